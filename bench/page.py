@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Measures the page: CPU time to make it, size, and time until it is usable.
 
-    .plumbline/venv/bin/python bench/page.py --records 1e5 1e6
+    .plumbline/venv/bin/python bench/page.py
+    .plumbline/venv/bin/python bench/page.py --pages 180x40x20 180x1000x6
     .plumbline/venv/bin/python bench/page.py --perflogs perflogs
 
-Made-up sessions of 53 test cases (tests/data/perflogs_factory.py), whose
-records are in the cache. Each page is made twice: the first one draws all
-plots, the second one none.
+A page is of so many test cases, sessions and sizes of messages, made up by
+tests/data/perflogs_factory.py, whose records are in the cache. Each page is made
+twice: the first one draws all plots, the second one none.
 """
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import re
 import shutil
@@ -29,10 +31,12 @@ from common import (
 )
 
 sys.path.insert(0, str(ROOT / 'tests' / 'data'))
-#: Records -> most seconds of CPU of the second page; of any: bytes, and
-#: seconds until a browser can use it.
-GOALS = {100_000: 3.0, 1_000_000: 8.0}
+#: Test cases, sessions and sizes -> most seconds of CPU of the second page.
+GOALS = {'52x44x20': 3.0, '52x440x20': 8.0}
+#: Of any page: most bytes, and seconds until a browser can use it.
 MAX_BYTES, MAX_OPEN = 3e6, 1.0
+#: Pages that are measured, and the test cases that the factory makes up.
+PAGES, FACTORY = [*GOALS, '180x40x20', '180x1000x6'], 52
 #: Says in the page's title when it can be used: read, laid out, and its
 #: scripts have run.
 PROBE = '''<script>addEventListener('load', () => { document.title = 'usable '
@@ -63,31 +67,44 @@ def seconds_until_usable(page: Path) -> float | None:
     return sorted(seconds)[len(seconds) // 2] if seconds else None
 
 
-def write_simulated_perflogs(folder: Path, records: float) -> None:
-    """Perflogs with about as many records."""
+def write_simulated_perflogs(folder: Path, test_cases: int, sessions: int, sizes: int
+                             ) -> int:
+    """Writes the perflogs of a page; returns the number of records."""
     import perflogs_factory as make
     # No record may be of the future: its session would not count.
     make.START = datetime.datetime(2020, 1, 1, 3)
-    one = len(make.site(runs=2, repetitions=1)) - len(make.site(runs=1,
-                                                                repetitions=1))
-    make.write(folder, make.site(runs=max(2, round(records / one)),
-                                 repetitions=1))
+    # The factory judges 8 B and 4 MiB.
+    points = [2 ** round(3 + 19 * n / (sizes - 1)) for n in range(sizes)]
+    records = 0
+    for day in range(sessions):
+        rows = [row | {'environ': f'mpi{copy}'}
+                for copy in range(-(-test_cases // FACTORY))
+                for row in make.site(sessions, 1, seed=1000 * copy + day, days=[day],
+                                     sizes=points)]
+        names = [(row['environ'], row['check'], row['params']) for row in rows]
+        if not day:
+            kept = set(list(dict.fromkeys(names))[:test_cases])
+        rows = [row for row, name in zip(rows, names, strict=True) if name in kept]
+        make.write(folder, rows)
+        records += len(rows)
+    return records
 
 
 def main() -> bool:
     cmd = option_parser(__doc__)
-    cmd.add_argument('--records', type=float, nargs='+', default=[1e5])
+    cmd.add_argument('--pages', nargs='+', default=PAGES,
+                     metavar='CASESxSESSIONSxSIZES', help='(default: %(default)s)')
     cmd.add_argument('--perflogs', type=Path, help='measure these instead')
     args = cmd.parse_args()
     good = True
-    print_table_head('records', 'first page: CPU s', 'once more: CPU s', 'MB',
-                     'usable in Chromium: s')
+    print_table_head('test cases x sessions x sizes', 'records', 'first page: CPU s',
+                     'once more: CPU s', 'plots', 'MB', 'usable in Chromium: s')
     with tempfile.TemporaryDirectory() as name:
-        for number in [0] if args.perflogs else args.records:
-            logs = args.perflogs or Path(name) / f'{number:g}'
+        for page in [args.perflogs] if args.perflogs else args.pages:
+            logs, records = args.perflogs or Path(name) / page, '-'
             if not args.perflogs:
-                write_simulated_perflogs(logs, number)
-            out = Path(name) / f'out{number:g}'
+                records = write_simulated_perflogs(logs, *map(int, page.split('x')))
+            out = Path(name) / 'out'
             command = [sys.executable, '-m', 'postprocess', 'report',
                        '--perflogs', logs, '--output', out]
             # bench/ingest.py measures how the cache is made.
@@ -99,12 +116,12 @@ def main() -> bool:
                             for _ in range(2))
             size = (out / 'index.html').stat().st_size
             seconds = seconds_until_usable(out / 'index.html')
-            print_table_row(args.perflogs or format(number, 'g'), f'{first.cpu:.1f}',
-                            f'{again.cpu:.1f}', f'{size / 1e6:.2f}',
+            print_table_row(page, records, f'{first.cpu:.1f}', f'{again.cpu:.1f}',
+                            len(list(out.glob('plots/*.svg'))), f'{size / 1e6:.2f}',
                             f'{seconds:.2f}' if seconds else 'no Chromium')
             good = good and size <= MAX_BYTES and (
-                seconds or 0) < MAX_OPEN and again.cpu < GOALS.get(
-                    int(number), 1e9)
+                seconds or 0) < MAX_OPEN and again.cpu < GOALS.get(page, math.inf)
+            shutil.rmtree(out)
     print(f'load average {os.getloadavg()[0]:.1f}')
     return good
 

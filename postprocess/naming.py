@@ -215,7 +215,7 @@ def _test_case_label(names: list[str], case: tuple, fields: list[str]) -> str:
         elif count and value.isdecimal():
             words.append(f"{value} {count}" + 's' * (
                 value != '1' and name != 'tasks_per_node'))
-        elif re.fullmatch(r'[\d.]*', value):
+        elif re.fullmatch(r'[\d.]*|True|False', value):
             words.append(f'{name} {value}')
         else:
             words.append(value)

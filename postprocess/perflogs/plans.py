@@ -119,7 +119,8 @@ def existing_test_cases(newest_first: Iterable[Plan]
 
     If a check or a parameter is renamed, plans of earlier sessions have the old test
     cases, which will never run again. A test case no longer exists if no later plan
-    has it, and one has at least half as many of its family and partition.
+    has it, and one has at least as many of its family and partition: a session of a
+    smaller mode does not hide what a larger one did not run.
     """
     later: dict[tuple[str, ...], set[tuple[str, str]]] = {}
     most: Counter[tuple[str, ...]] = Counter()
@@ -131,7 +132,7 @@ def existing_test_cases(newest_first: Iterable[Plan]
         existing = []
         for group, cases in groups.items():
             known = later.setdefault(group, set())
-            existing += [case for case in cases if 2 * most[group] < len(cases)
+            existing += [case for case in cases if most[group] < len(cases)
                          or (case['environ'], case['case']) in known]
             known |= {(case['environ'], case['case']) for case in cases}
             most[group] = max(most[group], len(cases))

@@ -25,7 +25,7 @@ from ..regressions.verdict import Verdict, verdict_of_records
 from . import plots
 from .page import build_page
 
-#: End of an SVG that a page drew (page.Page.draw).
+#: End of an SVG that a page drew (sections.draw_plot).
 OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
 
 HELP = """\

@@ -1,15 +1,15 @@
-"""Common parts of plots: colours, sizes, axes, legends, SVG and PNG.
+"""Common parts of plots: colours, sizes, axes, legends, PNG and PDF.
 
 A series has a label and a CPU speed class; classes never share a median. A
 plot is as wide as the screen of a phone; a desktop shows several side by side.
 The colours suit colour-blind people. In a page they follow its light or dark
-scheme (`inline_svg`), in a file they are those of one scheme (`use_theme_temporarily`).
+scheme (`svg.inline_svg`), in a file they are those of one scheme
+(`use_theme_temporarily`).
 """
 from __future__ import annotations
 
 import contextlib
 import functools
-import html
 import io
 import re
 import textwrap
@@ -40,9 +40,10 @@ LIGHT = ['#3a3f47', '#d8dbe0', '#fefefe',
 DARK = ['#d9dde3', '#3a424c', '#1c2026',
         '#5ab4f0', '#ff9350', '#38c79c', '#e592dc', '#d4c04a', '#a9b2be']
 INK, GRID, PAPER, *COLOURS = LIGHT
-#: Speed class -> line and marker; an unknown class looks like 'mixed'.
-STYLES = {'fast': ('-', 'o'), '-': ('-', 'o'), 'slow': ('--', 's'),
-          'mixed': (':', '^')}
+#: Markers of series: they differ without their colours, too.
+MARKERS = 'os^DvP'
+#: Speed class -> line; an unknown class looks like 'mixed'.
+LINES = {'fast': '-', '-': '-', 'slow': '--', 'mixed': ':'}
 WIDTH = 4.7            # inches
 #: Font sizes in points: of names of rows and values, of axes and legends, of titles.
 SMALL, TEXT, TITLE = 7.0, 7.5, 8.5
@@ -58,13 +59,12 @@ GOOD = 2               # number of the colour where values are to be
 
 def series_with_styles(frame: pd.DataFrame) -> Iterator[tuple]:
     """(label, speed, colour, line style, marker, records) of each series."""
-    order = list(dict.fromkeys(frame['label']))
-    for label in order:
+    for n, label in enumerate(dict.fromkeys(frame['label'])):
         rows = frame[frame['label'] == label]
         for speed in sorted(rows['speed'].unique()):
-            line, marker = STYLES.get(speed, STYLES['mixed'])
-            yield (label, speed, COLOURS[order.index(label) % len(COLOURS)],
-                   line, marker, rows[rows['speed'] == speed])
+            yield (label, speed, COLOURS[n % len(COLOURS)],
+                   LINES.get(speed, LINES['mixed']), MARKERS[n % len(MARKERS)],
+                   rows[rows['speed'] == speed])
 
 
 class Quantity(NamedTuple):
@@ -114,21 +114,6 @@ def use_theme_temporarily(dark: bool, paper_width: float = 0) -> Iterator[None]:
         WIDTH, SMALL, TEXT, TITLE = sizes
 
 
-def render_svg(figure: Figure, name: str) -> bytes:
-    """SVG of a plot; its ids begin anew with `series_name`."""
-    import matplotlib
-    out = io.BytesIO()
-    with matplotlib.rc_context({'svg.fonttype': 'none',
-                                'svg.hashsalt': name}):
-        figure.savefig(out, format='svg', metadata={
-            'Date': None, 'Creator': None})
-    # Two decimals of a point are enough, except in what people read.
-    text = re.sub(r'<[^>]*>', lambda tag: re.sub(
-        r'(\d\.\d\d)\d+', r'\1', tag[0]), out.getvalue().decode())
-    text = re.sub(r'<metadata>.*?</metadata>', '', text, flags=re.S)
-    return text.encode()
-
-
 def render_png(figure: Figure) -> bytes:
     """PNG of a plot, for who cannot use an SVG."""
     out = io.BytesIO()
@@ -145,29 +130,6 @@ def render_pdf(figure: Figure) -> bytes:
         figure.savefig(out, format='pdf', metadata={
             'CreationDate': None, 'Creator': None, 'Producer': None})
     return out.getvalue()
-
-
-def inline_svg(svg: bytes, about: str) -> str:
-    """The SVG as part of a page: its colours, its font, no fixed size."""
-    text = svg.decode()
-    text = text[text.index('<svg'):]
-    text = re.sub(r'\s(width|height)="[\d.]+pt"', '', text, count=2)
-    text = re.sub(r'<g id="[^"]*">', '<g>', text)
-    text = re.sub(r'<style.*?</style>', '', text, flags=re.S)
-    text = re.sub(r"font: ([\d.]+px) [^;\"]*", r'font-size: \1', text)
-    # Paper is drawn once, behind all; where it covers a line it stays.
-    text = re.sub(rf'(<path d="[^"]*") style="fill: {PAPER}"',
-                  r'\1 style="fill: none"', text, count=1)
-    text = text.replace(INK, 'currentColor').replace(GRID, 'var(--grid)')
-    text = text.replace(PAPER, 'var(--card)')
-    for n, colour in enumerate(COLOURS):
-        text = text.replace(colour, f'var(--c{n})')
-    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda match: match[0]
-                  if match[1] in used else '', text)
-    text = re.sub(r'\n\s*', '\n', text)
-    return text.replace(
-        '<svg', f'<svg role="img" aria-label="{html.escape(about)}"', 1)
 
 
 @functools.cache
@@ -204,8 +166,8 @@ def _theme_parameters() -> dict[Any, Any]:
 
 
 def create_figure(title: str, names: list[tuple], columns: int = 1,
-                  height: float = 2.5, rows: int = 1, names_beside: int = 0,
-                  beside: float = 0.12):
+                  height: float = 2.5, rows: int = 1,
+                  names_beside: Sequence[str] = (), beside: float = 0.12):
     """A plot with a title and a legend above its axes, laid out by hand.
 
     :param title: after a line break, where its values are from
@@ -213,7 +175,7 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
         legend, and what else its line is made with; line style `bar`: a bar,
         whose marker is its hatch
     :param rows: they share their x axis
-    :param names_beside: letters of the longest name left of the axes
+    :param names_beside: names left of the axes (`wrap_row_names`)
     :param beside: inches on their right
     """
     _import_configured_matplotlib()
@@ -236,7 +198,8 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
         n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
     left, below = 0.083 * TEXT, 0.067 * TEXT
     if names_beside:
-        left = min(max(0.15 + _letter_width() * names_beside, 0.5), _room_of_names())
+        left = max(0.15 + _letter_width() * max(
+            len(line) for name in names_beside for line in name.splitlines()), 0.5)
     above += 0.06 * (not lines) + 0.14 * (rows > 1)
     height += 0.3 * (rows - 1)
     total = above + height + below
@@ -268,18 +231,34 @@ def _letter_width() -> float:
     return 0.0083 * SMALL
 
 
-def _room_of_names() -> float:
-    """Maximum width of the names of rows, in inches."""
-    return 0.57 * WIDTH
+def wrap_row_names(names: Sequence[str], letters: int = 0) -> list[str]:
+    """Names of rows, in several lines where they are long.
 
-
-def shorten_row_name(name: str, room: float = 0) -> str:
-    """A name of a row, cut with a mark if it is too long.
-
-    :param room: inches for it; 0: those that `create_figure` gives at most
+    :param letters: at most, in a line; 0: they take up to 57 % of the width
     """
-    maximum = int(((room or _room_of_names()) - 0.15) / _letter_width() + 0.5)
-    return name if len(name) <= maximum else name[:maximum - 1] + '…'
+    letters = letters or int((0.57 * WIDTH - 0.15) / _letter_width())
+    # A value stands in the line of its name: `threads 1`.
+    return [textwrap.fill(re.sub(r' (?=\d|True|False|·)|(?<=·) ', '\xa0', name),
+                          letters, break_on_hyphens=False).replace('\xa0', ' ')
+            for name in names]
+
+
+def rows_height(names: Sequence[str], height: float) -> float:
+    """Height of rows that are equally high, in inches.
+
+    :param names: of `wrap_row_names`
+    :param height: of a row whose name has one line
+    """
+    lines = max(name.count('\n') for name in names)
+    return len(names) * (height + lines * SMALL * 0.0165)
+
+
+def room_for_values(axes: Axes, texts: Sequence[str]) -> float:
+    """The part by which a horizontal axis has to be longer than its longest bar, so
+    that values have room beside the bars."""
+    width = axes.get_position().width * WIDTH
+    room = _letter_width() * (max(map(len, texts)) + 1)
+    return room / max(width - room, 0.5)
 
 
 def band_entries(frame: pd.DataFrame) -> list[tuple]:
@@ -361,7 +340,22 @@ def set_size_axis(axes: Axes, every: list[int]) -> None:
 def set_value_axis(axes: Axes, values: pd.Series, quantity: Quantity) -> None:
     """The y axis: a log scale where the values allow and need it; its title has
     quantity, unit and scale."""
-    log = _set_scale_and_ticks(axes.yaxis, values, axes.set_yscale)
+    from matplotlib import ticker
+    log = bool(len(values) and values.min() > 0 and values.max() > 4 * values.min())
+    if log:
+        decades = np.log10(values.max() / values.min())
+        axes.set_yscale('log')
+        axes.yaxis.set_major_locator(ticker.LogLocator(
+            subs=(1,) if decades > 2.5 else (1, 2, 5), numticks=9))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
+    else:
+        middle = values.mean() if len(values) else 0
+        if middle and (abs(values / middle - 1) < 0.005).all():
+            # Ticks of such a span would all have the same label.
+            low, high = sorted((0.98 * middle, 1.02 * middle))
+            axes.yaxis.set_view_interval(low, high, ignore=True)
+        axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
     set_axis_title_and_labels(axes.yaxis, values, quantity, log)
 
 
@@ -375,29 +369,6 @@ def set_axis_title_and_labels(axis, values: pd.Series, quantity: Quantity,
     axis.labelpad = 2
     axis.set_major_formatter(ticker.FuncFormatter(
         lambda v, _: tick_text(v / scale.factor)))
-
-
-def _set_scale_and_ticks(axis, values: pd.Series, set_scale, few: bool = False
-                         ) -> bool:
-    """A log scale, where the values allow and need it; returns whether."""
-    from matplotlib import ticker
-    log = bool(len(values) and values.min() > 0 and values.max() > 4 * values.min())
-    if log:
-        decades = np.log10(values.max() / values.min())
-        set_scale('log')
-        axis.set_major_locator(ticker.LogLocator(
-            subs=(1,) if decades > 1.5 + (not few) else (1, 2, 5),
-            numticks=4 if few else 9))
-        axis.set_minor_formatter(ticker.NullFormatter())
-        axis.set_minor_locator(ticker.NullLocator())
-    else:
-        middle = values.mean() if len(values) else 0
-        if middle and (abs(values / middle - 1) < 0.005).all():
-            # Ticks of such a span would all have the same label.
-            axis.set_view_interval(*sorted((0.98 * middle, 1.02 * middle)),
-                                   ignore=True)
-        axis.set_major_locator(ticker.MaxNLocator(3 if few else 6))
-    return log
 
 
 def set_row_title(axes: Axes, text: str) -> None:
@@ -440,10 +411,9 @@ def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
 
 
 def set_row_names(axes: Axes, names: Sequence[str]) -> None:
-    """A row for each name, the first one at the top; `names_beside` has room
-    for so many letters."""
-    axes.set_yticks(range(len(names)), [*map(shorten_row_name, names)],
-                    fontsize=SMALL)
+    """A row for each name (`wrap_row_names`), the first one at the top."""
+    axes.set_yticks(range(len(names)), names, fontsize=SMALL,
+                    multialignment='right', linespacing=1.0)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis='y', visible=False)
 

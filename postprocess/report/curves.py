@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from config.records.units import number_text
 
@@ -27,6 +28,17 @@ class Key(NamedTuple):
     metric: str
     #: Unit: bytes; -1: the metric has no point.
     point: int = -1
+
+
+def key_of_record(row: Any) -> Key:
+    """The key of a record's metric; the record has the number of its test case."""
+    return Key(int(row.number), str(row.speed), str(row.metric),
+               -1 if pd.isna(row.point) else int(row.point))
+
+
+def point_number(point: str) -> int:
+    """A point in bytes, of its text `8 B`; -1: no point."""
+    return int(point.split()[0]) if point else -1
 
 
 class Curve(NamedTuple):

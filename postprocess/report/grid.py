@@ -29,12 +29,12 @@ WORDS = {'f': 'failed', 'n': 'not run', 'k': 'flaky', 'w': 'regressed',
          'i': 'inconclusive', 'p': 'passed', 'r': 'no reference'}
 #: Letter -> top and bottom of the bars of its cell; neighbours are one bar. Results
 #: differ by their shape, too, and not only by their colour.
-_BARS = {'f': ((0, 1),), 'n': ((0, .3), (.7, 1)), 'k': ((0, .45),),
-         'i': ((.6, 1),), 'p': ((.3, .8),), 'r': ((.45, .65),)}
+_BARS = {'f': ((0, 1),), 'n': ((0, .3), (.7, 1)), 'i': ((.7, 1),),
+         'p': ((.3, .8),), 'r': ((.45, .65),)}
 #: Letter -> the outline of its cell, relative to its upper left corner: a triangle
-#: that points down, a thin bar, half a square, a rhombus.
-_OUTLINES = {'w': 'h1l-.5 1z', '-': 'm.3 0h.4v1h-.4z', 'X': 'v1h1z',
-             'x': 'm.5 .05l.5 .45l-.5 .45l-.5-.45z'}
+#: that points down, two of four squares, a thin bar, half a square, a rhombus.
+_OUTLINES = {'w': 'h1l-.5 1z', 'k': 'h.5v1h.5v-.5h-1z', '-': 'm.3 0h.4v1h-.4z',
+             'X': 'v1h1z', 'x': 'm.5 .05l.5 .45l-.5 .45l-.5-.45z'}
 #: Numbers of newest sessions that the reader may choose; the last one that is
 #: smaller than the number of sessions is chosen first.
 RANGES = (60, 180)
@@ -105,10 +105,15 @@ def result_text(cells: str, ended: str) -> str:
     >>> result_text('pp.w-w', 'w'), result_text('p', 'p')
     ('regressed, 3 sessions in a row', 'passed')
     """
-    tail = cells[len(cells.rstrip(ended + '-.')):]
-    count = tail.count(ended) + tail.count('-') * (ended != '-')
+    count = sessions_in_a_row(cells, ended)
     return WORDS.get(ended, '') + (
         f', {count} sessions in a row' if count > 1 and ended in BAD else '')
+
+
+def sessions_in_a_row(cells: str, ended: str) -> int:
+    """The number of newest sessions with this result, or without a record."""
+    tail = cells[len(cells.rstrip(ended + '-.')):]
+    return sum(letter in (ended, '-') for letter in tail)
 
 
 def rows_by_family(rows: Sequence[Row], cells: dict[int, str]) -> list[FamilyRows]:

@@ -12,73 +12,42 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from config.console import count_with_noun
-from config.families import Family, families
-from config.places import site_option
 from config.records.columns import MADE_UP
-from config.records.units import (
-    change_text,
-    number_text,
-    size_text,
-    unit_text,
-    value_text,
-)
-from config.sessions import run_id
-from config.sessions.judged import (
-    change_in_percent,
-    is_improved,
-    point_in_bytes,
-)
+from config.records.units import number_text, size_text, unit_text
+from config.sessions.judged import change_in_percent, is_improved
 from config.sites.topology import nodes_of_record
 
 from .. import naming, outcomes, perflogs, results
 from ..names import short_name
-from ..perflogs import attached, reasons, samples, series
+from ..perflogs import attached, reasons, series
 from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
-from ..regressions import detect, telling
-from ..regressions.finding import Baseline, Member, Regression, Verdict
+from ..regressions import telling
+from ..regressions.finding import Baseline, Regression, Verdict
 from ..regressions.judging import judge_session
-from . import charts, folders, grid, plots
+from . import cards, charts, details, folders, grid, plots, sections
 from .curves import (
-    NO_LINES,
     Curve,
     Key,
     Lines,
     curves_of_metrics,
-    median_curve,
+    key_of_record,
     newest_curve_by_metric,
+    point_number,
     sparkline,
 )
 from .grid import FAILED, LETTERS, WORSE
-from .plots import ratio
+from .testcases import Case, addresses_of_test_cases, place_text
 from .tidy import build_tidy_records
 
 TEMPLATES = Path(__file__).parent / 'templates'
-#: Newest sessions whose jobs the page has, and most changes of one field of the
-#: environment of a test case.
-SESSIONS = 180
-#: Column that may differ between sessions of a test case -> its title.
-ENVIRONMENT = {
-    'version': 'version', 'source': 'source', 'stack': 'stack',
-    'spec': 'spec hash', 'reframe': 'ReFrame', 'suite': 'suite',
-    'commit': 'commit of the suite', 'machine': 'node facts',
-    'binding': 'CPU binding', 'num_nodes': 'number of nodes',
-    'num_tasks': 'number of ranks', 'nodes': 'nodes',
-    'speed': 'speed class'}
-#: Lines of a list before 'and N more'; rows of numbers in the page.
-MAX_LINES, MAX_NUMBERS = 5, 20_000
-#: Test cases that the card of an event names, and rows of its table.
-MAX_WORST, MAX_EVENT_ROWS = 5, 500
-#: Newest runs whose raw samples are read, of each family.
-MAX_SAMPLES = 24
 
 
 class Made(NamedTuple):
@@ -90,51 +59,6 @@ class Made(NamedTuple):
     #: Judged records of the newest run of each test case by result; and test
     #: cases that are stale, judged, waiting for a reference, ...
     counts: dict[str, int]
-
-
-class _Case(NamedTuple):
-    """A test case as the page shows it."""
-    number: int
-    #: Its newest record.
-    row: Any
-    name: str
-    #: Its address in every page: `case=HASH@SYSTEM:PARTITION+ENVIRONMENT`.
-    address: str
-    #: Letters of all sessions.
-    cells: str
-    #: Its newest result: one of results.ORDER.
-    result: str
-    #: Why it failed, or is inconclusive, if that is known.
-    reason: str
-    #: Part of a regression, even if its newest session is inconclusive.
-    worse: bool = False
-
-    @property
-    def is_cut_short(self) -> bool:
-        """Whether its newest session ended before the test case did."""
-        return reasons.is_cut_short(self.result, self.row.guard)
-
-    @property
-    def last_completed_result(self) -> str:
-        """Its newest result but those of sessions that were cut short; '': none."""
-        if not self.is_cut_short:
-            return self.result
-        letters = self.cells.rstrip('-.n')[-1:].replace(WORSE, 'p')
-        return results.ORDER[LETTERS.index(letters)] if letters else ''
-
-    @property
-    def newest_result_letter(self) -> str:
-        """The letter of its newest result."""
-        letter = self.cells.rstrip('-.')[-1:]
-        return (
-            WORSE if self.worse and letter not in FAILED else letter
-        )
-
-    @property
-    def newest_result_session_count(self) -> int:
-        """The number of newest sessions with this result, or no record."""
-        tail = self.cells[len(self.cells.rstrip(self.newest_result_letter + '-.')):]
-        return tail.count(self.newest_result_letter) + tail.count('-')
 
 
 class Page:
@@ -154,29 +78,34 @@ class Page:
         data = build_tidy_records(frame)
         self.data = dataclasses.replace(
             data, frame=frame.assign(kind=data.kind))
-        self.before, self.png, self.partial = before, png, partial
+        self.before, self.png = before, png
         self.files: dict[str, bytes] = {}
         self.plots: list[str] = []
+        #: Of the plots in the page: style or id -> its short name.
+        self.svg_names: dict[str, str] = {}
         self.faults: attached.Faults = []
-        self.labels = _kind_labels(data.table)
         self.past = results.result_history(frame, data.judged, data.case, partial)
         letters = np.array(list(LETTERS))[self.past.ended]
         last = list(self.data.frame.loc[self.past.last.index].itertuples())
-        self.cases = [
-            _Case(number, row, self.test_case_name(row), address, ''.join(cells),
-                  results.ORDER[LETTERS.index(''.join(cells).rstrip('-.')[-1])], '')
-            for number, (row, address, cells) in enumerate(zip(
-                last, _addresses(last), letters, strict=True))]
-        self.cases = [case._replace(reason=reasons.reason_of_result(case.row))
-                      if case.newest_result_letter in FAILED + 'i' else case
-                      for case in self.cases]
+        judged, _ = self.table_records
+        flaky = {row.number: row for row in judged[judged['result'] == 'flaky']
+                 .drop_duplicates('number').itertuples()}
+        self.cases: list[Case] = []
+        for number, (row, address, of_case) in enumerate(zip(
+                last, addresses_of_test_cases(last), letters, strict=True)):
+            cells = ''.join(of_case)
+            case = Case(number, flaky.get(number, row), self.test_case_name(row),
+                        address, cells, results.ORDER[LETTERS.index(
+                            cells.rstrip('-.')[-1])], '')
+            if case.newest_result_letter in FAILED + 'i':
+                case = case._replace(reason=reasons.reason_of_result(case.row))
+            self.cases.append(case)
 
         self.verdict = verdict or judge_session(frame, partial=partial)
         #: perflogs.CASE of each test case -> its number.
         self.numbers = {tuple(str(getattr(case.row, name)) for name in
                               perflogs.CASE): case.number for case in self.cases}
         self.regressions = self.verdict.regressions
-        self.improved = self.verdict.improved
         #: Of each regression, by its ID.
         self.sessions_on_nodes = {one.id: self.sessions_on_node(one)
                                   for one in self.regressions}
@@ -184,9 +113,7 @@ class Page:
         self.worse_metrics: dict[int, set[str]] = {}
         for one in self.regressions:
             self._mark_test_cases_as_worse(one)
-        #: Systems whose level is in the card of an event.
-        self.levels_of_events: set[str] = set()
-        self.places = len({_place_text(case.row) for case in self.cases})
+        self.places = len({place_text(case.row) for case in self.cases})
 
     def _mark_test_cases_as_worse(self, regression: Regression) -> None:
         """Marks the sessions in which test cases are worse than they were; of a node
@@ -225,7 +152,7 @@ class Page:
     def test_case_name_and_place(self, row: Any) -> str:
         """The name of a test case and its place."""
         return ' · '.join(filter(None, [
-            self.test_case_name(row), row.speed.strip('-'), _place_text(row)]))
+            self.test_case_name(row), row.speed.strip('-'), place_text(row)]))
 
     def session_name(self, session_number: int) -> str:
         """The name of a session: its date and time."""
@@ -278,17 +205,17 @@ class Page:
             sides = [None if pd.isna(part) or pd.isna(row.reference)
                      else float(row.reference * (1 + part))
                      for part in (row.lower, row.upper)]
-            lines[_key_of_record(row)] = Lines(
+            lines[key_of_record(row)] = Lines(
                 None, None if pd.isna(row.reference) else float(row.reference),
                 *sides)
-        for key, one in self._baselines.items():
+        for key, one in self.baselines.items():
             lines[key] = lines.get(key, Lines())._replace(baseline=one.value)
         return lines
 
     @functools.cached_property
-    def _baselines(self) -> dict[Key, Baseline]:
+    def baselines(self) -> dict[Key, Baseline]:
         return {Key(self.numbers[one.test_case_key], one.speed, one.metric,
-                    _point_number(one.point)): one
+                    point_number(one.point)): one
                 for one in self.verdict.baselines
                 if one.test_case_key in self.numbers}
 
@@ -297,8 +224,6 @@ class Page:
         """The curves of the metrics of `lines`, in all CPU speed classes."""
         return curves_of_metrics(self.data, self.past.session, {
             (key.test_case, key.metric, key.point) for key in self.lines})
-
-    # The first screen -------------------------------------------------
 
     @functools.cached_property
     def result_counts(self) -> dict[str, int]:
@@ -319,257 +244,17 @@ class Page:
         return self.result_counts | {
             result: ends[result] for result in results.ORDER}
 
-    def failure_groups(self, rows: list[dict]) -> list[dict]:
-        """Failed test cases, grouped by reason: {why, lines, count, rows, todo}.
-
-        Test cases whose metric is part of a regression are in the card of its event.
-
-        :param rows: of `value_table_rows`
-        """
-        worst: dict[int, dict] = {}
-        for row in rows:
-            if row['result'] in results.FAILED:
-                worst.setdefault(row['number'], row)
-        groups: dict[str, list[dict]] = {}
-        this_session = len(self.past.sessions) - 1
-        new = {case.number for case in self.cases
-               if case.cells[this_session:] in FAILED
-               and case.cells[:this_session].rstrip('-.')[-1:] not in FAILED}
-        for case in self.cases:
-            row = worst.get(case.number, {})
-            if case.result not in results.FAILED or case.is_cut_short or (
-                    self._is_part_of_event(row)):
-                continue
-            guard = str(case.row.guard).partition(':')[0] or row.get(
-                'guard', '').partition(':')[0]
-            why = ('known fault fixed: remove it from the reference file'
-                   if case.result == 'xpass' else
-                   'flaky: passed when it was measured again'
-                   if case.result == 'flaky' else
-                   f'guard {guard}' if guard else
-                   f"{row.get('metric', 'a metric')} out of tolerance")
-            text = case.reason if guard else ' '.join(filter(None, [
-                row.get('metric'), row.get('size') and f"at {row['size']}:",
-                row.get('value'), row.get('unit'), row.get('reference') and (
-                    f"(reference {row['reference']}, {row['change']})")]))
-            groups.setdefault(why, []).append({
-                'name': case.name, 'place': _place_text(case.row), 'text': text
-                or (guard and row.get('guard', '')), 'number': case.number,
-                'sessions': case.newest_result_session_count,
-                'is_new': case.number in new, 'times_as_bad': row.get(
-                    'times_as_bad', 1), 'family': str(case.row.family),
-                'spark': '' if guard else row.get('spark', ''),
-                'where': row.get('where', ''),
-                'log': self.folders_of_test_case(case).get('log', '')})
-        lost = [case for case in self.cases if case.cells[-1:] == '-']
-        if lost:
-            groups['no record in the newest session'] = [{
-                'name': case.name, 'place': _place_text(case.row), 'text':
-                f'last ran {case.row.time:%Y-%m-%d %H:%M}',
-                'number': case.number, 'sessions': 0} for case in lost]
-        todo = {self.numbers.get(one.test_case_key): one.todo
-                for one in self.verdict.failures}
-        cards = []
-        for why, lines in sorted(groups.items(), key=lambda group: -len(group[1])):
-            lines.sort(key=lambda line: -line.get('times_as_bad', 1))
-            numbers = {line['number'] for line in lines}
-            todos = dict.fromkeys(filter(None, map(todo.get, numbers)))
-            cards.append({
-                'why': why, 'lines': lines[:MAX_LINES], 'count': len(lines),
-                'more': lines[MAX_LINES:], 'families': sorted(
-                    {line['family'] for line in lines if 'family' in line}),
-                'rows': [row for row in rows if row['number'] in numbers
-                         and row['result'] in results.FAILED],
-                'todo': next(iter(todos)) if len(todos) == 1 else ''})
-        return cards
-
-    def _is_part_of_event(self, row: dict) -> bool:
-        """Whether a value out of tolerance is of a metric that is part of a
-        regression.
-
-        :param row: of `value_table_rows`
-        """
-        return not row.get('guard') and row.get('result') == 'fail' and row.get(
-            'metric') in self.worse_metrics.get(row['number'], ())
-
-    def regression_events(self, rows: Sequence[dict] = ()) -> list[dict]:
-        """A card per event: the regression of a group, or all regressions of
-        single test cases that began on one date.
-
-        {id, first, rest, spark, worst, rows, more, cases, several, ...}
-
-        :param rows: of `value_table_rows`
-        """
-        events: dict[str, list[Regression]] = {}
-        for one in self.regressions:
-            events.setdefault(one.since if one.kind in ('metric', 'case')
-                              else one.id, []).append(one)
-        out_of_tolerance = {row['number'] for row in rows
-                            if self._is_part_of_event(row)}
-        cards = []
-        for regressions in events.values():
-            values = [self._regression_row(one, member) for one in regressions
-                      for member in telling.members_by_change([one])]
-            values.sort(key=lambda row: -row['times_as_bad'])
-            worst = {row['key']: row for row in reversed(values)}
-            failed = len(out_of_tolerance & {row['number'] for row in worst.values()})
-            first, *rest = telling.event_lines(regressions)
-            if not any(one.cause for one in regressions):
-                rest.insert(-1, 'changed in the same session: nothing that is recorded')
-            cards.append({
-                'first': first, 'rest': [
-                    *rest[:-1], certainty_text(regressions),
-                    *([f"{count_with_noun(failed, 'test case')} of these out of "
-                       'tolerance'] if failed else []), *rest[-1:]],
-                'rows': values[:MAX_EVENT_ROWS],
-                'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
-                'systems': {member.system for one in regressions
-                            for member in one.members},
-                'several': len(regressions) > 1,
-                'families': sorted({member.family for one in regressions
-                                    for member in one.members}),
-                'spark': self._event_sparkline(values, min(
-                    self.session_number(one.since_run) for one in regressions),
-                    self.sessions_on_nodes[regressions[0].id]),
-                'worst': sorted(worst.values(), key=lambda row: -row[
-                    'times_as_bad'])[:MAX_WORST]})
-        self._add_levels(cards)
-        return cards
-
-    def _add_levels(self, cards: list[dict]) -> None:
-        """Adds the level of each system to the event that most of its test cases
-        have in common."""
-        cases = Counter(str(case.row.system) for case in self.cases)
-        for level in self.verdict.failed_levels:
-            for card in cards:
-                if card['systems'] == {level.system} and (
-                        card['cases'] > cases[level.system] / 2):
-                    card['rest'].insert(-1, f'all metrics together: {level.text}')
-                    self.levels_of_events.add(level.system)
-                    break
-
     @functools.cached_property
-    def _newest_keys(self) -> dict[tuple[int, str, int], Key]:
+    def newest_keys(self) -> dict[tuple[int, str, int], Key]:
         return newest_curve_by_metric(self.curves)
-
-    def _key_of_member(self, member: Member) -> Key | None:
-        """The key of a metric that is part of a regression; None: it has no curve."""
-        number = self.numbers.get(member.test_case_key)
-        return None if number is None else self._newest_keys.get(
-            (number, member.metric, _point_number(member.point)))
-
-    def _event_sparkline(self, rows: Sequence[dict], since: int,
-                         there: set[tuple[int, int]] | None) -> str:
-        """The median of the metrics of an event, relative to their baselines; more is
-        worse if some are better higher and others lower.
-
-        :param there: test cases and sessions that count; None: all
-        """
-        curves, low, high = [], [], []
-        several_sides = len({row['better'] for row in rows}) > 1
-        for row in rows:
-            lines = self.lines.get(row['curve'], NO_LINES)
-            if row['curve'] not in self.curves or not lines.baseline:
-                continue
-            curve = self.curves[row['curve']]
-            if there is not None:
-                curve = curve.part(np.array([(row['number'], session) in there
-                                             for session in curve.sessions.tolist()]))
-            ends = [end and end / lines.baseline for end in (lines.low, lines.high)]
-            ratios = curve.values / lines.baseline
-            if several_sides and row['better'] == 'higher':
-                curve = curve.part(ratios > 0)
-                ratios = 1 / ratios[ratios > 0]
-                ends = [end and 1 / end for end in reversed(ends)]
-            curves.append(curve._replace(values=ratios))
-            low.append(ends[0])
-            high.append(ends[1])
-        if not any(len(curve.values) for curve in curves):
-            return ''
-        curve = median_curve(curves)
-        ends = [float(np.median([*filter(None, side)])) if all(side) else None
-                for side in (low, high)]
-        return sparkline(curve, Lines(1.0, None, *ends), since, (
-            f'median of {count_with_noun(len(curves), "metric")} relative to the '
-            f'baseline: {change_text(float(curve.values[-1]))} in the newest '
-            f'of {count_with_noun(len(curve.values), "session")}'))
-
-    def _regression_row(self, regression: Regression, member: Member) -> dict:
-        """A metric of a test case that is part of a regression."""
-        number = self.numbers.get(member.test_case_key)
-        case = None if number is None else self.cases[number]
-        key = self._key_of_member(member)
-        before = self.lines.get(key, NO_LINES).baseline if key else None
-        metric = perflogs.all_metrics().get(member.metric, {})
-        return {
-            'id': regression.id, 'key': member.test_case_key, 'number': number,
-            'curve': key, 'name': case.name if case else member.check,
-            'place': _place_text(member) if self.places > 1 else '',
-            'metric': member.metric, 'point': size_text(
-                _point_number(member.point)) if member.point else '',
-            'change': change_text(member.ratio) if member.ratio else '',
-            'better': metric.get('better', ''),
-            'values': '' if before is None or member.ratio is None else ' → '.join(
-                value_text(value, str(metric.get('unit', '')))
-                for value in (before, before * member.ratio)),
-            'times_as_bad': telling.times_as_bad(member),
-            'where': self.record_text(case.row) if case else '',
-            'log': self.folders_of_test_case(case).get('log', '') if case else ''}
-
-    def changes_since_last_session(self, rows: list[dict]) -> list[dict]:
-        """Changes since the session before: {what, lines, count}."""
-        changed: dict[str, list[tuple[str, int]]] = {}
-        this_session = len(self.past.sessions) - 1
-        for case in self.cases:
-            now, before = (
-                case.cells[this_session:],
-                case.cells[:this_session].rstrip('-.')[-1:],
-            )
-            if not this_session or now in '-.':
-                continue
-            if now in FAILED and before not in FAILED:
-                pass                # its failure says that it is new
-            elif not before:
-                changed.setdefault('new test cases', []).append(
-                    (case.name, case.number))
-            elif before in FAILED and now not in FAILED:
-                changed.setdefault('no longer failing', []).append(
-                    (case.name, case.number))
-        improved = [(f"{row['name']} {row['metric']} "
-                     f"{row['ratio']}", row['number'])
-                    for row in rows if row['note']]
-        news = [{'what': what, 'count': len(cases),
-                 'lines': cases[:MAX_LINES],
-                 'more': len(cases) - MAX_LINES}
-                for what, cases in changed.items()]
-        if improved:
-            news.append({'what': 'improved: propose new references',
-                         'count': len(improved),
-                         'lines': improved[:MAX_LINES],
-                         'more': len(improved) - MAX_LINES})
-        if self.improved:
-            news.append({'what': 'improved',
-                         'count': len(self.improved), 'lines': [
-                             (telling.regression_lines(one)[0], None)
-                             for one in self.improved[:MAX_LINES]],
-                         'more': len(self.improved) - MAX_LINES})
-        # What changed when something regressed is in the card of the event.
-        causes = {cause for one in self.regressions for cause in one.cause.split('; ')}
-        changes = [one for one in self.verdict.changed if one.what not in causes]
-        if changes:
-            news.append({'what': 'changed environment', 'count': len(changes),
-                         'lines': [(telling.environment_change_line(one), None)
-                                   for one in changes[:MAX_LINES]],
-                         'more': len(changes) - MAX_LINES})
-        return news
 
     def result_grid_rows(self) -> list[grid.Row]:
         """A row of cells for each test case, those that failed first."""
         rows = []
         for case in sorted(self.cases, key=lambda c: (
                 c.cells[-1:] != '-' and c.newest_result_letter not in FAILED + WORSE,
-                str(c.row.family), plots.natural_sort_key(c.name), _place_text(c.row))):
-            place = _place_text(case.row)
+                str(c.row.family), plots.natural_sort_key(c.name), place_text(c.row))):
+            place = place_text(case.row)
             ended = '-' if case.cells.endswith('-') else case.newest_result_letter
             rows.append(grid.Row(
                 case.number, case.name, place if self.places > 1 else '', case.address,
@@ -579,83 +264,6 @@ class Page:
 
     # Test cases ------------------------------------------------------------
 
-    @functools.cached_property
-    def _first_record_per_session(self) -> pd.DataFrame:
-        """The first record of each test case and session, by test case and time."""
-        key = self.past.case * len(self.past.sessions) + self.past.session
-        _, at = np.unique(key, return_index=True)
-        return self.data.frame.iloc[at].assign(
-            number=self.past.case[at], session=self.past.session[at])
-
-    @functools.cached_property
-    def _environment_changes(self) -> dict[int, dict[str, list[tuple[int, str]]]]:
-        """Test case -> field of the environment -> [(first session, value)]."""
-        rows = self._first_record_per_session
-        number, session = rows['number'].to_numpy(), rows['session'].to_numpy()
-        begins = np.diff(number, prepend=-1) != 0
-        changes: dict[int, dict[str, list[tuple[int, str]]]] = {}
-        for name in ENVIRONMENT:
-            # A test case that was not set up has no number of nodes.
-            codes, values = pd.factorize(rows[name])
-            texts = [*map(str, values), '']
-            for at in np.flatnonzero(begins | (np.diff(codes, prepend=-1) != 0)):
-                past = changes.setdefault(int(number[at]), {}).setdefault(name, [])
-                if not past or past[-1][1] != texts[codes[at]]:
-                    past.append((int(session[at]), texts[codes[at]]))
-        return changes
-
-    def test_case_details(self) -> list[dict]:
-        """The details of each test case that the page opens, by number."""
-        power = {self.numbers.get(one.test_case_key): telling.power_text(one)
-                 for one in self.verdict.power}
-        newest = self._first_record_per_session
-        newest = newest[newest['session'] >= len(self.past.sessions) - SESSIONS]
-        jobs: dict[int, dict[int, str]] = {}
-        for number, session, job in newest[['number', 'session', 'job']].itertuples(
-                index=False):
-            if str(job):
-                jobs.setdefault(number, {})[session] = str(job)
-        curves: dict[int, list[dict]] = {}
-        for key in self.curves:
-            curves.setdefault(key.test_case, []).append(self._curve_details(key))
-        return [{
-            'n': case.name, 'p': _place_text(case.row), 'u': case.address,
-            'm': _reframe_name(case.row),
-            'a': f'{site_option(str(case.row.system))} -n /{case.row.case}'.strip(),
-            'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
-            'f': self.record_text(case.row), 'd': self.folders_of_test_case(case),
-            'w': power.get(case.number, ''), 'v': curves.get(case.number, []),
-            'j': jobs.get(case.number, {}),
-            'h': {name: past[-SESSIONS:] for name, past in
-                  self._environment_changes[case.number].items()
-                  if past != [(past[0][0], '')]}} for case in self.cases]
-
-    def _curve_details(self, key: Key) -> dict:
-        """A curve of the view of a test case: values, lines, change points."""
-        curve, lines = self.curves[key].thinned(), self.lines.get(key, NO_LINES)
-        row = self.cases[key.test_case].row
-        metric = perflogs.all_metrics().get(key.metric, {})
-        return {
-            'm': key.metric, 'p': size_text(key.point) if key.point >= 0 else '',
-            'u': unit_text(str(metric.get('unit', ''))), 's': key.speed.strip('-'),
-            'x': curve.sessions.tolist(), 'o': len(self.curves[key].values),
-            'y': [*map(_round_to_five_digits, curve.values)],
-            'l': [_round_to_five_digits(value) if value is not None else None
-                  for value in lines],
-            'z': plots.physical_limits(str(row.family), key.metric, str(row.params)),
-            'k': sorted({self._number_of_date[date]
-                         for date in self._baselines[key].changes
-                         if date in self._number_of_date}
-                        ) if key in self._baselines else []}
-
-    @functools.cached_property
-    def _number_of_date(self) -> dict[str, int]:
-        """Date -> the number of its first session."""
-        numbers: dict[str, int] = {}
-        for number in range(len(self.past.sessions)):
-            numbers.setdefault(self.session_name(number)[:10], number)
-        return numbers
-
     def record_text(self, row: Any) -> str:
         """File and line of a record."""
         return f'{row.file}:{row.line}'
@@ -664,7 +272,7 @@ class Page:
     def _folders(self) -> dict[folders.Key, dict[str, str]]:
         return folders.folders_of_test_cases(str(case.row.run) for case in self.cases)
 
-    def folders_of_test_case(self, case: _Case) -> dict[str, str]:
+    def folders_of_test_case(self, case: Case) -> dict[str, str]:
         """Stage folder, output folder and log of the newest session of a test
         case, as far as they exist on this machine."""
         row = case.row
@@ -705,7 +313,7 @@ class Page:
         ratio = row.value / row.reference if row.reference else float('nan')
         better = row.result == 'pass' and is_improved(
             row.better, row.value, row.reference, row.lower, row.upper)
-        key = _key_of_record(row)
+        key = key_of_record(row)
         spark = sparkline(self.curves.get(key), self.lines[key])
         if row.metric == 'completed':      # the guard is the result
             row = row._replace(
@@ -716,9 +324,8 @@ class Page:
             'result': row.result, 'number': row.number,
             'family': str(row.family),
             'name': self.test_case_name(row), 'speed': row.speed.strip('-'),
-            'place': _place_text(row), 'metric': row.metric,
+            'place': place_text(row), 'metric': row.metric,
             'size': '' if pd.isna(row.point) else size_text(row.point),
-            'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
             else number_text(row.value), 'unit': unit_text(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
@@ -734,148 +341,6 @@ class Page:
             'note': 'improved: propose a new reference' if better else '',
             'spark': spark, 'run': row.run, 'where':
             f'{row.file}:{row.line}', 'emulated': row.emulated}
-
-    # Families ---------------------------------------------------------
-
-    def records_for_plots(self, name: str, over_time: list[plots.OverTime]
-                ) -> plots.Records:
-        """The records of a family for its plots."""
-        table = self.data.table
-        table = table[table['family'] == name]
-        drawn = self.data.metric_records
-        points = self.data.point_statistics_without_repetitions
-        if len(table) < len(self.data.table):
-            drawn = drawn[drawn['kind'].isin(table.index)]
-            points = points[points['kind'].isin(table.index)]
-        return plots.Records(name, drawn, table, points, over_time,
-                             functools.cache(lambda: self.raw_samples(table)))
-
-    def raw_samples(self, table: pd.DataFrame, maximum: int = MAX_SAMPLES
-                    ) -> list[plots.Raw]:
-        """Raw samples of the newest run of each kind of a table, the newest first.
-
-        :param maximum: number of runs
-        """
-        frame = self.data.frame
-        records = frame[frame['kind'].isin(table.index)].drop_duplicates(
-            'kind', keep='last').sort_values('time', kind='stable')
-        raw_samples = []
-        for row in records[::-1].itertuples():
-            calls = samples.read_samples_of_record(row, self.faults)
-            if calls is not None and len(calls):
-                raw_samples.append(
-                    plots.Raw(int(row.kind), str(row.run), calls)
-                )
-            if len(raw_samples) == maximum:
-                break
-        return raw_samples
-
-    def family_section(self, name: str, over_time: list[plots.OverTime],
-                       rows: list[dict]) -> dict:
-        """The section of a family."""
-        known = families().get(name)
-        drawings, reading = plots.drawings_of_family(
-            self.records_for_plots(name, over_time), known)
-        plain = [self.draw_plot(name, one) for one in drawings if not one.section]
-        sections: dict[str, list[dict]] = {}
-        for one in drawings:
-            if one.section:
-                sections.setdefault(one.section, []).append(
-                    self.draw_plot(name, one))
-        programs = sorted({str(p) for p in self.data.table.loc[
-            self.data.table['family'] == name, 'program']})
-        return {'name': name, 'title': known.title if known else '',
-                'plots': plain, 'sections': sections, 'reading': reading,
-                'about': _plot_descriptions_of_programs(known, programs),
-                'over_time': bool(over_time),
-                'rows': [row for row in rows if row['family'] == name
-                         and row['result'] not in results.FAILED]}
-
-    def site_comparison(self) -> dict | None:
-        """A comparison of sites: ratio curves, and a table of mean ratios."""
-        if self.data.table['system'].nunique() < 2:
-            return None
-        drawn, rows = [], []
-        for name in sorted(self.data.table['family'].unique()):
-            records = self.records_for_plots(name, [])
-            for one in ratio.drawings_from_records(records, of='system', base='',
-                                                   metric=(),
-                                                   where=(), title=''):
-                drawn.append(self.draw_plot(name, one))
-            for other, base, pairs in ratio.ratio_points_by_value(
-                records, records.table, 'system'
-            ):
-                main = plots.main_metrics(name, set(pairs['metric']))
-                for (label, metric), group in pairs[
-                        pairs['metric'].isin(main)].groupby(
-                            ['label', 'metric'], observed=True):
-                    good = group['ratio'][group['ratio'] > 0]
-                    if len(good):
-                        rows.append({
-                            'what': label, 'family': name, 'metric': metric,
-                            'better': perflogs.all_metrics()[metric]['better'],
-                            'pair': f'{other} / {base}',
-                            'mean': float(np.exp(np.log(good).mean())),
-                            'minimum': float(good.min()),
-                            'maximum': float(good.max()), 'n': len(good),
-                            'runs': int(group[['runs', 'runs_base']].min(
-                                axis=None))})
-        return {'plots': drawn, 'rows': rows} if rows else None
-
-    def numbers_table_data(self) -> dict:
-        """All points, for the page's table of numbers."""
-        points = self.data.point_statistics_without_repetitions
-        left = 0
-        if len(points) > MAX_NUMBERS:
-            keep = points['reference'].notna() | points['point'].isna()
-            left = len(points) - int(keep.sum())
-            points = points[keep][:MAX_NUMBERS]
-        table = self.data.table
-        places = (table['system'] + ':' + table['partition'] + ' '
-                  + table['environ'])
-        # The test case of each kind.
-        first_record_numbers = self.data.case[
-            np.unique(self.data.kind, return_index=True)[1]].tolist()
-        metrics = list(dict.fromkeys(points['metric']))
-        where = {name: n for n, name in enumerate(metrics)}
-        # Records of other formats have metrics that config/ does not name.
-        own = self.data.frame.drop_duplicates('metric').set_index('metric')
-        known = {name: {'unit': str(own['unit'][name]), 'means': ''}
-                 for name in metrics} | perflogs.all_metrics()
-        return {
-            'left': left,
-            'kinds': [[family, self.cases[number].name, place, number]
-                      for family, place, number in zip(
-                          table['family'], places, first_record_numbers, strict=True)],
-            'metrics': [[name, unit_text(known[name]['unit']),
-                         known[name]['means']] for name in metrics],
-            'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
-                      point_in_bytes(row.point),
-                      *map(_round_to_five_digits, (row.value, row.median, row.minimum,
-                                                   row.maximum)), row.runs,
-                      _round_to_five_digits(row.reference)]
-                     for row in points.itertuples()]}
-
-    def draw_plot(self, family: str, drawing: plots.Drawing) -> dict:
-        """Draws a plot into `files`; returns what the page shows of it."""
-        stem = re.sub(r'[^\w.]+', '-', f'{family} {drawing.name}').strip('-')
-        while f'plots/{stem}.svg' in self.plots:
-            stem += '-'
-        names = [f'plots/{stem}.svg'] + [f'plots/{stem}.png'] * self.png
-        made_of = b'<!-- %s -->\n' % drawing.content_hash().encode()
-        svg = _reusable_svg(self.before, names, made_of)
-        if svg is None:
-            figure = drawing.chart(*drawing.args)
-            svg = charts.render_svg(figure, stem) + made_of
-            # The PNG first: only a plot that is whole is taken another
-            # time.
-            if self.png:
-                self.files[names[1]] = charts.render_png(figure)
-            self.files[names[0]] = svg
-        self.plots += names
-        return {'svg': charts.inline_svg(svg.removesuffix(made_of),
-                                         drawing.about),
-                'stem': stem, 'note': drawing.note, 'png': self.png}
 
 
 @functools.cache
@@ -935,15 +400,14 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         'waiting': len(standing.waiting),
         'no_tolerance': len({row.Index for row, *_ in standing.no_tolerance}),
         'improved': len({row['number'] for row in rows if row['note']})}
-    series_of = time_series_by_family(page, runs.series if runs else [])
-    sections = [page.family_section(name, series_of.get(name, []), rows)
+    series_of = sections.time_series_by_family(page, runs.series if runs else [])
+    families_ = [sections.family_section(page, name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
-    sites = page.site_comparison()
+    sites = sections.site_comparison(page)
     faults += page.faults
     sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
-    events = page.regression_events(rows)
-    levels = [level.lines for level in page.verdict.failed_levels
-              if level.system not in page.levels_of_events]
+    events = cards.regression_events(page, rows)
+    levels = cards.add_levels_to_events(page, events)
     cells = {case.number: case.cells for case in page.cases}
     text = (
         _template_environment()
@@ -952,18 +416,18 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             title=title
             or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
             written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-            health=health_summary(counts | page.last_completed_result_counts | {
+            health=cards.health_summary(counts | page.last_completed_result_counts | {
                 'levels': len(levels)}, page.verdict, len(faults)),
             compared=bool(page.verdict.compared or page.verdict.judged),
             cut_short=telling.cut_short_text(page.verdict.results),
             addresses=[case.address for case in page.cases],
-            cut_short_cases=[(case.name, _place_text(case.row), case.number)
+            cut_short_cases=[(case.name, place_text(case.row), case.number)
                              for case in page.cases if case.is_cut_short],
             counts=counts,
             levels=levels,
             worse=events,
-            wrong=page.failure_groups(rows),
-            news=page.changes_since_last_session(rows),
+            wrong=cards.failure_groups(page, rows),
+            news=cards.changes_since_last_session(page, rows),
             families_of_grid=grid.rows_by_family(page.result_grid_rows(), cells),
             ranges=grid.session_ranges(sessions),
             legend=grid.legend(''.join(cells.values())),
@@ -975,7 +439,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             never=never,
             within=max((case.nightly_sessions for case in left), default=0),
             verdicts=rows,
-            families=sections,
+            families=families_,
             sites=sites,
             waiting=[
                 f'{page.test_case_name_and_place(row)} · {reason}'
@@ -990,80 +454,23 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             made_up=sorted(frame.loc[frame['source'] == MADE_UP, 'system'].unique()),
             data=_script_safe_json(
                 {
-                    'cases': page.test_case_details(),
+                    'cases': details.test_case_details(page),
                     'sessions': sessions,
-                    'fields': ENVIRONMENT,
+                    'fields': details.ENVIRONMENT,
                     'words': grid.WORDS | {'.': 'not planned'},
                     'bad': grid.BAD,
-                    'numbers': page.numbers_table_data(),
+                    'numbers': details.numbers_table_data(page),
                 }
             ),
             not_shown=runs.more if runs else 0,
+            plot_styles=[(name, style) for style, name in page.svg_names.items()
+                         if ':' in style],
             light=charts.LIGHT,
             dark=charts.DARK,
         )
     )
     page.files['index.html'] = text.encode()
     return Made(page.files, page.plots, counts)
-
-
-def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
-                   ) -> dict[str, str]:
-    """The health of the system: {state, word, text, details}; the state is bad if
-    something failed or regressed, or the perflogs are damaged. `text` says what is
-    bad, and when and how completely it was measured.
-
-    :param counts: test cases per result of the last session that was complete;
-        `levels`: levels out of tolerance that are no part of a regression
-    """
-    cases = counts['cases']
-    bad = [text for number, text in (
-        (counts['fail'], f"{counts['fail']} of {cases} test cases failed"),
-        (counts['not_run'], f"{counts['not_run']} not run"),
-        (counts['flaky'], f"{counts['flaky']} flaky"),
-        (counts['regressed'], count_with_noun(counts['regressed'], 'regression')),
-        (counts['xpass'], count_with_noun(counts['xpass'], 'known fault') + ' fixed'),
-        (counts['levels'], count_with_noun(counts['levels'], 'level')
-         + ' out of tolerance'),
-        (faults, count_with_noun(faults, 'damaged place') + ' in the perflogs'))
-        if number]
-    also = [f'{number} {what}' for number, what in (
-        (counts['inconclusive'], 'inconclusive'),
-        (counts['no_record'], 'without a record in the newest session'),
-        (counts['waiting'] * any([verdict.compared, verdict.judged]),
-         'without a reference'),
-        (counts['xfail'], 'with a known fault')) if number]
-    if bad:
-        state, word = 'bad', 'Not healthy'
-    elif not verdict.compared and not verdict.judged:
-        state, word = 'open', 'Not compared yet'
-    else:
-        state = 'warn' if counts['no_record'] or counts['inconclusive'] else 'good'
-        word = 'Healthy'
-    is_complete = (not counts['no_record']
-                   and verdict.session not in _names_of_sessions_cut_short(verdict))
-    session = (f'Session of {telling.session_name(verdict.session)}, '
-               + 'not ' * (not is_complete) + 'complete')
-    return {'state': state, 'word': word,
-            'text': '. '.join(filter(None, [', '.join(bad), session])),
-            'details': '. '.join(filter(None, [
-                '; '.join([telling.comparison_text(verdict), *also]),
-                telling.power_sentence(verdict)]))}
-
-
-def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
-    """The sessions that ended early, and the dates (UTC) on which they began."""
-    first = run_id.first_session_id_by_session(one.run for one in verdict.results)
-    runs = {one.run for one in verdict.cut_short}
-    return runs | {telling.session_name(first[run])[:10] for run in runs}
-
-
-def certainty_text(regressions: Sequence[Regression]) -> str:
-    """How certain the change of an event is."""
-    sessions = max(one.sessions for one in regressions)
-    return (f'certainty: worse in {count_with_noun(sessions, "session")}; the '
-            f'interval has a confidence of 95 %; about '
-            f'{100 * detect.FALSE_SHARE:.0f} % of all reported changes are temporary')
 
 
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
@@ -1088,7 +495,7 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ('Environment', distinct_texts('environ')),
         ('Stack', distinct_texts('stack')),
         ('Programs', '; '.join(
-            f"{_shortened_list(list(names))} {version} ({source})"
+            f"{plots.shortened_list(list(names), 6)} {version} ({source})"
             for (version, source), names in programs.items())),
         ('Suite', distinct_texts('suite', 'commit')),
         ('ReFrame', distinct_texts('reframe')),
@@ -1112,47 +519,6 @@ def _script_safe_json(data: Any) -> str:
                       allow_nan=False, default=int).replace('<', '\\u003c')
 
 
-def _kind_labels(table: pd.DataFrame) -> pd.Series:
-    """What tells each kind apart from others of its program."""
-    # One program may serve several checks, and they say what it did.
-    names = pd.concat([naming.series_labels_and_panels(
-        group, panel=('check',), maximum=len(group))
-        for _, group in table.groupby(['family', 'program'], sort=False)])
-    return pd.Series([', '.join(filter(None, pair)) for pair in zip(
-        names['panel'], names['label'], strict=True)], index=names.index)
-
-
-def _addresses(rows: Sequence[Any]) -> list[str]:
-    """Addresses of test cases in the page, by their newest records; those of two
-    sources or programs have the same hash."""
-    addresses: list[str] = []
-    for row in rows:
-        address = f'case={row.case}@{row.system}:{row.partition}+{row.environ}'
-        for more in ('', f'+{row.source}', f'+{row.source}+{row.program}',
-                     f'+{row.source}+{row.program}+{len(addresses)}'):
-            if address + more not in addresses:
-                addresses.append(address + more)
-                break
-    return addresses
-
-
-def _reframe_name(row: Any) -> str:
-    """A test case as ReFrame lists it."""
-    return ' '.join([row.check, *(f'%{word}' for word in str(row.params).split()),
-                     f'/{row.case} @{row.system}:{row.partition}+{row.environ}'])
-
-
-def _key_of_record(row: Any) -> Key:
-    """The key of a record's metric; the record has the number of its test case."""
-    return Key(int(row.number), str(row.speed), str(row.metric),
-               -1 if pd.isna(row.point) else int(row.point))
-
-
-def _point_number(point: str) -> int:
-    """A point in bytes, of its text `8 B`; -1: no point."""
-    return int(point.split()[0]) if point else -1
-
-
 def _times_as_bad(ratio: float, better: str) -> float:
     """How many times as bad as its reference a value is; 1: unknown."""
     if not ratio > 0:
@@ -1160,62 +526,3 @@ def _times_as_bad(ratio: float, better: str) -> float:
     return 1 / ratio if better == 'higher' else ratio
 
 
-def _place_text(row: Any) -> str:
-    return f'{row.system}:{row.partition} {row.environ}'
-
-
-def _round_to_five_digits(value: float) -> float | None:
-    """Five digits, for the page."""
-    return None if value != value else float(f'{value:.5g}')
-
-
-def _shortened_list(names: list[str], maximum: int = 6) -> str:
-    """'a, b, c' or 'a, b and 20 more'."""
-    if len(names) <= maximum:
-        return ', '.join(names)
-    rest = len(names) - maximum + 1
-    return f"{', '.join(names[:maximum - 1])} and {rest} more"
-
-
-def _plot_descriptions_of_programs(known: Family | None, programs: Iterable[str]
-           ) -> list[tuple[str, str]]:
-    """The descriptions of the plots of programs: (programs, text)."""
-    texts: dict[str, list[str]] = {}
-    for program in programs:
-        if known and (text := known.description_of_program(program)):
-            texts.setdefault(text, []).append(program)
-    return [(', '.join(names), text) for text, names in texts.items()]
-
-
-def time_series_by_family(page: Page, runs: list[series.Series]
-               ) -> dict[str, list[plots.OverTime]]:
-    """The series over time to draw, by family."""
-    by_family: dict[str, list[plots.OverTime]] = {}
-    frame = page.data.frame
-    for run in runs:
-        row = frame.loc[run.record]
-        of_run = (frame[[*perflogs.CASE, 'run']] == row[
-            [*perflogs.CASE, 'run']]).all(axis=1)
-        guards = sorted(set(frame.loc[of_run, 'guard']) - {''})
-        title = ', '.join(filter(None, [
-            f'{row.program}: over time', page.labels[row.kind],
-            f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
-        note = guards and (
-            f"Not valid (guard: {', '.join(guards)}): "
-            + ('; '.join(run.reasons) or 'no reason was recorded'))
-        by_family.setdefault(row.family, []).append(plots.OverTime(
-            run, row.program, f'{row.run} {row.case}', title,
-            families()[row.family].valid_value_bands(row.params), note or ''))
-    return by_family
-
-
-def _reusable_svg(folder: Path | None, names: list[str], made_of: bytes
-           ) -> bytes | None:
-    """The SVG of a plot that is still the same; None: draw it."""
-    if not folder or not all((folder / name).exists() for name in names):
-        return None
-    try:
-        old = (folder / names[0]).read_bytes()
-    except OSError:
-        return None
-    return old if old.endswith(made_of) else None

@@ -24,8 +24,8 @@ from ..options import (
     records_of_site,
 )
 from ..perflogs import series
-from . import charts, plots
-from .page import Page, time_series_by_family
+from . import charts, plots, sections, svg
+from .page import Page
 
 HELP = """\
 Draws the plots of the page, or those that a YAML file describes.
@@ -206,7 +206,7 @@ def _line_number_of_entry(entry: Any) -> int:
 def build_plot_records(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
-    runs_of_family = time_series_by_family(
+    runs_of_family = sections.time_series_by_family(
         page, series.read_series_of_newest_runs(frame).series
     )
     table = page.data.table
@@ -214,7 +214,7 @@ def build_plot_records(frame: pd.DataFrame) -> plots.Records:
         '', page.data.metric_records, table,
         page.data.point_statistics_without_repetitions,
         [one for runs in runs_of_family.values() for one in runs],
-        lambda: page.raw_samples(table, len(table)))
+        lambda: sections.raw_samples(page, table, len(table)))
 
 
 def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
@@ -245,24 +245,9 @@ def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
         records = dataclasses.replace(records, family=families_[0])
     drawings_ = list(kind.drawings_from_records(records, **options))
     if title:
-        drawings_ = [
-            dataclasses.replace(
-                drawing,
-                args=tuple(
-                    f'{title}: {arg}'
-                    if isinstance(arg, str)
-                    and n
-                    == next(
-                        i
-                        for i, a in enumerate(drawing.args)
-                        if isinstance(a, str)
-                    )
-                    else arg
-                    for n, arg in enumerate(drawing.args)
-                ),
-            )
-            for drawing in drawings_
-        ]
+        drawings_ = [dataclasses.replace(drawing, args=(
+            drawing.args[0], f'{title}: {drawing.args[1]}', *drawing.args[2:]))
+            for drawing in drawings_]
     name = entry.get('name')
     if name:
         drawings_ = [dataclasses.replace(
@@ -293,7 +278,7 @@ def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, dark: bool, png: 
     stem = _unused_stem(files, drawing, '')
     with charts.use_theme_temporarily(dark):
         figure = drawing.chart(*drawing.args)
-        files[f'{stem}.svg'] = charts.render_svg(figure, stem)
+        files[f'{stem}.svg'] = svg.render_svg(figure, stem)
         if png:
             files[f'{stem}.png'] = charts.render_png(figure)
 
@@ -306,7 +291,7 @@ def draw_plot_for_paper(files: dict[str, bytes], drawing: plots.Drawing, dark: b
         with charts.use_theme_temporarily(dark, paper_width=width):
             figure = drawing.chart(*drawing.args)
             files[f'{stem}.pdf'] = charts.render_pdf(figure)
-            files[f'{stem}.svg'] = charts.render_svg(figure, stem)
+            files[f'{stem}.svg'] = svg.render_svg(figure, stem)
 
 
 def _unused_stem(files: dict[str, bytes], drawing: plots.Drawing, end: str) -> str:

@@ -30,7 +30,7 @@ from postprocess import export, perflogs, results
 from postprocess.perflogs import plans
 from postprocess.regressions import telling, verdict
 from postprocess.report import build as report
-from postprocess.report import page, plots
+from postprocess.report import cards, page, plots, sections
 
 #: How a case may end; beside results of records what leaves no figures.
 ENDS = (*(name for name in results.ORDER if name not in ('not_run', 'flaky')),
@@ -227,7 +227,7 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     rows = made.value_table_rows()
     assert {
         n
-        for group in made.failure_groups(rows)
+        for group in cards.failure_groups(made, rows)
         if not group['why'].startswith('no record')
         for line in [*group['lines'], *group['more']]
         for n in [line['number']]
@@ -314,7 +314,7 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
 def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
     # What is drawn is not looked at here.
     monkeypatch.setattr(plots, 'drawings_of_family', lambda *_: ([], []))
-    monkeypatch.setattr(page.ratio, 'drawings_from_records', lambda *_, **__: [])
+    monkeypatch.setattr(sections.ratio, 'drawings_from_records', lambda *_, **__: [])
     seen: set[str] = set()
     # Few that have between them all that can happen.
     for seed in (2, 4, 5, 10, 11, 12, 47):

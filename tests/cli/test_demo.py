@@ -23,7 +23,7 @@ from config.records.columns import MADE_UP
 from postprocess import perflogs
 from postprocess.references import proposal
 from postprocess.regressions import verdict
-from postprocess.report import page
+from postprocess.report import cards, page
 from tests.conftest import ROOT, printed_verdict_lines
 
 OPTIONS = argparse.Namespace(open=False)
@@ -193,5 +193,6 @@ def test_a_slow_node_marks_only_the_sessions_on_it(demo):
               if case.row.system == slow.system
               for session, cell in enumerate(case.cells) if cell == page.WORSE}
     assert slow.node == 'n17' and len(marked) > 20 and marked < there
-    [card] = [card for card in built.regression_events() if 'n17' in card['rest'][0]]
+    [card] = [card for card in cards.regression_events(built)
+              if 'n17' in card['rest'][0]]
     assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['spark'])

@@ -63,6 +63,7 @@ window.onload = () => {
     rows, address, has, curves: dialog.querySelectorAll('.curve polyline').length,
     commands: document.querySelectorAll('.command + .copy').length,
     title: dialog.querySelector('h2').textContent,
+    strip: dialog.querySelector('.cells').offsetHeight,
     wider: document.documentElement.scrollWidth - window.innerWidth});
 };
 </script>
@@ -168,6 +169,7 @@ def test_a_browser_opens_the_page_without_an_error(
         used = json.loads(attribute[1].replace('&quot;', '"')) if attribute else {}
         assert used.get('title') and used['wider'] <= 0, (width, used)
         assert (used['rows'] > 0) == (write is not write_empty_session)
+        assert 0 < used['strip'] < 40, used
         assert used['address'].startswith('#case=') and used['has'], used
         # The first test case is the one that fails: it never had a value.
         assert (used['curves'] > 0) == (write not in (

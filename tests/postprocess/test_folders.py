@@ -11,7 +11,7 @@ pytest.importorskip('jinja2')
 import perflogs_factory as make
 
 from postprocess import perflogs
-from postprocess.report import folders, page
+from postprocess.report import details, folders, page
 
 RUN = make.record()['run']
 
@@ -39,8 +39,8 @@ def test_folders_that_exist_are_in_the_page(tmp_path, monkeypatch):
     (stage / 'rfm_job.out').touch()
     expected = {'stage': str(stage), 'log': str(stage / 'rfm_job.out')}
     assert folders.folders_of_test_cases([RUN, 'x']) == {key: expected}
-    [details] = page.Page(frame).test_case_details()
-    assert details['d'] == expected
+    [test_case] = details.test_case_details(page.Page(frame))
+    assert test_case['d'] == expected
 
 
 @pytest.mark.parametrize('text', ['', '{}', '[]', '{"runs": [{"testcases": [3]}]}'])

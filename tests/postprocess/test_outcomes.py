@@ -82,12 +82,12 @@ def test_a_killed_session_owes_no_test_case_that_no_longer_exists(tmp_path):
     write(tmp_path, [case('new', 3), case('new', 4)])
     plan(tmp_path, 1, ['old', 'older', 'new'])
     assert set(perflogs.read(tmp_path)['guard']) == {'', 'missing'}
-    # It has less than half as many, so the others may still exist.
+    # It has fewer, so the others may still exist.
     plan(tmp_path, 3, ['new'])
     missing = perflogs.read(tmp_path).query('guard == "missing"')
     assert set(missing['program']) == {'old', 'older', 'new'}
-    write(tmp_path, [case('newer', 4)])
-    plan(tmp_path, 4, ['new', 'newer'])
+    write(tmp_path, [case('newer', 4), case('newest', 4)])
+    plan(tmp_path, 4, ['new', 'newer', 'newest'])
     missing = perflogs.read(tmp_path).query('guard == "missing"')
     assert list(missing['program']) == ['new'] and set(missing['run']) == {run_of(1)}
 

@@ -19,7 +19,7 @@ from postprocess.regressions import telling
 from postprocess.regressions import verdict as verdict_command
 from postprocess.regressions.finding import Verdict
 from postprocess.regressions.verdict import verdict_of_records
-from postprocess.report import curves, grid, page, tidy
+from postprocess.report import cards, curves, details, grid, page, tidy
 from tests.conftest import printed_verdict_lines
 
 JUDGED = {'reference': '1.0', 'upper': '0.2'}
@@ -57,7 +57,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     assert cells(built) == {'a': 'pp-p-', 'b': 'ppppp', 'c': 'ppppp',
                             'd': '....p'}
     assert built.result_counts['no_record'] == 1
-    [group] = built.failure_groups([])
+    [group] = cards.failure_groups(built, [])
     assert group['why'] == 'no record in the newest session'
     assert [line['name'] for line in group['lines']] == ['a /ca']
     # A session that left test cases out on purpose owes nothing.
@@ -118,21 +118,23 @@ def test_what_is_new_is_told(tmp_path):
     built = made(tmp_path, records)
     news = {
         item['what']: item['lines']
-        for item in built.changes_since_last_session([])
+        for item in cards.changes_since_last_session(built, [])
     }
     assert [name.split()[0] for what in (
         'no longer failing', 'new test cases')
         for name, _ in news[what] if name[0] != 'd'] == ['b', 'new']
     # What failed is told once, with the word new.
     assert 'newly failed' not in news
-    assert [(line['name'][0], line['is_new']) for group in built.failure_groups([])
+    assert [(line['name'][0], line['is_new'])
+            for group in cards.failure_groups(built, [])
             for line in group['lines']] == [('a', True)]
     assert news['changed environment'] == [
         ('program version 7.5 -> 7.6: 3 test cases on alpha (cpu openmpi)', None)]
     # And can be looked up: from which session on it was so.
-    [one] = [one for one in built.test_case_details() if one['n'].startswith('c ')]
+    [one] = [one for one in details.test_case_details(built)
+             if one['n'].startswith('c ')]
     assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]
-    assert one['c'] == 'ppp' and set(one['j']) == {0, 1, 2}
+    assert one['c'] == 'ppp' and one['j'] == ['12', '12', '12']
 
 
 def test_the_data_of_the_page_is_json_that_a_browser_reads(tmp_path):
@@ -164,7 +166,7 @@ def test_a_test_case_has_the_same_name_on_the_page_and_in_the_verdict(tmp_path):
     lines = map(telling.failure_line, built.verdict.failures)
     assert all(line.startswith(name) for line, name in zip(
         lines, names, strict=True))
-    assert {one['m'] for one in built.test_case_details()} == {
+    assert {one['m'] for one in details.test_case_details(built)} == {
         f'{check} %x={x} /{check}{x} @alpha:cpu+openmpi'
         for check in ('Puts', 'Asks') for x in (1, 2)}
 
@@ -174,6 +176,26 @@ def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
         case('a', 1, result, time=f'2026-11-02T0{hour + 3}:00:00Z')
         for hour, result in enumerate(['retried', 'pass'])])
     assert cells(built) == {'a': 'p'}
+
+
+def test_a_flaky_test_case_has_the_reason_of_the_session_that_failed(tmp_path):
+    first = '20261102T030000Z-aaaaaa'
+    make.write(tmp_path, [
+        case('a', 1, 'fail', guard='job_state', run=first),
+        case('a', 1, run=f'{first}01', time='2026-11-02T04:00:00Z')])
+    folder = tmp_path / 'alpha' / 'sessions'
+    folder.mkdir()
+    (folder / f'{first}.reasons').write_text(json.dumps({
+        'partition': 'cpu', 'environ': 'openmpi', 'case': 'ca',
+        'guard': 'job_state', 'reason': 'job_state: the job ended in NODE_FAIL'}))
+    built = page.Page(perflogs.read(tmp_path))
+    [group] = cards.failure_groups(built, built.value_table_rows())
+    assert group['why'] == 'flaky: passed when it was measured again'
+    [line] = group['lines']
+    assert line['text'] == 'job_state: the job ended in NODE_FAIL'
+    [one] = details.test_case_details(built)
+    assert one['r'] == line['text'] and one['g'] == 'job_state'
+    assert one['f'] == line['where'] and line['where'].endswith('.csv:2')
 
 
 def test_the_grid_has_all_sessions(tmp_path):
@@ -188,6 +210,10 @@ def test_results_differ_without_their_colours():
     shapes = [outline for _, _, outline in grid.legend(grid.LETTERS + grid.WORSE)]
     assert len({*shapes}) == len(shapes) == len(grid.WORDS) == len(
         grid.LETTERS + grid.WORSE) - 1
+    # A bar is told by its height, too, where no other bar is beside it.
+    heights = [float(match[1]) for shape in shapes if (
+        match := re.fullmatch(r'M0 [\d.]+h1v([\d.]+)h-1z', shape))]
+    assert len(heights) == 4 and min(np.diff(sorted(heights))) > 0.09
 
 
 def test_good_families_and_most_rows_are_folded():
@@ -235,8 +261,8 @@ def test_healthy_or_not_in_a_sentence(more, state):
         *results.ORDER, 'no_record', 'waiting', 'regressed', 'levels'), 0) | {
             'cases': 9}
     verdict = Verdict('x', 'good', judged=9, cases=9)
-    assert page.health_summary(counts | more, verdict, 0)['state'] == state
-    assert page.health_summary(counts | more, verdict, 1)['state'] == 'bad'
+    assert cards.health_summary(counts | more, verdict, 0)['state'] == state
+    assert cards.health_summary(counts | more, verdict, 1)['state'] == 'bad'
 
 
 def test_history_without_references_is_a_comparison(tmp_path):
@@ -369,7 +395,7 @@ def test_an_event_is_one_card(tmp_path):
         for day in range(40) for n in range(40)])
     built = page.Page(perflogs.read(tmp_path))
     assert len(built.regressions) == len(slow)
-    [card] = built.regression_events()
+    [card] = cards.regression_events(built)
     assert card['first'] == '7 test cases worse since 2026-12-06 (5 sessions)'
     assert '<svg' in card['spark'] and 'class="since"' in card['spark']
     assert card['rest'][:2] == [

@@ -1,6 +1,7 @@
 """People's own metrics, and what the kinds of metrics say."""
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import perflogs_factory as make
 from config.records import samples
 from config.records.samples import Sample
 from postprocess import perflogs
-from postprocess.report import charts, plot, plots
+from postprocess.report import charts, plot, plots, sections
 from postprocess.report.page import Page
 from postprocess.report.plots import ratio, scaling, violin
 
@@ -31,7 +32,7 @@ def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
 
 def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     make.write(tmp_path, rows)
-    return Page(perflogs.read(tmp_path)).records_for_plots('osu', [])
+    return sections.records_for_plots(Page(perflogs.read(tmp_path)), 'osu', [])
 
 
 @pytest.mark.parametrize(
@@ -387,7 +388,10 @@ def test_spread_has_no_axis_below_minus_100_percent(tmp_path):
     [axes] = drawing.chart(*drawing.args).axes
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels and not [text for text in labels if text.startswith('-')
-                           and int(text.removesuffix(' %')) < -100], labels
+                           and int(text) < -100], labels
+    # The title of the axis lies beside the labels, within the plot.
+    axes.figure.draw_without_rendering()
+    assert axes.yaxis.label.get_window_extent().x0 >= 0
 
 
 def test_a_heat_map_marks_what_is_beyond_its_colours(tmp_path):
@@ -430,3 +434,27 @@ def test_titles_axes_and_texts_say_what_a_plot_shows(tmp_path):
     origin = drawing.args[1].partition('\n')[2]
     assert origin == 'alpha:cpu · 2026-11-02 · openmpi 5.0.6 embedded 7.5'
     assert origin in [text.get_text() for text in figure.texts]
+
+
+@pytest.mark.parametrize('paper', [0, 3.5])
+def test_no_name_and_no_value_of_a_bar_is_cut(tmp_path, paper):
+    rows = records(tmp_path, [make.record(
+        'latency', 1.234e-3 * threads, program='a_store_with_a_name', case=f'{n}',
+        params=f'persistence={name} placement={place} threads={threads}')
+        for n, (name, place, threads) in enumerate(itertools.product(
+            ['off', 'append_only_file'], ['intra_node', 'inter_node'], [1, 16]))])
+    [drawing] = plots.module_of_kind('bars').drawings_from_records(
+        rows, metric=('latency',))
+    with charts.use_theme_temporarily(False, paper):
+        figure = drawing.chart(*drawing.args)
+        axes = figure.axes[0]
+        names = axes.get_yticklabels()
+        assert [' '.join(name.get_text().split()) for name in names] == [
+            f'{label} · fast' for label in drawing.args[0]['label']]
+        for text in (*names, *axes.texts):
+            box = text.get_window_extent()
+            assert box.x0 >= 0 and box.x1 <= figure.bbox.width, text
+        tops = [name.get_window_extent().y1 for name in names]
+        bottoms = [name.get_window_extent().y0 for name in names]
+        assert all(below < above for below, above in zip(
+            tops[1:], bottoms, strict=False))

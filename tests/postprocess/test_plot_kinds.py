@@ -223,14 +223,14 @@ def test_no_family_is_named_in_postprocess():
 
 
 def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
-    from postprocess.report import charts
+    from postprocess.report import svg
     drawn: list[str] = []
-    svg = charts.render_svg
+    render = svg.render_svg
 
     def count(metric, name):
         drawn.append(name)
-        return svg(metric, name)
-    monkeypatch.setattr(charts, 'render_svg', count)
+        return render(metric, name)
+    monkeypatch.setattr(svg, 'render_svg', count)
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'plots:\n- kind: curve\n'))
     records = [make.record('latency', 1.0, size, case=p, program=p, params=p)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 import re
 import subprocess
@@ -20,7 +19,7 @@ import perflogs_factory as make
 from config.records import units
 from postprocess import perflogs
 from postprocess.report import build as report
-from postprocess.report import charts, plots
+from postprocess.report import charts, plots, sections, svg
 from postprocess.report.page import Page
 from postprocess.report.plots import box, curve
 
@@ -48,13 +47,8 @@ def panels(tmp_path, records) -> list[plots.Panel]:
     """What stands in a metric each, of the latencies of these records."""
     make.write(tmp_path / 'perflogs', records)
     made = Page(perflogs.read(tmp_path / 'perflogs'))
-    return list(plots.metric_panels(made.records_for_plots('osu', []), ('latency',)))
-
-
-def data(text: str) -> dict:
-    """What a page can look up."""
-    [match] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
-    return json.loads(match)
+    records = sections.records_for_plots(made, 'osu', [])
+    return list(plots.metric_panels(records, ('latency',)))
 
 
 def boxes(tmp_path, records) -> list:
@@ -107,10 +101,10 @@ def test_page_is_well_formed_and_every_link_leads_somewhere(site):
             assert target[1:] in ids
         elif not target.startswith('data:image/png;base64,'):
             assert (folder / target).is_file()
-    for svg in re.findall(r'<svg.*?</svg>', text, re.S):
-        ET.fromstring(svg)
-        used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
-        assert used <= set(re.findall(r'id="([^"]+)"', svg))
+    for plot in re.findall(r'<svg.*?</svg>', text, re.S):
+        ET.fromstring(plot)
+        used = set(re.findall(r'(?:url\(|href=")#([^")]+)', plot))
+        assert used <= set(re.findall(r'id="([^"]+)"', plot))
 
 
 def test_plots_come_as_files(site):
@@ -118,8 +112,8 @@ def test_plots_come_as_files(site):
     svgs = list((folder / 'plots').glob('*.svg'))
     assert len(svgs) == text.count('<figure>') > 30
     assert not list((folder / 'plots').glob('*.png'))
-    for svg in svgs:
-        ET.parse(svg)
+    for file in svgs:
+        ET.parse(file)
 
 
 def test_plots_come_as_png_where_asked_for(tmp_path):
@@ -133,10 +127,11 @@ def test_plots_come_as_png_where_asked_for(tmp_path):
 def test_light_and_dark_follow_the_reader(site):
     _, text, _ = site
     assert 'prefers-color-scheme: dark' in text
-    plots = ''.join(re.findall(r'<svg.*?</svg>', text, re.S))
-    assert 'var(--c0)' in plots and 'currentColor' in plots
+    styles = re.findall(r'^\.v\w+ \{.*', text, re.M)
+    assert any('var(--c0)' in style for style in styles)
+    assert any('currentColor' in style for style in styles)
     for colour in (*charts.COLOURS, charts.INK, charts.PAPER):
-        assert colour not in plots
+        assert not any(colour in style for style in styles)
 
 
 def test_all_well_is_0(tmp_path, capsys):
@@ -331,13 +326,40 @@ def test_hostile_text_stays_text(tmp_path):
     assert '<script>' not in text
 
 
+def test_plots_of_a_page_share_their_styles(site):
+    _, text, _ = site
+    plots_ = ''.join(re.findall(r'<figure><svg.*?</svg>', text, re.S))
+    assert not re.search('style=|font-family|xlink:|rotate\\(-0', plots_)
+    assert set(re.findall(r'class="(v\w+)"', plots_)) <= set(
+        re.findall(r'^\.(v\w+) \{', text, re.M))
+
+
 def test_numbers_in_plots_are_not_rounded_away(tmp_path):
     [panel] = panels(tmp_path, make.curve('latency', float, [1, 8]))
-    svg = charts.render_svg(
-        curve.draw_curves(panel.points_of_panel, 'mpi 1.23456', panel.quantity), 'x'
-    )
-    assert 'mpi 1.23456' in svg.decode()
-    assert not re.search(r'[ "]\d+\.\d{3,}[ "]', svg.decode())
+    figure = curve.draw_curves(panel.points_of_panel, 'mpi 1.23456', panel.quantity)
+    text = svg.render_svg(figure, 'x').decode()
+    assert 'mpi 1.23456' in text
+    assert not re.search(r' (x|y|d)="[^"]*\.\d\d', text)
+
+
+@pytest.mark.parametrize('path', [
+    'M 10 20.04 \nL 10 30.12 \nL 12.26 29.94 \nL 0.04 29.94 \nz\nM 5 5 \nL 6 6 \n',
+    'M 0 1.23 \nC 0.3 1.23 0.64 1.1 0.87 0.87 \nQ 2 3.33 4.06 5.55 \nL -0.01 0.04 \n'])
+def test_a_compact_path_leads_to_the_same_points(path):
+    expected = [[float(number) for number in re.findall(r'[-\d.]+', part)]
+                for part in re.findall(r'[A-Zz][^A-Zz]*', path)]
+    at, start, points = [0.0, 0.0], [0.0, 0.0], []
+    compact = svg._compact_path(path).lower()
+    for command, text in re.findall('([a-z])([^a-z]*)', compact):
+        steps = [float(n) for n in re.findall(r'-?(?:\d+\.?\d*|\.\d+)', text)]
+        if command in 'hv':
+            steps = steps + [0.0] if command == 'h' else [0.0] + steps
+        points.append([at[n % 2] + step for n, step in enumerate(steps)])
+        at = points[-1][-2:] or start
+        start = at if command == 'm' else start
+    assert len(points) == len(expected)
+    for ours, theirs in zip(points, expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=0.051)
 
 
 def test_one_sample_has_no_spread(tmp_path):
@@ -352,6 +374,15 @@ def test_speeds_have_a_series_each(tmp_path):
     parts = {s[1]: s[-1]['median'].tolist()
              for s in charts.series_with_styles(panel.points_of_panel)}
     assert parts == {'fast': [1.0], 'slow': [9.1]}
+
+
+def test_series_differ_without_their_colours(tmp_path):
+    [panel] = panels(tmp_path, [
+        make.record('latency', 1.0, size, params=f'algorithm={name}', speed=speed)
+        for size in (1, 8) for name in ('ring', 'tree') for speed in ('fast', 'slow')])
+    looks = [(line, marker) for *_, line, marker, _ in charts.series_with_styles(
+        panel.points_of_panel)]
+    assert len(set(looks)) == len(looks) == 4
 
 
 def test_series_are_named_by_what_differs(tmp_path):

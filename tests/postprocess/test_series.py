@@ -19,7 +19,7 @@ from config.families import families
 from postprocess import perflogs
 from postprocess.perflogs import series
 from postprocess.report import build as report
-from postprocess.report import plots
+from postprocess.report import plots, sections
 from postprocess.report.page import Page
 from postprocess.report.plots import series as timeline
 
@@ -105,7 +105,7 @@ def read(tmp_path: Path, points: list[list]) -> series.Series:
 def drawn(one: series.Series):
     [options] = [options for kind, options in plots.parse_family_plot_entries(TAO)
                  if kind is timeline]
-    return timeline.draw_series_panels(one.points, one.server_names, 'title', TAO.bands,
+    return timeline.draw_series_panels(one.points, 'title', one.server_names, TAO.bands,
                                        **options)
 
 
@@ -398,7 +398,8 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
         tao_record('completed', 0.0, day=3, repetition=0, reference='1.0',
                    lower='0.0', result='fail', guard='validity'),
         tao_record(value=99.0, day=3)])
-    records = Page(perflogs.read(tmp_path / 'perflogs')).records_for_plots(
+    records = sections.records_for_plots(
+        Page(perflogs.read(tmp_path / 'perflogs')),
         'taobench', [])
     [panel] = plots.metric_panels(records, ('total_qps',))
     assert dict(panel.points_of_panel[['value', 'label']].itertuples(index=False)) == {
@@ -419,7 +420,7 @@ def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):
     [data] = re.findall(r'<script id="data"[^>]*>(.*?)</script>',
                         shown(tmp_path), re.S)
     numbers = json.loads(data)['numbers']
-    result = {numbers['metrics'][row[2]][0]: row[4:9]
-              for row in numbers['rows']}
+    result = {numbers['metrics'][metric][0]: point[1:6]
+              for _, _, metric, [point] in numbers['rows']}
     # Newest, median, least and most of two runs.
     assert result == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}

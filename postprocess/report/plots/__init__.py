@@ -65,7 +65,7 @@ class Drawing:
     name: str
     #: What it shows, for who cannot see it.
     about: str
-    #: Makes the plot of `args`.
+    #: Makes the plot of `args`: its records, its title, and what else it needs.
     chart: Callable[..., Figure]
     args: tuple
     #: Where it stands on the page: with its program, or below a heading of
@@ -214,12 +214,12 @@ def with_origin(title: str, records: Records, kinds: Iterable[int]) -> str:
         ' '.join(filter(None, [row.stack, row.source, row.version]))
         for row in table.itertuples())
     return f'{title}\n' + ' · '.join(filter(None, [
-        _shortened_list([*dict.fromkeys(table['system'] + ':' + table['partition'])]),
+        shortened_list([*dict.fromkeys(table['system'] + ':' + table['partition'])]),
         '' if pd.isna(when) else f'{when:%Y-%m-%d}',
-        _shortened_list([*filter(None, software)])]))
+        shortened_list([*filter(None, software)])]))
 
 
-def _shortened_list(names: list[str], maximum: int = 2) -> str:
+def shortened_list(names: list[str], maximum: int = 2) -> str:
     """'a, b' or 'a and 20 more'."""
     if len(names) <= maximum:
         return ', '.join(names)
@@ -257,7 +257,8 @@ def _read_drawing_code() -> bytes:
     return b''.join(
         [importlib.metadata.version('matplotlib').encode()]
         + [file.read_bytes() for file in
-           [folder.with_name('charts.py'), *sorted(folder.glob('*.py'))]])
+           [folder.with_name('charts.py'), folder.with_name('svg.py'),
+            *sorted(folder.glob('*.py'))]])
 
 
 def plot_kinds() -> list[str]:

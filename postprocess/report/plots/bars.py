@@ -63,8 +63,10 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
     :param frame: COLUMNS, a row a series; bars of a `group` have a colour
     """
     charts._import_configured_matplotlib()
-    names = [charts.series_name(row.label, row.speed) + row.older
-             for row in frame.itertuples()]
+    names = charts.wrap_row_names([
+        charts.series_name(row.label, row.speed) + row.older
+        for row in frame.itertuples()])
+    texts = [*map(quantity.text, frame['value'])]
     legend: list[tuple] = []
     if (frame['runs'] > 1).any():
         legend.append(('minimum to maximum of all sessions', charts.INK, '-', '',
@@ -77,8 +79,9 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
     groups = list(dict.fromkeys(frame['group']))
     rows = np.arange(len(frame))
     values = frame['value'].to_numpy()
-    figure, axes = charts.create_figure(title, legend, height=0.35 + 0.24 * len(frame),
-                                        names_beside=max(map(len, names)))
+    figure, axes = charts.create_figure(
+        title, legend, height=0.35 + charts.rows_height(names, 0.24),
+        names_beside=names)
     colours = [charts.COLOURS[groups.index(row) % len(charts.COLOURS)]
                for row in frame['group']]
     top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1
@@ -88,7 +91,7 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
         axes.scatter(values, rows, color=colours, s=28, lw=0, zorder=3)
     else:
         axes.barh(rows, values, height=0.62, color=colours, alpha=charts.BAR, lw=0)
-    for y, row in zip(rows, frame.itertuples(), strict=True):
+    for y, text, row in zip(rows, texts, frame.itertuples(), strict=True):
         if row.runs > 1:
             axes.plot(
                 [row.minimum, row.maximum], [y, y], color=charts.INK, lw=1
@@ -102,16 +105,17 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
                           [y + 0.36] * 2, color=charts.INK, lw=2.4,
                           alpha=0.5, solid_capstyle='butt')
         axes.annotate(
-            quantity.text(row.value),
+            text,
             (max(row.value, row.maximum if row.runs > 1 else 0), y),
             xytext=(4, 0), textcoords='offset points', va='center',
             fontsize=charts.SMALL, color=charts.INK)
+    room = charts.room_for_values(axes, texts)
     if wide:
         start = min([minimum, *frame.loc[frame['minimum'] > 0, 'minimum']]) / 2
         axes.set_xscale('log')
-        axes.set_xlim(start, top * (top / start) ** 0.3)
+        axes.set_xlim(start, top * (top / start) ** room)
     else:
-        axes.set_xlim(0, top * 1.28)
+        axes.set_xlim(0, top * (1 + room))
     charts.set_few_ticks(axes.xaxis, wide)
     charts.set_row_names(axes, names)
     charts.set_axis_title_and_labels(axes.xaxis, frame['value'], quantity, wide)

@@ -166,8 +166,8 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
     ticks = [-low, 0.0, far] if low > 0.3 * far else [0.0, far]
     axes.set_yticks(
         [y / far - 3 * n for n in range(len(parts)) for y in ticks],
-        [f'{y:+.0%}'.replace('%', ' %') if y else '0' for _ in parts for y in ticks])
+        [f'{100 * y:+.0f}' if y else '0' for _ in parts for y in ticks])
     axes.set_ylim(-3 * (len(parts) - 1) - 1.2, 1.6)
-    axes.set_ylabel('Difference', labelpad=2)
+    axes.set_ylabel('Difference (%)', labelpad=2)
     charts.set_size_axis(axes, every)
     return figure

@@ -106,7 +106,7 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
             axes.plot(x, rows['median'], line, color=colour, lw=0.7,
                       alpha=0.8)
         axes.plot(x, rows['value'], line, color=colour, lw=1.6,
-                  marker=marker, ms=2.4, mew=0)
+                  marker=marker, ms=3.5, mew=0)
         if 'beside' in rows:
             axes.plot(x, rows['beside'], line, color=colour, lw=0.8, marker='o',
                       ms=4.5, mew=0.8, fillstyle='none')

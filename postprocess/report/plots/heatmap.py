@@ -54,15 +54,16 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
     charts._import_configured_matplotlib()
     from matplotlib.colors import LinearSegmentedColormap
     every = charts.distinct_sizes(frame)
-    names = [charts.series_name(label, speed) for label, speed, *_ in
-             charts.series_with_styles(frame)]
+    names = charts.wrap_row_names([
+        charts.series_name(label, speed) for label, speed, *_ in
+        charts.series_with_styles(frame)])
     ratio = np.full((len(names), len(every)), np.nan)
     for row, (*_, rows) in enumerate(charts.series_with_styles(frame)):
         ratio[row, np.searchsorted(every, rows['point'])] = (
             rows['value'] / rows['median'])
     figure, axes = charts.create_figure(
-        title, [], height=0.3 + 0.17 * len(names),
-        names_beside=max(map(len, names)), beside=0.62)
+        title, [], height=0.3 + charts.rows_height(names, 0.17),
+        names_beside=names, beside=0.62)
     colours = [charts.COLOURS[1], charts.GRID, charts.COLOURS[0]]
     end = np.log(FAR)
     image = axes.imshow(
@@ -76,8 +77,7 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
     shown = np.arange(len(every) - 1, -1, -(len(every) // many + 1))
     axes.set_xticks(*(([], []) if len(every) == 1 else (
         shown, [size_text(every[n]) for n in shown])))
-    axes.set_yticks(range(len(names)), [*map(charts.shorten_row_name, names)],
-                    fontsize=charts.SMALL)
+    charts.set_row_names(axes, names)
     axes.set_xlabel('Size (log)' if len(every) > 1 else '')
     axes.grid(visible=False)
     height = figure.get_size_inches()[1]

@@ -98,11 +98,11 @@ def drawings_from_records(records: Records, panels: list[Panel]) -> Iterator[Dra
             continue
         yield Drawing(
             f'{run.program} time {run.name}', run.title, draw_series_panels,
-            (run.series.points, run.series.server_names, run.title, run.bands,
+            (run.series.points, run.title, run.series.server_names, run.bands,
              panels), program=run.program, note=run.note)
 
 
-def draw_series_panels(points: pd.DataFrame, servers: list[str], title: str,
+def draw_series_panels(points: pd.DataFrame, title: str, servers: list[str],
                        bands: Bands, panels: list[Panel]) -> Figure:
     """The panels of a run, those that it has points of.
 

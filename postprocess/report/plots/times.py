@@ -76,10 +76,10 @@ def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
     if (frame['runs'] > 1).any():
         names.append(('minimum to maximum', charts.INK, '-', '', {'lw': 0.7}))
     metrics = [metric for metric in TIMES if metric in set(frame['metric'])]
+    row_names = charts.wrap_row_names(rows, 28)
     figure, columns = charts.create_figure(
-        title, names, columns=len(metrics),
-        names_beside=min(max(map(len, rows)), 28),
-        height=0.5 + 0.19 * len(rows) + 0.05 * len(parts))
+        title, names, columns=len(metrics), names_beside=row_names,
+        height=0.5 + charts.rows_height(row_names, 0.19) + 0.05 * len(parts))
     columns = np.atleast_1d(columns)
     for axes, metric in zip(columns, metrics, strict=True):
         for n, (_, speed, colour, _, _, bars) in enumerate(parts):
@@ -96,12 +96,8 @@ def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
                       lw=0.7)
         axes.set_xlim(0)
         charts.set_few_ticks(axes.xaxis, False)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
         charts.set_axis_title_and_labels(
             axes.xaxis, frame['median'], charts.Quantity.of_metric(metric, 's'), False)
-        axes.set_yticks(range(len(rows)), [])
-        axes.grid(axis='y', visible=False)
-    room = columns[0].get_position().x0 * charts.WIDTH
-    columns[0].set_yticklabels([charts.shorten_row_name(row, room) for row in rows],
-                               fontsize=charts.SMALL)
+        charts.set_row_names(axes, row_names)
+        axes.tick_params(labelleft=axes is columns[0])
     return figure

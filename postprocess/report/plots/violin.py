@@ -162,11 +162,11 @@ def draw_violins(frame: pd.DataFrame, title: str) -> Figure:
     good = values[values > 0]
     log = len(good) == len(values) and good.max() > 20 * good.min()
     parts = [values[frame['label'] == label].to_numpy() for label in labels]
-    names = [f"{label or 'all calls'} ({len(part)}"
-             f"{'+' * (len(part) == MAX_CALLS)})"
-             for label, part in zip(labels, parts, strict=True)]
-    figure, axes = charts.create_figure(title, [], height=0.35 + 0.3 * len(labels),
-                                        names_beside=max(map(len, names)))
+    names = charts.wrap_row_names([
+        f"{label or 'all calls'} ({len(part)}{'+' * (len(part) == MAX_CALLS)})"
+        for label, part in zip(labels, parts, strict=True)])
+    figure, axes = charts.create_figure(
+        title, [], height=0.35 + charts.rows_height(names, 0.3), names_beside=names)
     for n, part in enumerate(parts):
         colour = charts.COLOURS[n % len(charts.COLOURS)]
         shown = np.log10(part) if log else part
@@ -180,7 +180,8 @@ def draw_violins(frame: pd.DataFrame, title: str) -> Figure:
     minimum, maximum = np.log10([good.min(), good.max()]) if log else (
         values.min(), values.max())
     wide = (maximum - minimum) or abs(maximum) or 1
-    axes.set_xlim(minimum - 0.03 * wide, maximum + 0.3 * wide)
+    axes.set_xlim(minimum - 0.03 * wide, maximum + wide * charts.room_for_values(
+        axes, [TIME.text(part.mean()) for part in parts]))
     if not log:
         charts.set_few_ticks(axes.xaxis, False)
     _set_title_and_labels(axes.xaxis, values, log)

@@ -104,11 +104,13 @@ const human = (size) => {
   while (size >= 1024 && unit < 3) { size /= 1024; unit += 1; }
   return `${+size.toPrecision(4)} ${['B', 'KiB', 'MiB', 'GiB'][unit]}`;
 };
+const pointRows = (series) => series.flatMap(([kind, speed, metric, points]) =>
+  points.map((point) => [kind, speed, metric, ...point]));
 const numbers = () => {
   const {kinds, metrics, rows, left} = data.numbers;
   const titles = ['family', 'test case', 'place', 'speed class', 'metric', 'size',
     'unit', 'newest', 'median', 'min', 'max', 'sessions', 'reference'];
-  let all = rows.map((row) => {
+  let all = pointRows(rows).map((row) => {
     const [family, name, place] = kinds[row[0]];
     const [metric, unit] = metrics[row[2]];
     return [family, name, place, row[1], metric, row[3], unit,
@@ -285,7 +287,7 @@ const allMetrics = (number) => {
   for (const title of ['metric', 'size', 'unit', 'newest', 'median', 'min', 'max',
     'sessions', 'reference']) { head.append(el('th', title)); }
   const body = table.createTBody();
-  for (const row of rows.filter((one) => kinds[one[0]][3] === number)) {
+  for (const row of pointRows(rows.filter((one) => kinds[one[0]][3] === number))) {
     const [metric, unit] = metrics[row[2]];
     body.insertRow().append(...[metric + (row[1] && ` · ${row[1]}`), human(row[3]), unit,
       ...row.slice(4, 8).map(digits), row[8], digits(row[9])].map((text) => el('td', text)));
@@ -338,7 +340,7 @@ const show = (number, session) => {
     add('output folder', testCase.d.output);
     add('smallest change that is found', testCase.w);
   }
-  add('job', testCase.j[session]);
+  add('job', testCase.j.at(session - sessions.length));
   for (const [name, title] of Object.entries(data.fields)) {
     const past = testCase.h[name] ?? [];
     const turn = past.findIndex(([from]) => from === session);

@@ -1,0 +1,340 @@
+"""The cards of the first screen: the health, what failed, regressed and changed."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from config.console import count_with_noun
+from config.records.units import change_text, size_text, value_text
+from config.sessions import run_id
+
+from .. import perflogs, results
+from ..regressions import detect, telling
+from ..regressions.finding import Member, Regression, Verdict
+from . import grid
+from .curves import NO_LINES, Key, Lines, median_curve, point_number, sparkline
+from .grid import FAILED
+from .testcases import place_text
+
+if TYPE_CHECKING:
+    from .page import Page
+
+#: Lines of a list before 'and N more'.
+MAX_LINES = 5
+#: Test cases that the card of an event names, and rows of its table.
+MAX_WORST, MAX_EVENT_ROWS = 5, 500
+
+
+def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
+                   ) -> dict[str, str]:
+    """The health of the system: {state, word, text, details}; the state is bad if
+    something failed or regressed, or the perflogs are damaged. `text` says what is
+    bad, and when and how completely it was measured.
+
+    :param counts: test cases per result of the last session that was complete;
+        `levels`: levels out of tolerance that are no part of a regression
+    """
+    cases = counts['cases']
+    bad = [text for number, text in (
+        (counts['fail'], f"{counts['fail']} of {cases} test cases failed"),
+        (counts['not_run'], f"{counts['not_run']} not run"),
+        (counts['flaky'], f"{counts['flaky']} flaky"),
+        (counts['regressed'], count_with_noun(counts['regressed'], 'regression')),
+        (counts['xpass'], count_with_noun(counts['xpass'], 'known fault') + ' fixed'),
+        (counts['levels'], count_with_noun(counts['levels'], 'level')
+         + ' out of tolerance'),
+        (faults, count_with_noun(faults, 'damaged place') + ' in the perflogs'))
+        if number]
+    also = [f'{number} {what}' for number, what in (
+        (counts['inconclusive'], 'inconclusive'),
+        (counts['no_record'], 'without a record in the newest session'),
+        (counts['waiting'] * any([verdict.compared, verdict.judged]),
+         'without a reference'),
+        (counts['xfail'], 'with a known fault')) if number]
+    if bad:
+        state, word = 'bad', 'Not healthy'
+    elif not verdict.compared and not verdict.judged:
+        state, word = 'open', 'Not compared yet'
+    else:
+        state = 'warn' if counts['no_record'] or counts['inconclusive'] else 'good'
+        word = 'Healthy'
+    is_complete = (not counts['no_record']
+                   and verdict.session not in _names_of_sessions_cut_short(verdict))
+    session = (f'Session of {telling.session_name(verdict.session)}, '
+               + 'not ' * (not is_complete) + 'complete')
+    return {'state': state, 'word': word,
+            'text': '. '.join(filter(None, [', '.join(bad), session])),
+            'details': '. '.join(filter(None, [
+                '; '.join([telling.comparison_text(verdict), *also]),
+                telling.power_sentence(verdict)]))}
+
+
+def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
+    """The sessions that ended early, and the dates (UTC) on which they began."""
+    first = run_id.first_session_id_by_session(one.run for one in verdict.results)
+    runs = {one.run for one in verdict.cut_short}
+    return runs | {telling.session_name(first[run])[:10] for run in runs}
+
+
+def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
+    """Failed test cases, grouped by reason: {why, lines, count, rows, todo}.
+
+    Test cases whose metric is part of a regression are in the card of its event.
+
+    :param rows: of `value_table_rows`
+    """
+    worst: dict[int, dict] = {}
+    for row in rows:
+        if row['result'] in results.FAILED:
+            worst.setdefault(row['number'], row)
+    groups: dict[str, list[dict]] = {}
+    this_session = len(page.past.sessions) - 1
+    new = {case.number for case in page.cases
+           if case.cells[this_session:] in FAILED
+           and case.cells[:this_session].rstrip('-.')[-1:] not in FAILED}
+    for case in page.cases:
+        row = worst.get(case.number, {})
+        if case.result not in results.FAILED or case.is_cut_short or (
+                _is_part_of_event(page, row)):
+            continue
+        guard = str(case.row.guard).partition(':')[0] or row.get(
+            'guard', '').partition(':')[0]
+        why = ('known fault fixed: remove it from the reference file'
+               if case.result == 'xpass' else
+               'flaky: passed when it was measured again'
+               if case.result == 'flaky' else
+               f'guard {guard}' if guard else
+               f"{row.get('metric', 'a metric')} out of tolerance")
+        text = case.reason if guard else ' '.join(filter(None, [
+            row.get('metric'), row.get('size') and f"at {row['size']}:",
+            row.get('value'), row.get('unit'), row.get('reference') and (
+                f"(reference {row['reference']}, {row['change']})")]))
+        groups.setdefault(why, []).append({
+            'name': case.name, 'place': place_text(case.row), 'text': text
+            or (guard and row.get('guard', '')), 'number': case.number,
+            'sessions': grid.sessions_in_a_row(
+                case.cells, case.newest_result_letter),
+            'is_new': case.number in new, 'times_as_bad': row.get(
+                'times_as_bad', 1), 'family': str(case.row.family),
+            'spark': '' if guard else row.get('spark', ''),
+            'where': row.get('where', ''),
+            'log': page.folders_of_test_case(case).get('log', '')})
+    lost = [case for case in page.cases if case.cells[-1:] == '-']
+    if lost:
+        groups['no record in the newest session'] = [{
+            'name': case.name, 'place': place_text(case.row), 'text':
+            f'last ran {case.row.time:%Y-%m-%d %H:%M}',
+            'number': case.number, 'sessions': 0} for case in lost]
+    todo = {page.numbers.get(one.test_case_key): one.todo
+            for one in page.verdict.failures}
+    cards = []
+    for why, lines in sorted(groups.items(), key=lambda group: -len(group[1])):
+        lines.sort(key=lambda line: -line.get('times_as_bad', 1))
+        numbers = {line['number'] for line in lines}
+        todos = dict.fromkeys(filter(None, map(todo.get, numbers)))
+        cards.append({
+            'why': why, 'lines': lines[:MAX_LINES], 'count': len(lines),
+            'more': lines[MAX_LINES:], 'families': sorted(
+                {line['family'] for line in lines if 'family' in line}),
+            'rows': [row for row in rows if row['number'] in numbers
+                     and row['result'] in results.FAILED],
+            'todo': next(iter(todos)) if len(todos) == 1 else ''})
+    return cards
+
+
+def _is_part_of_event(page: Page, row: dict) -> bool:
+    """Whether a value out of tolerance is of a metric that is part of a
+    regression.
+
+    :param row: of `value_table_rows`
+    """
+    return not row.get('guard') and row.get('result') == 'fail' and row.get(
+        'metric') in page.worse_metrics.get(row['number'], ())
+
+
+def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
+    """A card per event: the regression of a group, or all regressions of
+    single test cases that began on one date.
+
+    {id, first, rest, spark, worst, rows, more, cases, several, ...}
+
+    :param rows: of `value_table_rows`
+    """
+    events: dict[str, list[Regression]] = {}
+    for one in page.regressions:
+        events.setdefault(one.since if one.kind in ('metric', 'case')
+                          else one.id, []).append(one)
+    out_of_tolerance = {row['number'] for row in rows
+                        if _is_part_of_event(page, row)}
+    cards = []
+    for regressions in events.values():
+        values = [_regression_row(page, one, member) for one in regressions
+                  for member in telling.members_by_change([one])]
+        values.sort(key=lambda row: -row['times_as_bad'])
+        worst = {row['key']: row for row in reversed(values)}
+        failed = len(out_of_tolerance & {row['number'] for row in worst.values()})
+        first, *rest = telling.event_lines(regressions)
+        if not any(one.cause for one in regressions):
+            rest.insert(-1, 'changed in the same session: nothing that is recorded')
+        cards.append({
+            'first': first, 'rest': [
+                *rest[:-1], certainty_text(regressions),
+                *([f"{count_with_noun(failed, 'test case')} of these out of "
+                   'tolerance'] if failed else []), *rest[-1:]],
+            'rows': values[:MAX_EVENT_ROWS],
+            'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
+            'systems': {member.system for one in regressions
+                        for member in one.members},
+            'several': len(regressions) > 1,
+            'families': sorted({member.family for one in regressions
+                                for member in one.members}),
+            'spark': _event_sparkline(page, values, min(
+                page.session_number(one.since_run) for one in regressions),
+                page.sessions_on_nodes[regressions[0].id]),
+            'worst': sorted(worst.values(), key=lambda row: -row[
+                'times_as_bad'])[:MAX_WORST]})
+    return cards
+
+
+def add_levels_to_events(page: Page, events: list[dict]) -> list[list[str]]:
+    """Adds the level of each system to the card of the event that most of its test
+    cases have in common; returns the lines of the others.
+
+    :param events: of `regression_events`
+    """
+    cases = Counter(str(case.row.system) for case in page.cases)
+    others = []
+    for level in page.verdict.failed_levels:
+        card = next((card for card in events if card['systems'] == {level.system}
+                     and card['cases'] > cases[level.system] / 2), None)
+        if card:
+            card['rest'].insert(-1, f'all metrics together: {level.text}')
+        else:
+            others.append(level.lines)
+    return others
+
+
+def _key_of_member(page: Page, member: Member) -> Key | None:
+    """The key of a metric that is part of a regression; None: it has no curve."""
+    number = page.numbers.get(member.test_case_key)
+    return None if number is None else page.newest_keys.get(
+        (number, member.metric, point_number(member.point)))
+
+
+def _event_sparkline(page: Page, rows: Sequence[dict], since: int,
+                     there: set[tuple[int, int]] | None) -> str:
+    """The median of the metrics of an event, relative to their baselines; more is
+    worse if some are better higher and others lower.
+
+    :param there: test cases and sessions that count; None: all
+    """
+    curves, low, high = [], [], []
+    several_sides = len({row['better'] for row in rows}) > 1
+    for row in rows:
+        lines = page.lines.get(row['curve'], NO_LINES)
+        if row['curve'] not in page.curves or not lines.baseline:
+            continue
+        curve = page.curves[row['curve']]
+        if there is not None:
+            curve = curve.part(np.array([(row['number'], session) in there
+                                         for session in curve.sessions.tolist()]))
+        ends = [end and end / lines.baseline for end in (lines.low, lines.high)]
+        ratios = curve.values / lines.baseline
+        if several_sides and row['better'] == 'higher':
+            curve = curve.part(ratios > 0)
+            ratios = 1 / ratios[ratios > 0]
+            ends = [end and 1 / end for end in reversed(ends)]
+        curves.append(curve._replace(values=ratios))
+        low.append(ends[0])
+        high.append(ends[1])
+    if not any(len(curve.values) for curve in curves):
+        return ''
+    curve = median_curve(curves)
+    ends = [float(np.median([*filter(None, side)])) if all(side) else None
+            for side in (low, high)]
+    return sparkline(curve, Lines(1.0, None, *ends), since, (
+        f'median of {count_with_noun(len(curves), "metric")} relative to the '
+        f'baseline: {change_text(float(curve.values[-1]))} in the newest '
+        f'of {count_with_noun(len(curve.values), "session")}'))
+
+
+def _regression_row(page: Page, regression: Regression, member: Member) -> dict:
+    """A metric of a test case that is part of a regression."""
+    number = page.numbers.get(member.test_case_key)
+    case = None if number is None else page.cases[number]
+    key = _key_of_member(page, member)
+    before = page.lines.get(key, NO_LINES).baseline if key else None
+    metric = perflogs.all_metrics().get(member.metric, {})
+    return {
+        'id': regression.id, 'key': member.test_case_key, 'number': number,
+        'curve': key, 'name': case.name if case else member.check,
+        'place': place_text(member) if page.places > 1 else '',
+        'metric': member.metric, 'point': size_text(
+            point_number(member.point)) if member.point else '',
+        'change': change_text(member.ratio) if member.ratio else '',
+        'better': metric.get('better', ''),
+        'values': '' if before is None or member.ratio is None else ' → '.join(
+            value_text(value, str(metric.get('unit', '')))
+            for value in (before, before * member.ratio)),
+        'times_as_bad': telling.times_as_bad(member),
+        'where': page.record_text(case.row) if case else '',
+        'log': page.folders_of_test_case(case).get('log', '') if case else ''}
+
+
+def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
+    """Changes since the session before: {what, lines, count}."""
+    changed: dict[str, list[tuple[str, int]]] = {}
+    this_session = len(page.past.sessions) - 1
+    for case in page.cases:
+        now, before = (
+            case.cells[this_session:],
+            case.cells[:this_session].rstrip('-.')[-1:],
+        )
+        if not this_session or now in '-.':
+            continue
+        if now in FAILED and before not in FAILED:
+            pass                # its failure says that it is new
+        elif not before:
+            changed.setdefault('new test cases', []).append(
+                (case.name, case.number))
+        elif before in FAILED and now not in FAILED:
+            changed.setdefault('no longer failing', []).append(
+                (case.name, case.number))
+    improved = [(f"{row['name']} {row['metric']} "
+                 f"{row['ratio']}", row['number'])
+                for row in rows if row['note']]
+    news = [{'what': what, 'count': len(cases),
+             'lines': cases[:MAX_LINES],
+             'more': len(cases) - MAX_LINES}
+            for what, cases in changed.items()]
+    if improved:
+        news.append({'what': 'improved: propose new references',
+                     'count': len(improved),
+                     'lines': improved[:MAX_LINES],
+                     'more': len(improved) - MAX_LINES})
+    if page.verdict.improved:
+        news.append({'what': 'improved',
+                     'count': len(page.verdict.improved), 'lines': [
+                         (telling.regression_lines(one)[0], None)
+                         for one in page.verdict.improved[:MAX_LINES]],
+                     'more': len(page.verdict.improved) - MAX_LINES})
+    # What changed when something regressed is in the card of the event.
+    causes = {cause for one in page.regressions for cause in one.cause.split('; ')}
+    changes = [one for one in page.verdict.changed if one.what not in causes]
+    if changes:
+        news.append({'what': 'changed environment', 'count': len(changes),
+                     'lines': [(telling.environment_change_line(one), None)
+                               for one in changes[:MAX_LINES]],
+                     'more': len(changes) - MAX_LINES})
+    return news
+
+
+def certainty_text(regressions: Sequence[Regression]) -> str:
+    """How certain the change of an event is."""
+    sessions = max(one.sessions for one in regressions)
+    return (f'certainty: worse in {count_with_noun(sessions, "session")}; the '
+            f'interval has a confidence of 95 %; about '
+            f'{100 * detect.FALSE_SHARE:.0f} % of all reported changes are temporary')

@@ -1,0 +1,159 @@
+"""The data of the page that its script shows: test cases, and all values."""
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from config.places import site_option
+from config.records.units import size_text, unit_text
+from config.sessions.judged import point_in_bytes
+
+from .. import perflogs
+from ..regressions import telling
+from . import plots
+from .curves import NO_LINES, Key
+from .testcases import place_text, reframe_name
+
+if TYPE_CHECKING:
+    from .page import Page
+
+#: Newest sessions whose jobs the page has, and most changes of one field of the
+#: environment of a test case.
+SESSIONS = 180
+#: Column that may differ between sessions of a test case -> its title.
+ENVIRONMENT = {
+    'version': 'version', 'source': 'source', 'stack': 'stack',
+    'spec': 'spec hash', 'reframe': 'ReFrame', 'suite': 'suite',
+    'commit': 'commit of the suite', 'machine': 'node facts',
+    'binding': 'CPU binding', 'num_nodes': 'number of nodes',
+    'num_tasks': 'number of ranks', 'nodes': 'nodes',
+    'speed': 'speed class'}
+#: Rows of numbers in the page.
+MAX_NUMBERS = 20_000
+
+
+def test_case_details(page: Page) -> list[dict]:
+    """The details of each test case that the page opens, by number."""
+    power = {page.numbers.get(one.test_case_key): telling.power_text(one)
+             for one in page.verdict.power}
+    sessions = range(len(page.past.sessions))[-SESSIONS:]
+    records = _first_record_per_session(page)
+    jobs = records.astype({'job': str}).pivot(
+        index='number', columns='session', values='job').reindex(
+            columns=sessions).fillna('')
+    curves: dict[int, list[dict]] = {}
+    session_by_date = _first_session_by_date(page)
+    for key in page.curves:
+        curves.setdefault(key.test_case, []).append(
+            _curve_details(page, key, session_by_date))
+    changes = _environment_changes(records)
+    return [{
+        'n': case.name, 'p': place_text(case.row), 'u': case.address,
+        'm': reframe_name(case.row),
+        'a': f'{site_option(str(case.row.system))} -n /{case.row.case}'.strip(),
+        'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
+        'f': page.record_text(case.row), 'd': page.folders_of_test_case(case),
+        'w': power.get(case.number, ''), 'v': curves.get(case.number, []),
+        'j': jobs.loc[case.number].tolist(),
+        'h': {name: past[-SESSIONS:] for name, past in
+              changes[case.number].items()
+              if past != [(past[0][0], '')]}} for case in page.cases]
+
+
+def _environment_changes(rows: pd.DataFrame
+                         ) -> dict[int, dict[str, list[tuple[int, str]]]]:
+    """Test case -> field of the environment -> [(first session, value)].
+
+    :param rows: of `_first_record_per_session`
+    """
+    number, session = rows['number'].to_numpy(), rows['session'].to_numpy()
+    begins = np.diff(number, prepend=-1) != 0
+    changes: dict[int, dict[str, list[tuple[int, str]]]] = {}
+    for name in ENVIRONMENT:
+        # A test case that was not set up has no number of nodes.
+        codes, values = pd.factorize(rows[name])
+        texts = [*map(str, values), '']
+        for at in np.flatnonzero(begins | (np.diff(codes, prepend=-1) != 0)):
+            past = changes.setdefault(int(number[at]), {}).setdefault(name, [])
+            if not past or past[-1][1] != texts[codes[at]]:
+                past.append((int(session[at]), texts[codes[at]]))
+    return changes
+
+
+def _first_record_per_session(page: Page) -> pd.DataFrame:
+    """The first record of each test case and session, by test case and time."""
+    key = page.past.case * len(page.past.sessions) + page.past.session
+    _, at = np.unique(key, return_index=True)
+    return page.data.frame.iloc[at].assign(
+        number=page.past.case[at], session=page.past.session[at])
+
+
+def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dict:
+    """A curve of the view of a test case: values, lines, change points."""
+    curve, lines = page.curves[key].thinned(), page.lines.get(key, NO_LINES)
+    row = page.cases[key.test_case].row
+    metric = perflogs.all_metrics().get(key.metric, {})
+    return {
+        'm': key.metric, 'p': size_text(key.point) if key.point >= 0 else '',
+        'u': unit_text(str(metric.get('unit', ''))), 's': key.speed.strip('-'),
+        'x': curve.sessions.tolist(), 'o': len(page.curves[key].values),
+        'y': [*map(_round_to_five_digits, curve.values)],
+        'l': [_round_to_five_digits(value) if value is not None else None
+              for value in lines],
+        'z': plots.physical_limits(str(row.family), key.metric, str(row.params)),
+        'k': sorted({session_by_date[date]
+                     for date in page.baselines[key].changes
+                     if date in session_by_date}) if key in page.baselines else []}
+
+
+def _first_session_by_date(page: Page) -> dict[str, int]:
+    """Date -> the number of its first session."""
+    numbers: dict[str, int] = {}
+    for number in range(len(page.past.sessions)):
+        numbers.setdefault(page.session_name(number)[:10], number)
+    return numbers
+
+
+def numbers_table_data(page: Page) -> dict:
+    """All points, for the page's table of numbers."""
+    points = page.data.point_statistics_without_repetitions
+    left = 0
+    if len(points) > MAX_NUMBERS:
+        keep = points['reference'].notna() | points['point'].isna()
+        left = len(points) - int(keep.sum())
+        points = points[keep][:MAX_NUMBERS]
+    table = page.data.table
+    places = (table['system'] + ':' + table['partition'] + ' '
+              + table['environ'])
+    # The test case of each kind.
+    first_record_numbers = page.data.case[
+        np.unique(page.data.kind, return_index=True)[1]].tolist()
+    metrics = list(dict.fromkeys(points['metric']))
+    where = {name: n for n, name in enumerate(metrics)}
+    # Records of other formats have metrics that config/ does not name.
+    own = page.data.frame.drop_duplicates('metric').set_index('metric')
+    known = {name: {'unit': str(own['unit'][name]), 'means': ''}
+             for name in metrics} | perflogs.all_metrics()
+    return {
+        'left': left,
+        'kinds': [[family, page.cases[number].name, place, number]
+                  for family, place, number in zip(
+                      table['family'], places, first_record_numbers, strict=True)],
+        'metrics': [[name, unit_text(known[name]['unit']),
+                     known[name]['means']] for name in metrics],
+        'rows': [[kind, speed.strip('-'), where[metric], [
+            [point_in_bytes(row.point),
+             *map(_round_to_five_digits, (row.value, row.median, row.minimum,
+                                          row.maximum)), row.runs,
+             _round_to_five_digits(row.reference)] for row in of_metric]]
+            for (kind, speed, metric), of_metric in itertools.groupby(
+                points.itertuples(), lambda row: (row.kind, row.speed, row.metric)
+            )]}
+
+
+def _round_to_five_digits(value: float) -> float | None:
+    """Five digits, for the page."""
+    return None if value != value else float(f'{value:.5g}')

@@ -16,7 +16,7 @@ from cli.session import account
 from postprocess import outcomes, perflogs, results
 from postprocess.perflogs import plans
 from postprocess.report import build as report
-from postprocess.report import page as pages
+from postprocess.report import sections
 
 
 def run_of(day: int) -> str:
@@ -162,7 +162,7 @@ def test_each_copy_of_a_test_case_has_a_result(tmp_path):
 def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
     """Whatever a session did: made-up ones after a good one."""
     # What is drawn is not looked at here.
-    monkeypatch.setattr(pages.Page, 'draw_plot', lambda *_: {
+    monkeypatch.setattr(sections, 'draw_plot', lambda *_: {
         'svg': '', 'stem': 'x', 'note': '', 'png': False})
     draw = random.Random(7)
     ends = ['pass', 'fail', 'no_reference', 'xfail', 'xpass', 'inconclusive',

@@ -143,7 +143,7 @@ def run_memtier(args: argparse.Namespace, server: Server, load: Load
              load.key_prefix, '--key-minimum', 1, '--key-maximum',
              load.keys - 1, '-d', load.value_size, '--test-time',
              args.seconds, '--hide-histogram', '--json-out-file', result.name,
-             '--median_ratio', '0:1', '--key-pattern', 'R:R'],
+             '--ratio', '0:1', '--key-pattern', 'R:R'],
             'memtier', args.client_cpu)
         totals = json.loads(Path(result.name).read_text())['ALL STATS'][
             'Totals']

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,6 @@ class Candidate:
     start: int
     last: int
     gain: float
-    alarmed: bool = False
-    metrics: list[int] = field(default_factory=list)
 
 
 def judge_session(records: pd.DataFrame, session: str | None = None, *,
@@ -492,7 +490,6 @@ class _Judging:
                 start = alarmed
             candidate = self._worse_test_cases_of_group(group, there, start, last)
             if candidate is not None:
-                candidate.alarmed = state == detect.WORSE
                 candidates.append(candidate)
         return candidates
 
@@ -561,36 +558,28 @@ class _Judging:
         lines = [self._make_metric_regression([row], self.muted[int(row)])
                  for row in np.flatnonzero(alarms & known).tolist()]
         groups: list[Candidate] = []
-        while len(groups) < MAX_GROUPS and len(self.rows):
-            candidates = self._find_worse_groups(free)
-            candidates = [candidate_ for candidate_ in candidates
-                          if candidate_.group.kind != 'case'
-                          or not (self._first_alarm_per_test_case[
-                              candidate_.cases] >= 0).any()]
+        single: set[int] = set()
+        while len(groups) + len(single) < MAX_GROUPS and len(self.rows):
+            candidates = [
+                candidate for candidate in self._find_worse_groups(free)
+                if candidate.group.kind != 'case'
+                or not (self._first_alarm_per_test_case[candidate.cases] >= 0).any()]
             if not candidates:
                 break
-            best = max(candidates, key=lambda candidate_: candidate_.gain)
+            best = max(candidates, key=lambda candidate: candidate.gain)
             left = np.flatnonzero(alarms & free[self.of]).tolist()
-            alone = max(map(self._deviation_explained_by_metric, left), default=0.0)
-            if alone > best.gain:
+            explained = {row: self._deviation_explained_by_metric(row) for row in left}
+            row = max(explained, key=lambda row: explained[row], default=-1)
+            if explained.get(row, 0.0) > best.gain:
                 # A single one explains more: it is told by itself, and the
                 # group judged again without it.
-                row = max(left, key=self._deviation_explained_by_metric)
-                groups.append(Candidate(
-                    Group('metric', '', '', np.empty((0, 0), bool)),
-                    np.array([self.of[row]]), 0, 0, 0.0))
+                single.add(int(self.of[row]))
                 free[self.of[row]] = False
                 continue
             free[best.cases] = False
             if self._is_change_large_enough(best):
                 groups.append(best)
-        of_groups = [
-            self._make_group_regression(candidate_)
-            for candidate_ in groups
-            if candidate_.group.kind != 'metric'
-        ]
-        single = {int(candidate_.cases[0]) for candidate_ in groups
-                  if candidate_.group.kind == 'metric'}
+        of_groups = [*map(self._make_group_regression, groups)]
         singles = alarms & ~known & (free[self.of] | np.isin(
             self.of, list(single)))
         lone = [self._make_metric_regression(list(rows)) for rows in

@@ -10,9 +10,6 @@
                               and stopped: wall time, and the store's own part
     bench/overhead.py observe a program that does nothing, with the observers
                               of the nodes before it and without: CPU time
-    bench/overhead.py demo    `plumb demo`, whose page draws all plots: CPU and
-                              wall time; exit code 1 if the median of the CPU
-                              times is above 15 s
 
 The two sides alternate, and the script prints medians. Only ratios are
 comparable, because absolute times differ between machines.
@@ -21,7 +18,6 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -42,7 +38,6 @@ from common import (
 from checks.services.parser import split_conductor_output
 from checks.services.plan import Clients, Plan, Program, Step
 from checks.stores.servers import Needs, make_server_role
-from config.places import work_folder
 
 TRIVIAL = '''
 import reframe as rfm
@@ -63,8 +58,6 @@ class Trivial(rfm.RunOnlyRegressionTest):
 
 #: `reframe -l` of the suite may take so many times the CPU of a trivial one.
 MAX_LIST_RATIO = 3.0
-#: Most CPU time of the demo, which is its wall time on an idle machine. Unit: s.
-MAX_DEMO = 15.0
 
 
 def write_trivial_check(folder: str, cases: int) -> str:
@@ -163,26 +156,11 @@ def measure_observer_overhead(rounds: int) -> bool:
     return True
 
 
-def measure_demo_time(rounds: int) -> bool:
-    """Measures the wall and CPU time of the demo."""
-    demos = []
-    for _ in range(rounds):
-        # The page takes the plots of an earlier one.
-        shutil.rmtree(work_folder() / 'demo', ignore_errors=True)
-        demos.append(run([ROOT / 'plumb', 'demo'], 'plumb demo'))
-    cpu = statistics.median(demo.cpu for demo in demos)
-    print(f'plumb demo: {cpu:.1f} s CPU, at most {MAX_DEMO:g}; '
-          f'{statistics.median(demo.wall for demo in demos):.1f} s wall, load average '
-          f'{os.getloadavg()[0]:.1f}')
-    return cpu <= MAX_DEMO
-
-
 PARTS = {
     'list': measure_list_overhead,
     'quick': measure_run_overhead,
     'service': measure_service_overhead,
     'observe': measure_observer_overhead,
-    'demo': measure_demo_time,
 }
 
 

@@ -213,7 +213,7 @@ def test_perflogs_that_cannot_be_written(suite):
 def test_reframes_pipeline_is_refused(suite):
     done = suite.plumb('run', '--ci-generate=pipeline.yml')
     assert done.returncode == 2
-    assert 'run ./plumb nightly --site local --print gitlab' in done.stderr
+    assert 'run ./plumb nightly --print gitlab' in done.stderr
 
 
 @pytest.mark.parametrize('words, action', [

@@ -197,8 +197,8 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
     verdict.facts.append(f'test cases  {len(cases)} on '
                          f'{", ".join(places) or "no partition"}; {counts}')
     verdict.facts.append(
-        f'checks      {checks}: each is a test case on every partition and '
-        'environment that suits it, and `./plumb run -l` lists it once')
+        f'checks      {checks} (as `./plumb run -l` lists them; a check has a test '
+        'case per partition and environment)')
     if not cases:
         verdict.findings.append(
             f'{folder}/system.py:1: no test case can run on this site; '

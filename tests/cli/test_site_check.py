@@ -349,7 +349,7 @@ def test_checks_are_counted_as_reframe_lists_them(tmp_path):
         {**case, 'where': where} for where in ('cpu+openmpi', 'cpu+mpich')], [], False)
     assert verdict.facts[0].endswith('; smoke 0, quick 2, nightly 0, full 2, veto 0')
     assert verdict.facts[1].startswith(
-        'checks      smoke 0, quick 1, nightly 0, full 1, veto 0: each is')
+        'checks      smoke 0, quick 1, nightly 0, full 1, veto 0 (as ')
 
 
 def test_every_case_needs_a_reference_where_they_are_complete(site):

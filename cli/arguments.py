@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from config import places
 from config.commandline import Parser, is_duration
 from config.version import VERSION
 
@@ -356,7 +356,7 @@ def _add_command_with_actions(commands: Any, name: str, text: str) -> Any:
 
 def _add_site_option(group: Any) -> None:
     group.add_argument('--site', metavar='SITE', help=HELP['--site'],
-                       default=os.environ.get('PLUMBLINE_SITE', 'local'))
+                       default=places.default_site())
 
 
 def _add_measurement_options(parser: Parser, mode: str, modes: str) -> Any:

@@ -16,9 +16,6 @@ SITES = ROOT / 'site-configs'
 #: Configuration of a site, in its folder.
 SYSTEM = 'system.py'
 
-#: The site of commands without --site.
-DEFAULT_SITE = os.environ.get('PLUMBLINE_SITE') or 'local'
-
 #: The command that makes references.
 CALIBRATE = './plumb references calibrate'
 
@@ -69,6 +66,11 @@ def prepare_environment_and_work_folder() -> None:
                          'PLUMBLINE_WORK to a folder that you can write to')
 
 
+def default_site() -> str:
+    """The site of commands without --site."""
+    return os.environ.get('PLUMBLINE_SITE') or 'local'
+
+
 def site_option(site: str) -> str:
     """The option that selects a site in a printed command, with a blank before it.
 
@@ -78,7 +80,7 @@ def site_option(site: str) -> str:
     >>> site_option('mycluster')
     ' --site mycluster'
     """
-    if not site or site == 'local' == Path(DEFAULT_SITE).name:
+    if not site or site == 'local' == Path(default_site()).name:
         return ''
     return f' --site {shlex.quote(site)}'
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from config import places
 
@@ -35,7 +34,7 @@ def _folders_of_site(words: list[str]) -> dict[str, str]:
     """
     from cli.session import commands
     chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    chosen.add_argument('--site', default=os.environ.get('PLUMBLINE_SITE', 'local'))
+    chosen.add_argument('--site', default=places.default_site())
     chosen.add_argument('--output')
     known, _ = chosen.parse_known_args(words)
     folder = commands.site_folder(known.site)

@@ -44,7 +44,6 @@ SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub'
 Case = Mapping[str, Any]
 
 
-
 def doctor(args: argparse.Namespace) -> int:
     """Print which test cases can run.
 

@@ -210,7 +210,7 @@ def _failure_of_record(row: Any) -> Failure:
     elif row.guard == clock.GUARD:
         todo = 'set the clock, then remove the session or run it again'
     elif row.guard == 'reference':
-        todo = f'make a reference: ./plumb references calibrate{site}'
+        todo = f'make a reference: {places.CALIBRATE}{site}'
     elif row.guard:
         todo = 'see the output of the test case'
     else:
@@ -571,8 +571,8 @@ class _Judging:
             explained = {row: self._deviation_explained_by_metric(row) for row in left}
             row = max(explained, key=lambda row: explained[row], default=-1)
             if explained.get(row, 0.0) > best.gain:
-                # A single one explains more: it is told by itself, and the
-                # group judged again without it.
+                # A single metric explains more: it is reported by itself, and the
+                # groups are judged again without its test case.
                 single.add(int(self.of[row]))
                 free[self.of[row]] = False
                 continue

@@ -237,7 +237,7 @@ def wrap_row_names(names: Sequence[str], letters: int = 0) -> list[str]:
     :param letters: at most, in a line; 0: they take up to 57 % of the width
     """
     letters = letters or int((0.57 * WIDTH - 0.15) / _letter_width())
-    # A value stands in the line of its name: `threads 1`.
+    # A line does not break between a name and its value: `threads 1`.
     return [textwrap.fill(re.sub(r' (?=\d|True|False|·)|(?<=·) ', '\xa0', name),
                           letters, break_on_hyphens=False).replace('\xa0', ' ')
             for name in names]

@@ -210,7 +210,7 @@ def test_results_differ_without_their_colours():
     shapes = [outline for _, _, outline in grid.legend(grid.LETTERS + grid.WORSE)]
     assert len({*shapes}) == len(shapes) == len(grid.WORDS) == len(
         grid.LETTERS + grid.WORSE) - 1
-    # A bar is told by its height, too, where no other bar is beside it.
+    # Bars differ in their heights, too: a single bar has no other beside it.
     heights = [float(match[1]) for shape in shapes if (
         match := re.fullmatch(r'M0 [\d.]+h1v([\d.]+)h-1z', shape))]
     assert len(heights) == 4 and min(np.diff(sorted(heights))) > 0.09

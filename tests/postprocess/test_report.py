@@ -127,11 +127,13 @@ def test_plots_come_as_png_where_asked_for(tmp_path):
 def test_light_and_dark_follow_the_reader(site):
     _, text, _ = site
     assert 'prefers-color-scheme: dark' in text
+    plots_ = ''.join(re.findall(r'<svg.*?</svg>', text, re.S))
     styles = re.findall(r'^\.v\w+ \{.*', text, re.M)
     assert any('var(--c0)' in style for style in styles)
     assert any('currentColor' in style for style in styles)
     for colour in (*charts.COLOURS, charts.INK, charts.PAPER):
         assert not any(colour in style for style in styles)
+        assert colour not in plots_
 
 
 def test_all_well_is_0(tmp_path, capsys):

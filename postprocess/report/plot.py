@@ -4,7 +4,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -92,15 +92,13 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         files: dict[str, bytes] = {}
         for drawing in (drawings_of_file(frame, args.file, title, entries)
-                        if args.file else drawings_of_families(frame)):
+                        if args.file else drawings_of_families(
+                            frame, [] if args.parsed else families())):
             if args.paper:
                 draw_plot_for_paper(files, drawing, args.dark)
             else:
                 draw_plot(files, drawing, args.dark, args.png)
         write_files_atomically(args.output, files)
-        if not args.file and not args.parsed:
-            for name in sorted(families().keys() - {*frame['family'].unique()}):
-                print(f'plumb plot: {name}: no records to draw', file=sys.stderr)
     except (strict.Fault, OSError, ValueError) as err:
         print(f'plumb plot: {err}', file=sys.stderr)
         return 2
@@ -174,9 +172,13 @@ def drawings_of_file(frame: pd.DataFrame, file: Path, title: str,
         yield from drawn
 
 
-def drawings_of_families(frame: pd.DataFrame) -> Iterator[plots.Drawing]:
+def drawings_of_families(frame: pd.DataFrame, expected: Iterable[str]
+                         ) -> Iterator[plots.Drawing]:
     """The plots that the page has of each family; one line on stderr for each that is
-    empty."""
+    empty.
+
+    :param expected: families that are listed as empty if they have no record
+    """
     empty: dict[str, None] = {}
     for name in sorted(map(str, frame['family'].unique())):
         family = families().get(name)
@@ -187,7 +189,7 @@ def drawings_of_families(frame: pd.DataFrame) -> Iterator[plots.Drawing]:
             if not drawn:
                 empty[_entry_name(name, kind, options)] = None
             yield from drawn
-    for name in empty:
+    for name in [*empty, *sorted({*expected} - {*frame['family'].unique()})]:
         print(f'plumb plot: {name}: no records to draw', file=sys.stderr)
 
 

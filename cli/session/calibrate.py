@@ -25,6 +25,7 @@ from cli.session.ordering import KEY
 from cli.setup.venv import SetupError, print_progress
 from config import console
 from config import references as grammar
+from config.places import CALIBRATE, site_option
 from config.sessions.judged import MEASUREMENTS
 from config.sessions.progress import duration_text
 from postprocess import perflogs, results
@@ -394,7 +395,7 @@ def calibrate(args: argparse.Namespace) -> int:
                 return _calibrate_and_propose(args, work)
         except KeyboardInterrupt:
             print('\nInterrupted. The values measured so far are kept. '
-                  './plumb references calibrate continues from them.')
+                  f'{CALIBRATE}{site_option(args.site)} continues from them.')
             return 1
 
 
@@ -416,11 +417,12 @@ def _calibrate_and_propose(
     failed = calibration.print_unready_reasons()
     code = _propose_and_accept_references(args, work, calibration.families)
     page, _ = commands.write_report_page(work.perflog_folder)
+    site = site_option(args.site)
     console.print_lines([
         f'Page: {page}' if page else 'No page was written: see the error above',
-        *['Next: ./plumb run' if args.accept else
-          'Next: ./plumb references accept, if the proposed references are right; then '
-          './plumb run'] * (not code)])
+        *[f'Next: ./plumb run{site}' if args.accept else
+          f'Next: ./plumb references accept{site}, if the proposed references are '
+          f'right; then ./plumb run{site}'] * (not code)])
     return max(failed, code, not page)
 
 

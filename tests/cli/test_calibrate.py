@@ -440,9 +440,10 @@ def test_nothing_is_to_be_accepted_if_nothing_was_proposed(
             (calibrate, '_propose_and_accept_references', code)):
         monkeypatch.setattr(module, name, lambda *_, value=value: value)
     assert calibrate._calibrate_and_propose(argparse.Namespace(
-        minutes=1.0, interval=60.0, all=False, accept=False, reframe=[]),
+        site='alpha', minutes=1.0, interval=60.0, all=False, accept=False, reframe=[]),
         calibration(machine).work) == code
-    assert ('Next: ./plumb references accept' in capsys.readouterr().out) is (not code)
+    assert ('Next: ./plumb references accept --site alpha, if' in
+            capsys.readouterr().out) is (not code)
 
 
 def test_the_way_to_references_is_calibrate_everywhere():

@@ -155,6 +155,7 @@ _CHATTER = re.compile('[NR]CCL (?:INFO|TRACE|ABORT|VERSION)')
 SEVERAL_TABLES = (
     'the text has more than one table: the program was built without MPI '
     '(MPI=1) and was started once per rank, or two outputs were joined')
+NO_RANKS = 'nThread or nGpus is 0, so a process has no rank'
 _FAILURES = {re.compile(pattern): reason
              for pattern, reason in FAILURES.items()}
 
@@ -280,6 +281,8 @@ class _Reader:
             int(match[name])
             for name in ('threads', 'gpus', 'minimum', 'maximum')
         )
+        if not self.out.threads * self.out.gpus:
+            self.raise_parse_error(NO_RANKS)
         self.out.step = int(match['step'])
         self.out.by_factor = match['kind'] == 'factor'
         self.out.checks = int(match['checks'])
@@ -657,6 +660,8 @@ def _parse_json_output(data: dict[str, Any], refuse: Any) -> Output:
     if isinstance(average['bandwidth'], str):
         refuse(f'the average is {average["bandwidth"]}: no row was measured')
     each = config['nthreads'] * config['ngpus']
+    if not each:
+        refuse(NO_RANKS)
     # The JSON lists one device per process, its first.
     group = [device for device in devices
              if device['group'] == devices[0]['group']]

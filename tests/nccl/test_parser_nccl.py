@@ -287,6 +287,8 @@ MORE = 'formats/v2.19.6_stub_mpi_np2_g2.txt'
     ('(GB/s)', '(MB/s)', 'not a line of the table'),
     ('maxBytes 1048576', 'maxBytes 4194304', '3 rows for 4 requested sizes'),
     ('validation: 1', 'validation: 0', 'checked no data'),
+    ('nThread 1', 'nThread 0', 'a process has no rank'),
+    ('nGpus 2', 'nGpus 0', 'a process has no rank'),
     ('concluded: all_reduce', 'concluded: broadcast', 'started, but'),
     ('all_reduce_perf', 'all_redact_perf', 'not a known program of nccl'),
     ('# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n',
@@ -334,6 +336,13 @@ def test_text_that_is_not_output_is_refused():
 def test_incomplete_json_is_refused(change, message):
     data = json.loads(text_of('formats/all_reduce.json')) | change
     assert message in reason(json.dumps(data))
+
+
+@pytest.mark.parametrize('key', ['nthreads', 'ngpus'])
+def test_json_of_processes_without_ranks(key):
+    data = json.loads(text_of('formats/all_reduce.json'))
+    data['config'][key] = 0
+    assert 'a process has no rank' in reason(json.dumps(data))
 
 
 def test_json_with_wrong_or_unchecked_data():

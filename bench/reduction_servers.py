@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 import yaml
 from cluster import Cluster, ClusterError
 
-from checks.optcast import parser, settings, sweep, table, words
+from checks.optcast import parser, settings, sweep, words
 
 BUILD = ROOT / 'checks' / 'optcast' / 'src' / 'build.sh'
 CLIENTS = 4
@@ -123,9 +123,9 @@ def busbw_by_size(runs: list[parser.Analysis]) -> dict[int, float]:
     """Size in B -> busbw in GB/s, the median over the runs."""
     rows: dict[int, list[float]] = {}
     for analysis in runs:
-        assert isinstance(analysis.table, table.Table)
-        for line in analysis.table.rows:
-            rows.setdefault(line.size, []).append(line.busbw)
+        assert analysis.table
+        for size, busbw in parser.busbw_by_size(analysis.table).items():
+            rows.setdefault(size, []).append(busbw)
     return {
         size: statistics.median(analyses) for size, analyses in rows.items()
     }

@@ -78,9 +78,11 @@ class Output:
     threads: int = 1
     gpus: int = 1
     #: Smallest and largest requested size, in B, and the step between sizes.
+    #: None: not printed. The rows then have any sizes, of which `minimum` is the
+    #: first and `maximum` the last.
     minimum: int = 0
     maximum: int = 0
-    step: int = 1
+    step: int | None = 1
     by_factor: bool = True
     #: Iterations that check data; 0: none.
     checks: int = 1
@@ -104,6 +106,9 @@ class Output:
     @property
     def requested_sizes(self) -> list[int]:
         """The requested sizes, in B."""
+        if self.step is None:
+            between = (row.size for row in self.rows[1:-1])
+            return list(dict.fromkeys([self.minimum, *between, self.maximum]))
         results: list[int] = []
         size = self.minimum
         while size <= self.maximum and len(results) <= MAX_ROWS:
@@ -157,7 +162,6 @@ class Judge:
             # Without a program's name, report what fits most rows.
             line, reason = max(fault for fault in faults if fault)
             self.refuse(reason, line)
-        self.kind = kinds[[bool(fault) for fault in faults].index(False)]
         self.check_average()
 
     def candidate_byte_counting_rules(self) -> list[Program]:

@@ -43,7 +43,7 @@ _TAG = re.compile(r'(?:\[[\w.@-]+,\d+\](?:<std(?:out|err)>)?:'
 _PARAMETERS = re.compile(
     r'# nThread (?P<threads>\d+) nGpus (?P<gpus>\d+) '
     r'minBytes (?P<minimum>\d+) maxBytes (?P<maximum>\d+) '
-    r'step: (?P<step>\d+)\((?P<kind>factor|bytes)\) warmup iters: \d+ '
+    r'(?:step: (?P<step>\d+)\((?P<kind>factor|bytes)\) )?warmup iters: \d+ '
     r'iters: \d+ (?:agg iters: \d+ )?validation: (?P<checks>\d+) ?'
     r'(?:graph: \d+)?(?: unalign: \d+)?')
 _RANK = re.compile(
@@ -73,7 +73,7 @@ _HIDDEN = re.compile(
     r'out-of-p|in-place|minBytes \d|ccl-tests:? [vV]ersion|Collective test|'
     r'^[-+.\deE]+$')
 
-_NUMBER = re.compile(r'(?:0|[1-9]\d{0,15})(?:\.\d{1,2})?')
+_NUMBER = re.compile(r'(?:0|[1-9]\d{0,15})(?:\.\d{1,5})?')
 _INTEGER = re.compile(r'0|[1-9]\d{0,17}')
 
 #: Columns of a half of the table, those of the whole row, and those of -I.
@@ -283,7 +283,8 @@ class _Reader:
         )
         if not self.out.threads * self.out.gpus:
             self.raise_parse_error(NO_RANKS)
-        self.out.step = int(match['step'])
+        # The client of checks/optcast measures any list of sizes.
+        self.out.step = int(match['step']) if match['step'] else None
         self.out.by_factor = match['kind'] == 'factor'
         self.out.checks = int(match['checks'])
 
@@ -446,6 +447,12 @@ class _Reader:
         at = names.index('#wrong')
         return self.ends[at] - self.ends[at - 1] == 8
 
+    def is_from_optcast_client(self) -> bool:
+        """Whether the client of checks/optcast wrote the table: bandwidths have
+        five decimals, because links may be slow."""
+        at = self.out.columns.index('busbw')
+        return self.ends[at] - self.ends[at - 1] == 10
+
     def split_row(self, line: str) -> list[str]:
         """The fields of a row, one per column; '' for an empty field."""
         if line.startswith('#'):
@@ -544,7 +551,7 @@ class _Reader:
     def parse_printed_number(self, name: str, word: str) -> Printed:
         if not _NUMBER.fullmatch(word):
             what = ('it is nan or infinite' if re.search('nan|inf', word, re.I)
-                    else 'expected a number with at most two decimals')
+                    else 'expected a decimal number')
             self.raise_parse_error(f'{name} is {word!r}: {what}')
         decimals = len(word.partition('.')[2])
         value = float(word)
@@ -554,7 +561,9 @@ class _Reader:
         fits = next((n for n in (2, 1) if len(f'{value:.{n}f}') <= width), 0)
         old = (2 if width == 6 else 0 if value >= 10000 else
                1 if value >= 100 else 2)
-        if decimals not in (fits, old):
+        valid = ([5 if width == 6 else 2] if self.is_from_optcast_client()
+                 else [fits, old])
+        if decimals not in valid:
             self.raise_parse_error(f'{name} is {word!r}: digits were lost or added')
         return Printed(value, 0.5 * 10.0 ** -decimals)
 

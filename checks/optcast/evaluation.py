@@ -158,7 +158,7 @@ class Evaluation:
         :raises ParseError: a part is missing, or cannot be trusted
         """
         of, result = self.setup, parser.analyse_log_folder(folder)
-        sizes = list(result.table.busbw_by_size) if result.table else []
+        sizes = list(parser.busbw_by_size(result.table)) if result.table else []
         if not result.table or result.table.ranks != of.clients \
                 or sizes != list(of.sizes):
             raise ParseError(1, '', f'the table has the sizes {sizes} and '
@@ -166,7 +166,7 @@ class Evaluation:
                              f'clients; requested: {list(of.sizes)} and '
                              f'{of.clients}', 'client.log')
         if of.type == 'optcast' and (
-                not result.ring or list(result.ring.busbw_by_size) != sizes):
+                not result.ring or list(parser.busbw_by_size(result.ring)) != sizes):
             raise ParseError(1, '', 'the table of the ring is incomplete',
                              'ring.txt')
         return result
@@ -179,11 +179,10 @@ class Evaluation:
     def ring_bandwidths_and_ratios(self, analysis: Analysis) -> dict[str, float]:
         """busbw of the ring of the same clients, and the ratio to it."""
         assert analysis.table and analysis.ring
-        values = {}
-        for size, busbw in analysis.ring.busbw_by_size.items():
+        values, of_servers = {}, parser.busbw_by_size(analysis.table)
+        for size, busbw in parser.busbw_by_size(analysis.ring).items():
             values[metrics.metric_key('ring_busbw', size)] = busbw
-            values[metrics.metric_key('ring_ratio', size)] = (
-                analysis.table.busbw_by_size[size] / busbw)
+            values[metrics.metric_key('ring_ratio', size)] = of_servers[size] / busbw
         return values
 
     def summary_sentences(self, analysis: Analysis, values: dict[str, float]

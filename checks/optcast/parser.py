@@ -26,9 +26,11 @@ import yaml
 from config.records.units import size_text
 
 from ..core.parsers import ParseError, Record
-from . import logs, table, words
+from ..nccl import parser as nccl
+from ..nccl.output import Judge, Output
+from ..nccl.programs import PROGRAMS
+from . import logs, words
 from .logs import Log, Stats
-from .table import Table
 
 #: File with the settings of a run.
 SETTINGS = 'setting.yaml'
@@ -46,6 +48,9 @@ _STATS = re.compile(
     r'median: (\d+\.\d\d), min: (\d+\.\d\d), max: (\d+\.\d\d)\s*')
 _LIKE_STATS = re.compile(r'\blen: \d|\bmedian: ')
 _OF_SERVER = re.compile(r'rank\(\d+\)/job\(\d+\) ')
+#: Lines that only an output of nccl-tests has.
+_OF_TABLE = re.compile(
+    r'# nThread|# +Rank +\d|# +size +count|# Out of bounds v|# Avg bus b')
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -67,7 +72,7 @@ def parse(text: str) -> tuple[Record, ...]:
             log = logs.parse_client_log('\n'.join(
                 line for line in rest.splitlines()
                 if logs.RESULT.search(line)))
-        frame = table.read_table(enumerate(rest.split('\n'), 1))
+        frame = read_table(enumerate(rest.split('\n'), 1))
         if not frame and not log.bandwidths:
             raise ParseError(1, text[:60], 'the text has statistics, but no '
                              'result: no table of nccl-tests and no line with '
@@ -78,7 +83,7 @@ def parse(text: str) -> tuple[Record, ...]:
     log = (logs.parse_server_log(text) if _OF_SERVER.search(text)
            else logs.parse_client_log(text))
     _refuse_log_with_panic(log)
-    frame = table.read_table(log.rest)
+    frame = read_table(log.rest)
     last = text.count('\n') + 1
     if log.side == 'client':
         _require_result_in_log(log, frame, last)
@@ -145,24 +150,58 @@ def _refuse_log_with_panic(log: Log) -> None:
                          f'panicked at {log.panic[1]}')
 
 
-def _require_result_in_log(log: Log, result: table.Table | None, line: int) -> None:
+def _require_result_in_log(log: Log, result: Output | None, line: int) -> None:
     if not result and not log.bandwidths:
         raise ParseError(line, '', 'the log has no result: no table of '
                          "nccl-tests and no line with the bandwidth of the "
                          "server's own client")
 
 
-def _records_of_table(result: table.Table | None, program: str) -> Iterable[Record]:
+def read_table(lines: Iterable[tuple[int, str]]) -> Output | None:
+    """The table of all_reduce_perf in these lines (number, text), or None.
+
+    :raises ParseError: it is incomplete, or its values contradict each other
+    """
+    # A launcher's words on how its processes ended do not belong to the table.
+    texts = {number: line for number, line in lines
+             if line.lstrip()[:1] in tuple('#0123456789')}
+    if not any(_OF_TABLE.match(line) for line in texts.values()):
+        return None
+    out = nccl.read_output(''.join(
+        texts.get(number, '') + '\n' for number in range(1, max(texts) + 1)))
+
+    def refuse(reason: str, number: int) -> None:
+        raise ParseError(number, texts[number], reason)
+
+    fault = Judge(out, refuse).find_first_inconsistent_row(PROGRAMS['all_reduce_perf'])
+    if fault:
+        refuse(fault[1], fault[0])
+    for row in out.rows:
+        if not all(half.checked for _, half in row.halves_with_metric_suffix):
+            refuse('the results were not checked: run with -c 1', row.line)
+    if len({row.size for row in out.rows}) != len(out.rows):
+        refuse('the table has a size twice', out.end)
+    return out
+
+
+def busbw_by_size(table: Output) -> dict[int, float]:
+    """busbw in GB/s by size in B, out of place."""
+    return {row.size: row.out_of_place.busbw.value for row in table.rows
+            if row.out_of_place}
+
+
+def _records_of_table(result: Output | None, program: str) -> Iterable[Record]:
     if not result:
         return
     for row in result.rows:
-        more = '_in_place' if row.in_place else ''
-        yield Record(program, '', row.size, f'algbw{more}', row.algbw, 'GB/s',
-                     row.line)
-        yield Record(program, '', row.size, f'busbw{more}', row.busbw, 'GB/s',
-                     row.line)
-    yield Record(program, '', None, 'busbw_average', result.average, 'GB/s',
-                 result.line)
+        for suffix, half in row.halves_with_metric_suffix:
+            yield Record(program, '', row.size, f'algbw{suffix}', half.algbw.value,
+                         'GB/s', row.line)
+            yield Record(program, '', row.size, f'busbw{suffix}', half.busbw.value,
+                         'GB/s', row.line)
+    assert result.average
+    yield Record(program, '', None, 'busbw_average', result.average.value, 'GB/s',
+                 result.end)
 
 
 def _records_of_client_log(log: Log) -> Iterable[Record]:
@@ -186,9 +225,9 @@ class Analysis:
     settings: dict[str, Any]
     client: Log
     server: Log | None
-    table: Table | None
+    table: Output | None
     #: Result of a ring of the same clients, in runs of this suite.
-    ring: Table | None = None
+    ring: Output | None = None
 
     @property
     def allreduce_implementation(self) -> str:
@@ -265,7 +304,7 @@ class Analysis:
                     log.spans, f'{log.side} ({self.allreduce_implementation})', folder,
                     log.side,
                     xlim)]
-        curves = {name: of.busbw_by_size for name, of in (
+        curves = {name: busbw_by_size(of) for name, of in (
             (self.allreduce_implementation, self.table), ('ring', self.ring)) if of}
         if any(len(curve) > 1 for curve in curves.values()):
             made += sweep.draw(curves, 'busbw by size', folder, 'sweep')
@@ -287,7 +326,7 @@ def analyse_log_folder(folder: Path) -> Analysis:
             _call_with_file_name_in_error(errors.name, _refuse_log_with_panic, Log(
                 side, panic=logs.find_first_panic(
                     errors.read_text(errors='replace'))))
-    result = _call_with_file_name_in_error('client.log', table.read_table, client.rest)
+    result = _call_with_file_name_in_error('client.log', read_table, client.rest)
     _call_with_file_name_in_error('client.log', _require_result_in_log, client, result,
                                   len(client.rest) + len(client.spans))
     server = None
@@ -298,7 +337,7 @@ def analyse_log_folder(folder: Path) -> Analysis:
                              'server with RUST_LOG=TRACE', 'server.log')
     ring = folder / 'ring.txt'
     return Analysis(settings, client, server, result, _call_with_file_name_in_error(
-        ring.name, table.read_table, enumerate(
+        ring.name, read_table, enumerate(
             ring.read_text(errors='replace').split('\n'), 1))
         if ring.exists() else None)
 

@@ -281,7 +281,7 @@ def test_a_run_on_the_services(started, type, more):
         ring = (folder / 'ring.txt').read_text()
         (folder / 'ring.txt').write_text(re.sub(
             r' 0\n( +262144 )', r' 1\n\1', ring))
-        with pytest.raises(ParseError, match='1 wrong value'):
+        with pytest.raises(ParseError, match='1 wrong element'):
             evaluation.analyse_logs(folder)
         (folder / 'ring.txt').write_text(ring)
     client = (folder / 'client.log').read_text()

@@ -52,18 +52,27 @@ if served:
     for one in data:
         assert one.recv(3) == b'sum'
 if rank == 0:
+    size, last = int(words['-b']), int(words['-e'])
+    step = (f'{words["-f"]}(factor)' if '-f' in words else
+            f'{words.get("-i", 1048576)}(bytes)')
+    print(f'# nThread 1 nGpus 1 minBytes {size} maxBytes {last} step: {step} '
+          'warmup iters: 1 iters: 2 agg iters: 1 validation: 2 graph: 0')
+    print('# Using devices')
     for n in range(2):
-        print(f'#  Rank {n:2} Group  0 Pid 1 on n1 device {n:2} [0x84] H100')
-    print('#       size         count      type   redop    root     time   algbw'
-          '   busbw #wrong     time   algbw   busbw #wrong')
-    size, last, all = int(words['-b']), int(words['-e']), 0
+        print(f'#  Rank {n:2} Group  0 Pid {n} on n1 device {n:2} [0x84] H100')
+    print('#' + 60 * ' ' + 'out-of-place                       in-place')
+    print('#       size         count      type   redop    root'
+          + 2 * '     time   algbw   busbw #wrong')
+    print('#        (B)    (elements)                          '
+          + 2 * '     (us)  (GB/s)  (GB/s)       ')
     while size <= last:
-        bw = 2.0 + served
-        half = f'{size / bw / 1e3:.1f} {bw:.2f} {bw:.2f} {int(fault == "wrong")}'
-        print(f'{size} {size // 4} float sum -1 {half} {half}')
+        bw, usec = 2.0 + served, size / (2.0 + served) / 1e3
+        time_ = f'{usec:.{0 if usec >= 10000 else 1 if usec >= 100 else 2}f}'
+        half = f'  {time_:>7}  {bw:6.2f}  {bw:6.2f}  {int(fault == "wrong"):5}'
+        print(f'{size:12}  {size // 4:12}     float     sum      -1{half}{half}')
         size = size * int(words['-f']) if '-f' in words else size + int(words['-i'])
     print('# Out of bounds values : 0 OK')
-    print(f'# Avg bus bandwidth    : {bw:.3f}')
+    print(f'# Avg bus bandwidth    : {bw:g}')
 if served and fault == 'rank':
     sys.exit('NCCL failure: unhandled system error')
 """

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from checks.core.parsers import ParseError, load_parser_module
-from checks.optcast import logs, parser, table, timeline, words
+from checks.optcast import logs, parser, timeline, words
 from cli.session.parse import convert_output_to_csv
 from config.records import samples
 from tests.mutations import MUTATIONS
+from tests.nccl.printed import output
 
 GOLDEN = Path(__file__).parent / 'golden'
 EVAL = {number: (GOLDEN / f'eval_run{number}.txt').read_text()
@@ -195,15 +196,17 @@ def test_a_client_that_panicked_where_run_py_ended_well():
 
 def test_wrong_values_give_no_values():
     text = EVAL[1].replace('   7.81      0', '   7.81      7')
-    with pytest.raises(ParseError, match='7 wrong value'):
+    with pytest.raises(ParseError, match='7 wrong element'):
         parser.parse(text)
 
 
 @pytest.mark.parametrize('old, new, why', [
-    ('5.21', '6.21', 'do not give 6.21 GB/s'), ('7.81', '7.18', 'is not 1.5'),
-    ('7.27131', '7.72131', 'the average is'),
+    ('5.21', '6.21', 'algbw 6.21 GB/s does not match'),
+    ('7.81', '7.18', 'is not 1.5'),
+    ('7.27131', '7.72131', 'the average 7.72131 GB/s is not'),
     ('      0   119592', '    N/A   119592', 'not checked'),
-    ('# Out of bounds values : 0 OK\n', '', 'lacks "Out of bounds values"'),
+    ('# Out of bounds values : 0 OK\n', '', 'no line "Out of bounds values"'),
+    ('# Avg bus bandwidth    : 7.27131\n', '', 'lacks the line "Avg bus'),
     ('  send len: 4099', '  sent len: 4099', 'incomplete; it has e2e'),
     ('median: 0.78', 'median: 78.0', 'contradict each|is damaged'),
     ('#  Rank  3', '#  Rink  3', 'is not'),
@@ -250,7 +253,7 @@ def test_the_published_runs_are_a_metric(runs, tmp_path):
 def test_runs_of_several_sizes_are_one_curve(tmp_path):
     text = EVAL[2].replace(' 80965', ' 40482').replace(
         '  77677', '  38838').replace('536870912', '268435456').replace(
-        '134217728', '67108864')
+        '134217728', ' 67108864')
     paths = {name: tmp_path / f'{name}.txt' for name in 'abcd'}
     paths['a'].write_text(EVAL[2])
     paths['b'].write_text(text.replace('--type nccl',
@@ -277,20 +280,77 @@ def test_spans_that_stay_with_the_records():
 
 
 #: The table of that client.
-TABLE = (
-    '#  Rank  0 Group  0 Pid 1 on node device 0\n'
-    '#  Rank  1 Group  0 Pid 2 on node device 0\n'
-    '#       size  count  type  redop  root  time  algbw  busbw  #wrong\n'
-    '        4096   1024  float  sum  -1  2.00  2.05  2.05  0\n'
-    '# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 2.048\n')
+TABLE = """\
+# nThread 1 nGpus 1 minBytes 4096 maxBytes 4096 warmup iters: 1 iters: 3 \
+agg iters: 1 validation: 1 graph: 0
+#
+# Using devices
+#  Rank  0 Group  0 Pid 1 on node device  0 [0x00] no GPU
+#  Rank  1 Group  0 Pid 1 on node device  0 [0x00] no GPU
+#
+#                                                            out-of-place
+#       size         count      type   redop    root       time     algbw     busbw \
+#wrong
+#        (B)    (elements)                               (us)    (GB/s)    (GB/s)
+        4096          1024     float     sum      -1       2.00   2.04800   2.04800   \
+   0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 2.048
+#
+"""
+
+
+def read(text):
+    return parser.read_table(enumerate(text.split('\n'), 1))
+
+
+def with_rows(*rows):
+    """The table with rows (size in B, time in us) in place of its own."""
+    cells = [(size, us, size / us / 1e3) for size, us in rows]
+    text = re.sub('minBytes .* warmup', f'minBytes {rows[0][0]} maxBytes '
+                  f'{rows[-1][0]} warmup', TABLE)
+    text = re.sub('bandwidth .*', f'bandwidth    : '
+                  f'{sum(bw for *_, bw in cells) / len(cells):.6g}', text)
+    return re.sub('        4096 .*\n', ''.join(
+        f'{size:12}  {size // 4:12}     float     sum      -1  {us:9.2f}  {bw:8.5f}  '
+        f'{bw:8.5f}      0\n' for size, us, bw in cells), text)
 
 
 def test_table_of_out_of_place_alone():
-    text = TABLE
-    result = table.read_table(enumerate(text.split('\n'), 1))
-    assert [row.in_place for row in result.rows] == [False]
-    with pytest.raises(ParseError, match='rank 1 is listed twice'):
-        table.read_table(enumerate((text[:-60] + text).split('\n'), 1))
+    result = read(TABLE)
+    assert parser.busbw_by_size(result) == {4096: 2.048}
+    assert [row.in_place for row in result.rows] == [None]
+    assert with_rows((4096, 2)) == TABLE
+    with pytest.raises(ParseError, match='more than one table'):
+        read(TABLE + TABLE)
+
+
+def test_a_table_may_have_any_sizes():
+    sizes = [(65536, 500), (3 << 20, 4000), (1 << 20, 2000)]
+    text = with_rows(*sizes)
+    assert list(parser.busbw_by_size(read(text))) == [size for size, _ in sizes]
+    rows = [line for line in text.split('\n') if 'float' in line]
+    for damaged in (text.replace(f'{row}\n', new) for row in rows
+                    for new in ('', f'{row}\n{row}\n', row[:40])):
+        with pytest.raises(ParseError):
+            read(damaged)
+    with pytest.raises(ParseError, match='rows for'):
+        read(with_rows(sizes[0], sizes[1], sizes[0]))
+
+
+def test_tables_that_are_not_of_one_all_reduce():
+    for program, style in (('all_gather_perf', '2.16'), ('broadcast_perf', '2.19')):
+        with pytest.raises(ParseError, match='elements of float are|is not 1.5 times'):
+            read(output(style, program))
+    text = (
+        GOLDEN.parents[1] / 'nccl/golden/formats/v2.19.6_stub_types.txt').read_text()
+    with pytest.raises(ParseError, match='a size twice'):
+        read(text)
+
+
+def test_words_of_a_launcher_beside_a_table():
+    ended = 'mpirun noticed that process 1 exited on signal 15 (Terminated).\n'
+    assert parser.parse(ended + EVAL[2]) and read('\n' + ended) is None
 
 
 def test_timelines(folder, tmp_path):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from checks.core.parsers import ParseError
-from checks.optcast import logs, parser, table
+from checks.optcast import logs, parser
 from tests.conftest import ROOT, free_port
 
 SOURCES = [*sorted((ROOT / 'checks/optcast/src').glob('*.c')),
@@ -128,7 +128,7 @@ def test_results_are_right_bit_for_bit(run, type, ranks, servers, nsplit,
     assert job.serve().ask('4,64K,100K').ends() == [0] * ranks, [
         file.read_text() for file in sorted(job.folder.glob('*.err'))]
     text = (job.folder / 'client0.out').read_text()
-    result = table.read_table(enumerate(text.split('\n'), 1))
+    result = parser.read_table(enumerate(text.split('\n'), 1))
     assert result.ranks == ranks
     assert [row.size for row in result.rows] == [4, 65536, 102400]
 

@@ -85,7 +85,7 @@ static void head(const struct options *o)
     tell("# optcast %s type %s servers %d ranks %u chunksize %llu nsplit %u "
          "nreq %u", VERSION, o->ring ? "ring" : "optcast", o->service.count,
          o->nrank, (unsigned long long)o->chunk, o->nsplit, o->nreq);
-    tell("# nThread 1 nGpus 0 minBytes %llu maxBytes %llu warmup iters: %u "
+    tell("# nThread 1 nGpus 1 minBytes %llu maxBytes %llu warmup iters: %u "
          "iters: %u agg iters: 1 validation: 1 graph: 0",
          (unsigned long long)o->size[0],
          (unsigned long long)o->size[o->sizes - 1], o->warmup,
@@ -93,13 +93,16 @@ static void head(const struct options *o)
     tell("#");
     tell("# Using devices");
     for (uint32_t r = 0; r < o->nrank; r++)
-        tell("#  Rank %2u Group  0 Pid %d on %s device  0 [cpu]", r,
+        tell("#  Rank %2u Group  0 Pid %d on %s device  0 [0x00] no GPU", r,
              (int)getpid(), o->host);
     tell("#");
-    tell("#       size         count      type   redop    root     time   "
-         "algbw   busbw #wrong");
-    tell("#        (B)    (elements)                               (us)  "
-         "(GB/s)  (GB/s)");
+    /* The reader takes the widths of the columns from these lines. */
+    tell("#                                                            "
+         "out-of-place");
+    tell("#       size         count      type   redop    root       time"
+         "     algbw     busbw #wrong");
+    tell("#        (B)    (elements)                               (us)"
+         "    (GB/s)    (GB/s)");
 }
 
 /* A handshake with who started us, on standard input: all begin at once. */

@@ -101,8 +101,7 @@ class Box:
         clients = [self.start_program(f'n{1 + rank}', f'{logs}/client{rank}', [
             '--client', '--rank', str(rank), *common, *more, '--service',
             f'{logs}/service', '--chunksize', str(of.chunksize), '--size',
-            sizes, '-n', str(iterations), '-w', str(warmup_iterations), '--nreq',
-            str(self.args.nreq * servers), '--host', f'n{1 + rank}',
+            sizes, '-n', str(iterations), '-w', str(warmup_iterations),
             *(['--trace', f'{logs}/client.log'] if not rank else [])])
             for rank in range(CLIENTS)]
         try:
@@ -154,8 +153,6 @@ def main() -> bool:
     options.add_argument('--sizes', default='1M,4M,16M,64M')
     options.add_argument('--chunksize', default='64K')
     options.add_argument('--num-jobs', type=int, default=2)
-    options.add_argument('--nreq', type=int, default=4,
-                         help='chunks under way for each server')
     options.add_argument('--servers', default='1,2,4')
     options.add_argument('--rounds', type=int, default=1)
     options.add_argument('--minimum', type=float, default=0.9)

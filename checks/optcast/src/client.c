@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* Numbers repeat after so many elements, an odd number: a part that comes to
@@ -167,11 +166,6 @@ int run_client(struct options *o)
          bad ? "FAILED" : "OK");
     tell("# Avg bus bandwidth    : %.6g", sum / o->sizes);
     tell("#");
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    tell("# cpu: %.3f s user, %.3f s system",
-         used.ru_utime.tv_sec + used.ru_utime.tv_usec * 1e-6,
-         used.ru_stime.tv_sec + used.ru_stime.tv_usec * 1e-6);
     trace_flush();
     if (bad)
         fprintf(stderr, "optcast: rank %u: %llu values differ from the sum: "

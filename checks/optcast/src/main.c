@@ -52,8 +52,6 @@ static const struct setting rows[] = {
      &o.timeout, 1, .high = 86400},
     {"trace", "FILE", "write log lines in the original's format; -: "
      "standard output", WORD, .target = &o.trace},
-    {"host", "NAME", "host name in the trace (this machine's)", WORD,
-     .target = &o.host},
     {"help", NULL, "print this help", .type = FLAG},
 
     {"servers; a line 'password WORD' is read from standard input",
@@ -89,8 +87,6 @@ static const struct setting rows[] = {
      1, .high = 1ull << 50},
     {"nsplit", "N", "parts of a chunk, each for another server (1)", COUNT,
      &o.nsplit, 1, .high = MAX_SERVERS},
-    {"nreq", "N", "chunks in flight; 0: 4 per server", COUNT, &o.nreq,
-     0, .high = 1 << 16},
     {"-n", "N", "measured all-reduces of each size (1)", COUNT,
      &o.iterations, 1, .high = 1e6},
     {"-w", "N", "all-reduces of the warm-up (1)", COUNT, &o.warmup, 0,
@@ -137,8 +133,7 @@ static void check_client(void)
         fail("--chunksize %llu is not a multiple of nsplit (%u) elements, or "
              "exceeds 1G", (unsigned long long)o.chunk, o.nsplit);
     o.count = o.chunk / each / o.nsplit;
-    if (!o.nreq)
-        o.nreq = 4 * o.service.count;
+    o.nreq = 4 * o.service.count;
     if (!o.sizes)
         o.size[o.sizes++] = 512u << 20;
     for (int i = 0; i < o.sizes; i++)

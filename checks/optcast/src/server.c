@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -497,11 +496,6 @@ int serve(const struct options *options)
             close(peers.fd[r]);
             peers.fd[r] = -1;
         }
-        struct rusage used;
-        getrusage(RUSAGE_SELF, &used);
-        trace_rust("INFO", "server", "cpu: %.3f s user, %.3f s system",
-                   used.ru_utime.tv_sec + used.ru_utime.tv_usec * 1e-6,
-                   used.ru_stime.tv_sec + used.ru_stime.tv_usec * 1e-6);
         trace_flush();
         pthread_mutex_lock(&peers.lock);
         peers.joined = 0;

@@ -102,7 +102,7 @@ class Box:
             '--client', '--rank', str(rank), *common, *more, '--service',
             f'{logs}/service', '--chunksize', str(of.chunksize), '--size',
             sizes, '-n', str(iterations), '-w', str(warmup_iterations),
-            *(['--trace', f'{logs}/client.log'] if not rank else [])])
+            *(['--trace', f'{logs}/client.trace'] if not rank else [])])
             for rank in range(CLIENTS)]
         try:
             codes = [process.wait(600) for process in clients]
@@ -114,6 +114,8 @@ class Box:
                                   node=node)
             for process in (*up, *clients):
                 process.wait(30)
+        (logs / 'client.log').write_text(''.join(
+            (logs / name).read_text() for name in ('client.trace', 'client0.out')))
         (logs / 'setting.yaml').write_text(yaml.safe_dump(of.to_run_script_settings()))
         return parser.analyse_log_folder(logs)
 

@@ -129,15 +129,19 @@ class Evaluation:
     def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
         """Collect a folder like that of the original's run script: settings,
         config, logs of the first client and server, and ring.txt, the output
-        of the ring of the same clients."""
+        of the ring of the same clients. The client's log is its trace and the
+        table that it printed."""
         of = self.setup
         folder = self.make_log_folder(stage, run, services)
-        made = {'client.log': f'{run}.{of.type}.0.trace'}
+        client = f'{run}.{of.type}.0'
+        made: dict[str, tuple[str, ...]] = {
+            'client.log': (f'{client}.trace', f'{client}.out')}
         if of.type == 'optcast':
-            made |= {'server.log': f'{run}.server0.log',
-                     'ring.txt': f'{run}.ring.0.out'}
-        for name, path in made.items():
-            (folder / name).write_bytes((stage / path).read_bytes())
+            made |= {'server.log': (f'{run}.server0.log',),
+                     'ring.txt': (f'{run}.ring.0.out',)}
+        for name, paths in made.items():
+            (folder / name).write_bytes(b''.join(
+                (stage / path).read_bytes() for path in paths))
         return folder
 
     def make_log_folder(self, stage: Path, run: str, services: Services) -> Path:

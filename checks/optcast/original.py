@@ -188,12 +188,3 @@ class NcclClients(OriginalServers):
             step('ring', alone),
             step('optcast', served, sys.executable, str(SHIM), 'nccl',
                  self.plugin_folder(), '{service}', '{output}.trace'))
-
-    # What it left -----------------------------------------------------------
-
-    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
-        folder = super().collect_run_logs(stage, run, services)
-        # Requests are in NCCL's log, and the table is what the program printed.
-        with (folder / 'client.log').open('ab') as client:
-            client.write((stage / f'{run}.optcast.0.out').read_bytes())
-        return folder

@@ -86,13 +86,18 @@ class Run:
                 ['--client', '--rank', rank, '--service', service,
                  '--chunksize', f'{self.chunk}K', '--nsplit',
                  nsplit or self.nsplit, '--size', sizes, *self.common,
-                 *self.more, *(['--trace', self.folder / 'client.log']
+                 *self.more, *(['--trace', self.folder / 'client0.trace']
                                if rank == 0 else [])], f'client{rank}'))
         return self
 
     def ends(self):
         """Exit codes of the clients."""
         return [one.wait(60) for one in self.clients]
+
+    def client_log(self):
+        """Trace and table of the first client, as in a folder of logs."""
+        return ''.join((self.folder / f'client0.{end}').read_text()
+                       for end in ('trace', 'out'))
 
     def output(self, name='client0'):
         """The one line on a program's standard error."""
@@ -141,6 +146,7 @@ def test_its_logs_are_read_as_the_originals(run):
     job.servers[0].wait()
     (job.folder / 'setting.yaml').write_text(
         'type: optcast\nnum_recvs: 1\nnum_sends: 2\nnum_threads: 1\n')
+    (job.folder / 'client.log').write_text(job.client_log())
     result = parser.analyse_log_folder(job.folder)
     names = [(log.side, one.name, one.len) for log in (
         result.client, result.server) for one in log.sample_statistics]
@@ -177,7 +183,7 @@ def test_a_small_all_reduce_goes_in_small_parts(run):
 def test_traces_of_a_ring(run):
     job = run(3, ring=True)
     assert job.serve().ask('96K').ends() == [0] * 3
-    result = logs.parse_client_log((job.folder / 'client.log').read_text())
+    result = logs.parse_client_log(job.client_log())
     # A block of 32 K is two chunks; four steps, of which two add; twice.
     assert {one.name: one.len for one in result.sample_statistics} == {
         'send': 8, 'recv': 8, 'reduce': 4}
@@ -208,7 +214,7 @@ def test_each_message_begins_once_in_the_trace_of_a_ring(run, tmp_path):
     job = run(3, ring=True)
     job.program = tmp_path / 'optcast'
     assert job.serve().ask('96K').ends() == [0] * 3
-    result = logs.parse_client_log((job.folder / 'client.log').read_text())
+    result = logs.parse_client_log(job.client_log())
     assert {one.name: one.len for one in result.sample_statistics} == {
         'send': 8, 'recv': 8, 'reduce': 4}
 

@@ -59,48 +59,28 @@ static uint64_t wrong(const struct options *o, const uint8_t *out,
     return found;
 }
 
-/* Like NCCL's tests: to standard output, and into the trace. */
-static void tell(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
-
-#include <stdarg.h>
-
-static bool speaks;
-
-static void tell(const char *format, ...)
-{
-    char line[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (speaks)
-        puts(line);
-    trace_plain("%s", line);
-}
-
+/* The first lines of the table, which is like that of NCCL's tests. */
 static void head(const struct options *o)
 {
-    tell("# optcast %s type %s servers %d ranks %u chunksize %llu nsplit %u "
-         "nreq %u", VERSION, o->ring ? "ring" : "optcast", o->service.count,
-         o->nrank, (unsigned long long)o->chunk, o->nsplit, o->nreq);
-    tell("# nThread 1 nGpus 1 minBytes %llu maxBytes %llu warmup iters: %u "
-         "iters: %u agg iters: 1 validation: 1 graph: 0",
-         (unsigned long long)o->size[0],
-         (unsigned long long)o->size[o->sizes - 1], o->warmup,
-         o->iterations);
-    tell("#");
-    tell("# Using devices");
+    printf("# optcast %s type %s servers %d ranks %u chunksize %llu nsplit %u "
+           "nreq %u\n", VERSION, o->ring ? "ring" : "optcast",
+           o->service.count, o->nrank, (unsigned long long)o->chunk, o->nsplit,
+           o->nreq);
+    printf("# nThread 1 nGpus 1 minBytes %llu maxBytes %llu warmup iters: %u "
+           "iters: %u agg iters: 1 validation: 1 graph: 0\n#\n"
+           "# Using devices\n", (unsigned long long)o->size[0],
+           (unsigned long long)o->size[o->sizes - 1], o->warmup,
+           o->iterations);
     for (uint32_t r = 0; r < o->nrank; r++)
-        tell("#  Rank %2u Group  0 Pid %d on %s device  0 [0x00] no GPU", r,
-             (int)getpid(), o->host);
-    tell("#");
+        printf("#  Rank %2u Group  0 Pid %d on %s device  0 [0x00] no GPU\n",
+               r, (int)getpid(), o->host);
     /* The reader takes the widths of the columns from these lines. */
-    tell("#                                                            "
-         "out-of-place");
-    tell("#       size         count      type   redop    root       time"
-         "     algbw     busbw #wrong");
-    tell("#        (B)    (elements)                               (us)"
+    puts("#\n"
+         "#                                                            "
+         "out-of-place\n"
+         "#       size         count      type   redop    root       time"
+         "     algbw     busbw #wrong\n"
+         "#        (B)    (elements)                               (us)"
          "    (GB/s)    (GB/s)");
 }
 
@@ -127,13 +107,14 @@ int run_client(struct options *o)
     for (int i = 0; i < o->sizes; i++)
         most = o->size[i] > most ? o->size[i] : most;
     uint8_t *in = get(most), *out = get(most);
-    speaks = o->rank == 0;
     if (o->trace)
         trace_open(o->trace, o->host);
     void *self = (o->ring ? ring_way : optcast_way)(o, &way);
     if (o->service.gate)
         gate();
-    head(o);
+    bool prints = o->rank == 0;
+    if (prints)
+        head(o);
     double sum = 0;
     uint64_t bad = 0;
     for (int i = 0; i < o->sizes; i++) {
@@ -153,19 +134,20 @@ int run_client(struct options *o)
         double busbw = algbw * 2 * (o->nrank - 1) / o->nrank;
         sum += busbw;
         bad += differ;
-        tell("%12llu  %12llu  %8s     sum      -1  %9.2f  %8.5f  %8.5f  %5llu",
-             (unsigned long long)size, (unsigned long long)(size / each),
-             type_name(o->type), took * 1e6, algbw, busbw,
-             (unsigned long long)differ);
+        if (prints)
+            printf("%12llu  %12llu  %8s     sum      -1  %9.2f  %8.5f  %8.5f  "
+                   "%5llu\n", (unsigned long long)size,
+                   (unsigned long long)(size / each), type_name(o->type),
+                   took * 1e6, algbw, busbw, (unsigned long long)differ);
         fflush(stdout);
         trace_flush();
     }
     way.barrier(self);
     way.end(self);
-    tell("# Out of bounds values : %llu %s", (unsigned long long)bad,
-         bad ? "FAILED" : "OK");
-    tell("# Avg bus bandwidth    : %.6g", sum / o->sizes);
-    tell("#");
+    if (prints)
+        printf("# Out of bounds values : %llu %s\n"
+               "# Avg bus bandwidth    : %.6g\n#\n", (unsigned long long)bad,
+               bad ? "FAILED" : "OK", sum / o->sizes);
     trace_flush();
     if (bad)
         fprintf(stderr, "optcast: rank %u: %llu values differ from the sum: "

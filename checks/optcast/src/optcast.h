@@ -85,7 +85,6 @@ void trace_rust(const char *level, const char *module, const char *, ...)
     __attribute__((format(printf, 3, 4)));
 void trace_nccl(int line, const char *, ...)
     __attribute__((format(printf, 2, 3)));
-void trace_plain(const char *, ...) __attribute__((format(printf, 1, 2)));
 void trace_flush(void);
 
 /* sha256.c */

@@ -83,15 +83,6 @@ void trace_nccl(int number, const char *format, ...)
     va_end(args);
 }
 
-void trace_plain(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    if (out)
-        line("", format, args);
-    va_end(args);
-}
-
 void trace_flush(void)
 {
     if (out)

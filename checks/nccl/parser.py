@@ -152,6 +152,16 @@ _DIED = re.compile(
     re.IGNORECASE)
 #: Normal log lines of NCCL, which searches for files and retries.
 _CHATTER = re.compile('[NR]CCL (?:INFO|TRACE|ABORT|VERSION)')
+#: Parts of an output in their order, and what a message calls them.
+_PARTS = {
+    'parameters': 'the line "# nThread ...", which begins the output of nccl-tests',
+    'devices': 'the line "# Using devices"',
+    'title': 'the line "out-of-place ... in-place" above the header of the table',
+    'header': 'the header of the table',
+    'units': 'the line of units below the header',
+    'bounds': 'the line "Out of bounds values"',
+    'average': 'the line "Avg bus bandwidth"',
+}
 SEVERAL_TABLES = (
     'the text has more than one table: the program was built without MPI '
     '(MPI=1) and was started once per rank, or two outputs were joined')
@@ -167,11 +177,10 @@ class _Reader:
         self.lines = text.split('\n')
         self.number = 1
         self.out = Output()
-        self.parameters = 0
+        #: Part of `_PARTS` -> its line, in the order of the text.
+        self.parts: dict[str, int] = {}
         self.ends: tuple[int, ...] = ()
         self.halves: tuple[str, ...] = ()
-        self.title_at = self.header_at = self.units_at = 0
-        self.devices_at = self.bounds_at = self.average_at = 0
         self.concluded = ''
         self.tag: str | None = None
         # A blank after the tag is part of the tag if comments have it, too.
@@ -266,17 +275,24 @@ class _Reader:
                                    'with MPI?')
         self.tag = tag
 
-    def check_first_occurrence(self, what: str, before: int) -> int:
-        """The current line number, for a part that a text has only once."""
-        if before:
-            self.raise_parse_error(f'{what} is printed twice: the text has more than '
-                                   'one run')
-        return self.number
+    def begin_part(self, name: str) -> None:
+        """Note the line of a part, which a text has once and in its order."""
+        if name in self.parts:
+            self.raise_parse_error(
+                SEVERAL_TABLES if name == 'parameters' else
+                f'{_PARTS[name]} is printed twice: the text has more than one run')
+        missing = list(_PARTS)[len(self.parts)]
+        if missing != name:
+            self.raise_parse_error(f'the output lacks {_PARTS[missing]} before '
+                                   'this line')
+        self.parts[name] = self.number
+
+    @property
+    def current_part(self) -> str:
+        return next(reversed(self.parts), '')
 
     def read_parameters(self, match: re.Match[str]) -> None:
-        if self.parameters:
-            self.raise_parse_error(SEVERAL_TABLES)
-        self.parameters = self.number
+        self.begin_part('parameters')
         self.out.threads, self.out.gpus, self.out.minimum, self.out.maximum = (
             int(match[name])
             for name in ('threads', 'gpus', 'minimum', 'maximum')
@@ -323,12 +339,10 @@ class _Reader:
         self.concluded = self.check_program_name(match[1])
 
     def read_devices_title(self, match: re.Match[str]) -> None:
-        self.devices_at = self.check_first_occurrence(
-            'the list of devices', self.devices_at
-        )
+        self.begin_part('devices')
 
     def read_rank_line(self, match: re.Match[str]) -> None:
-        if not self.devices_at or self.header_at:
+        if self.current_part != 'devices':
             self.raise_parse_error(
                 'the line of a rank is outside of the list of devices'
             )
@@ -342,17 +356,13 @@ class _Reader:
         self.groups.append(int(match['group'] or 0))
 
     def read_in_place_titles(self, match: re.Match[str]) -> None:
-        self.title_at = self.check_first_occurrence(
-            'the title of the table', self.title_at
-        )
+        self.begin_part('title')
         self.halves = tuple(half for half, title in (
             ('out_of_place', match['first']), ('in_place', match['second']))
             if title)
 
     def read_units_line(self, match: re.Match[str]) -> None:
-        if not self.header_at:
-            self.raise_parse_error('the line of units has no header above it')
-        self.units_at = self.check_first_occurrence('the line of units', self.units_at)
+        self.begin_part('units')
         printed_units = re.findall(r'\((us|GB/s|%)\)', match[0])
         units = {'time': 'us', 'cputime': 'us', 'algbw': 'GB/s',
                  'busbw': 'GB/s', 'i_min': 'us', 'i_max': 'us',
@@ -362,17 +372,12 @@ class _Reader:
             self.raise_parse_error('the units do not match the columns of the header')
 
     def read_out_of_bounds_line(self, match: re.Match[str]) -> None:
-        self.bounds_at = self.check_first_occurrence(
-            'Out of bounds values', self.bounds_at
-        )
+        self.begin_part('bounds')
         if int(match[1]) or match[2] != 'OK':
             self.raise_parse_error(f'{match[1]} rows have wrong values (exit code 7)')
 
     def read_average_line(self, match: re.Match[str]) -> None:
-        self.average_at = self.check_first_occurrence('the average', self.average_at)
-        if not self.bounds_at:
-            self.raise_parse_error('the average has no line "Out of bounds values" '
-                                   'above it')
+        self.begin_part('average')
         word = match[1]
         if re.fullmatch(r'-?nan|-?inf', word):
             self.raise_parse_error(f'the average is {word}: no row was measured')
@@ -407,12 +412,7 @@ class _Reader:
     # The table ------------------------------------------------------------
 
     def read_header(self, line: str) -> None:
-        self.header_at = self.check_first_occurrence(
-            'the header of the table', self.header_at
-        )
-        if not self.title_at:
-            self.raise_parse_error('the header has no line "out-of-place ... in-place" '
-                                   'above it')
+        self.begin_part('header')
         words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line[1:])]
         names = [name for name, _ in words]
         known = {*_WHOLE, *_HALF, *_ITERATION, *_CHOSEN, 'timestamp'}
@@ -490,7 +490,7 @@ class _Reader:
         return results
 
     def read_row(self, line: str) -> None:
-        if not self.units_at or self.bounds_at:
+        if self.current_part != 'units':
             self.raise_parse_error('the row is outside of the table')
         if len(self.out.rows) >= MAX_ROWS:
             self.raise_parse_error(f'the table has more than {MAX_ROWS} rows')
@@ -572,23 +572,14 @@ class _Reader:
     def assert_complete(self) -> None:
         """Refuse a text that lacks a part, after its last line."""
         self.number = max(1, len(self.lines) - 1)
-        for at, what in ((self.parameters, 'the line "# nThread ...", which '
-                          'begins the output of nccl-tests'),
-                         (self.devices_at, 'the line "# Using devices"'),
-                         (self.header_at, 'a table with its header'),
-                         (self.units_at, 'the units below the header'),
-                         (self.bounds_at, 'the line "Out of bounds values": '
-                          'was the run cut short?'),
-                         (self.average_at, 'the line "Avg bus bandwidth": '
-                          'was the run cut short?')):
-            if not at:
-                self.raise_parse_error(
-                    'this is not a complete output of nccl-tests: it '
-                    f'lacks {what}'
-                )
+        if len(self.parts) < len(_PARTS):
+            missing = list(_PARTS.values())[len(self.parts)]
+            self.raise_parse_error('this is not a complete output of nccl-tests: it '
+                                   f'lacks {missing}'
+                                   + ': was the run cut short?' * bool(self.parts))
         if not self.out.rows:
             self.raise_parse_error('the table has no row: nothing was measured',
-                                   self.header_at)
+                                   self.parts['header'])
         # 2.17.5 widened the column #wrong and prints its version.
         if self.is_version_2_17_5_or_later() and not self.out.version or (
                 self.out.library and not self.out.program):
@@ -600,24 +591,17 @@ class _Reader:
         if self.out.program != self.concluded:
             self.raise_parse_error(f'{self.out.program} started, but {self.concluded} '
                                    'concluded: the text has more than one run')
-        where = sorted([self.parameters, self.devices_at, self.title_at,
-                        self.header_at, self.units_at, self.bounds_at,
-                        self.average_at])
-        if where != [self.parameters, self.devices_at, self.title_at,
-                     self.header_at, self.units_at, self.bounds_at,
-                     self.average_at]:
-            self.raise_parse_error('the parts of the output are not in order')
         places = self.out.places
         if not places:
             self.raise_parse_error('no rank is listed below "# Using devices"',
-                                   self.devices_at)
+                                   self.parts['devices'])
         each = self.out.threads * self.out.gpus
         for place, group in itertools.groupby(places, lambda p: p[:2]):
             if len(list(group)) % each:
                 self.raise_parse_error(
                     f'process {place[1]} on {place[0]} does not list '
                     f'{each} ranks: lines were lost',
-                    self.devices_at,
+                    self.parts['devices'],
                 )
         self.out.hosts = tuple(dict.fromkeys(host for host, _, _ in places))
         # With several communicators (NCCL_TESTS_SPLIT), that of rank 0 prints.

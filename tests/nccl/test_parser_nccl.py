@@ -282,6 +282,8 @@ MORE = 'formats/v2.19.6_stub_mpi_np2_g2.txt'
     ('50.08       0', '50.08     nan', "'nan|nan wrong element"),
     ('    7.85', '     nan', "time is 'nan'"),
     ('0 OK', '2 FAILED', '2 rows have wrong values'),
+    ('0 OK', '0 OK\n# Out of bounds values : 0 OK', 'values" is printed twice'),
+    ('# Out of bounds values : 0 OK\n', '', 'lacks the line "Out of .* before'),
     ('  Rank  2', '  Rank  1', 'rank 1 is listed in place of rank 2'),
     ('#wrong     time', '#right     time', "unknown column '#right'"),
     ('(GB/s)', '(MB/s)', 'not a line of the table'),

@@ -11,7 +11,6 @@
  * of NCCL. Without -DALONE it needs MPI; with it, STANDIN_RANKS says how many
  * ranks the output pretends to have.
  *
- *   STANDIN_LATENCY  us of a call without data (20)
  *   STANDIN_RATE     GB/s of busbw of a large one (2000)
  *   STANDIN_FAULT    what to do wrong: wrong (data), type, size, ranks,
  *                    socket, p2p (in the log), silent (no log), fast
@@ -203,7 +202,7 @@ int main(int argc, char **argv)
     double others = (ranks - 1.0) / ranks;
     double bus = !strcmp(name, "all_reduce_perf") ? 2 * others
         : split && !cube ? others : 1;
-    double latency = number("STANDIN_LATENCY", 20);
+    double latency = 20;                /* us of a call without data        */
     double rate = number("STANDIN_RATE", 2000);
     if (is("type"))
         type = "int32";

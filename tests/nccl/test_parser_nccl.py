@@ -18,6 +18,8 @@ from tests.mutations import MUTATIONS, digit
 from tests.nccl.printed import STYLES, output, written
 
 GOLDEN = Path(__file__).parent / 'golden'
+#: Path of an output of Optcast's evaluation, from GOLDEN.
+OPTCAST = '../../optcast/golden/eval_run{}.txt'
 
 
 def text_of(name):
@@ -77,7 +79,7 @@ def test_the_origin_of_optcast():
     """Rows that begin with #, in the table of a changed nccl-tests."""
     for run, average, time in ((1, 7.27131, 103128), (2, 10.1569, 80965),
                                (3, 13.2063, 60591)):
-        result = values(text_of(f'origin/optcast_eval_run{run}.txt'))
+        result = values(text_of(OPTCAST.format(run)))
         assert result['busbw_average', None] == average
         assert result['time', 536870912] == time
 
@@ -212,7 +214,7 @@ INFO = [
 
 def test_lines_in_between():
     for name in ('formats/v2.19.6_stub_all_reduce.txt',
-                 'origin/optcast_eval_run1.txt'):
+                 OPTCAST.format(1)):
         text = text_of(name)
         chatty = ''.join(f'{line}\n{INFO[n % len(INFO)]}\n'
                          for n, line in enumerate(text.split('\n')))
@@ -382,7 +384,7 @@ TEXTS = {name: text_of(name) for name in (
     'formats/v2.19.6_stub_all_reduce.txt',
     'formats/v2.19.6_stub_alltoallv.txt',
     'formats/v2.19.6_stub_hypercube.txt', 'formats/all_reduce.json',
-    'formats/v2.19.6_stub_types.txt', 'origin/optcast_eval_run3.txt')} | {
+    'formats/v2.19.6_stub_types.txt', OPTCAST.format(3))} | {
     style: output(style, program, ranks=4) for style, program in (
         ('2.0', 'all_gather_perf'), ('2.11', 'alltoall_perf'),
         ('2.13', 'all_reduce_perf'), ('2.16', 'reduce_scatter_perf'),

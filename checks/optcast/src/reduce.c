@@ -70,11 +70,34 @@ VECTORS static void sum2(float *restrict out, const float *restrict a,
         out[i] = a[i] + b[i];
 }
 
+VECTORS static void sum3(float *restrict out, const float *restrict a,
+                         const float *restrict b, const float *restrict c,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] + b[i] + c[i];
+}
+
+VECTORS static void sum4(float *restrict out, const float *restrict a,
+                         const float *restrict b, const float *restrict c,
+                         const float *restrict d, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] + b[i] + c[i] + d[i];
+}
+
 VECTORS static void more2(float *restrict out, const float *restrict a,
                           const float *restrict b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         out[i] += a[i] + b[i];
+}
+
+VECTORS static void more1(float *restrict out, const float *restrict a,
+                          size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] += a[i];
 }
 
 VECTORS static void widen_f16(float *restrict out, const uint16_t *restrict a,
@@ -106,17 +129,23 @@ VECTORS static void narrow_bf16(uint16_t *restrict out,
         out[i] = to_bf16(a[i]);
 }
 
-/* Two arrays per pass: with one, the sums are read and written too often. */
 static void reduce_f32(float *out, const float *const *in, int inputs,
                        size_t n)
 {
-    int first = inputs % 2 ? 1 : 2;
+    int first = inputs < 4 ? inputs : 4;
     if (first == 1)
         memcpy(out, in[0], n * sizeof *out);
-    else
+    else if (first == 2)
         sum2(out, in[0], in[1], n);
+    else if (first == 3)
+        sum3(out, in[0], in[1], in[2], n);
+    else
+        sum4(out, in[0], in[1], in[2], in[3], n);
     for (int i = first; i < inputs; i += 2)
-        more2(out, in[i], in[i + 1], n);
+        if (i + 1 < inputs)
+            more2(out, in[i], in[i + 1], n);
+        else
+            more1(out, in[i], n);
 }
 
 void reduce(enum type type, void *out, const void *const *in, int inputs,

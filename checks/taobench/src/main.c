@@ -24,22 +24,24 @@ static void print_line(void)
     uint64_t now = clock_ns(), sleeps = nanosleeps();
     uint64_t since = last_time ? last_time : started_ns;
     double seconds = (double)(now - since) / 1e9;
-    double gets = (double)(t.gets - last.gets);
+    double gets = (double)(t.counts[GETS] - last.counts[GETS]);
+    double misses = (double)(t.counts[MISSES] - last.counts[MISSES]);
     unsigned queued = slow_requests_queued();
     /* Counters of threads that go on: a sum may be a step behind. */
-    uint64_t waiting = t.asked > t.slow + queued ? t.asked - t.slow - queued
-                                                 : 0;
+    uint64_t answered = t.counts[SLOW] + queued;
+    uint64_t waiting = t.counts[ASKED] > answered
+                       ? t.counts[ASKED] - answered : 0;
 
     printf("fast_qps = %.1f, hit_rate = %.3f, slow_qps = %.1f, "
            "wh_qps = %.1f, curr_it = %.2fM, slow_qps_oom =  %.1f, "
            "crnt_conn = %" PRIu64 ", slow_th = %u, slow_reqs = %u, "
            "slow_resp = %" PRIu64 ", nanosleeps_per_sec = %.2f\n",
-           (double)(t.fast - last.fast) / seconds,
-           gets > 0 ? 1 - (double)(t.misses - last.misses) / gets : 0,
-           (double)(t.slow - last.slow) / seconds,
-           (double)(t.sets - last.sets) / seconds,
+           (double)(t.counts[FAST] - last.counts[FAST]) / seconds,
+           gets > 0 ? 1 - misses / gets : 0,
+           (double)(t.counts[SLOW] - last.counts[SLOW]) / seconds,
+           (double)(t.counts[SETS] - last.counts[SETS]) / seconds,
            (double)cache_now().items / 1e6,
-           (double)(t.slow_oom - last.slow_oom) / seconds,
+           (double)(t.counts[SLOW_OOM] - last.counts[SLOW_OOM]) / seconds,
            t.connections + t.listeners, slow_threads_running(), queued,
            waiting, (double)(sleeps - last_sleeps) / seconds);
     fflush(stdout);

@@ -145,13 +145,11 @@ static void tell_out_of_memory(void)
 
 static void answer(struct request *r, char *raw)
 {
-    const uint32_t ttl = 36000;
-
     if (opt.slow_path_sleep)
         usleep(opt.slow_path_sleep);
     r->value_size = make_value(r->value, raw, draw_size());
     r->stored = cache_set(r->key, r->key_size, r->hash, r->value,
-                          r->value_size, 0, ttl, &r->cas);
+                          r->value_size, &r->cas);
     if (r->stored != STORED)
         tell_out_of_memory();
     atomic_store_explicit(&r->done, true, memory_order_release);

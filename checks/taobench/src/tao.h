@@ -57,13 +57,14 @@ struct item {
     struct item *newer, *older;       /* in the LRU list of its class        */
     uint64_t cas;
     uint32_t hash, value_size;
-    uint32_t flags, expires;          /* seconds of the clock; 0: never      */
+    uint64_t unused;                  /* memcached's flags and expiry: an
+                                       * item is as large as there         */
     uint8_t key_size, class;
     _Atomic bool active;              /* read since it was last looked at    */
 };
 
 /* What a hit looks like; `value` is good while the key is held. */
-struct hit { const char *value; uint32_t size, flags; uint64_t cas; };
+struct hit { const char *value; uint32_t size; uint64_t cas; };
 struct cache_state { uint64_t items, bytes, evictions, mapped; };
 enum stored { STORED, TOO_LARGE, NO_MEMORY };
 void prepare_cache(void);
@@ -72,8 +73,7 @@ uint32_t hash_of(const char *key, size_t n);
 bool cache_get(const char *key, size_t n, uint32_t hash, struct hit *hit);
 void cache_release(uint32_t hash);
 enum stored cache_set(const char *key, size_t n, uint32_t hash,
-                      const char *value, size_t size, uint32_t flags,
-                      uint32_t ttl, uint64_t *cas);    /* ttl 0: for ever    */
+                      const char *value, size_t size, uint64_t *cas);
 bool item_fits(size_t key, size_t value);
 struct cache_state cache_now(void);
 
@@ -106,17 +106,15 @@ void poll_sleep(unsigned ns, bool *again);
 void start_thread(void *(*run)(void *), void *argument, const char *name);
 
 /* --- stats.c ------------------------------------------------------------- */
+/* Requests, and answers of either path; ASKED: requests to the slow one. */
+enum count { GETS, MISSES, SETS, FAST, ASKED, SLOW, SLOW_OOM, COUNTS };
 /* Of one fast thread, which alone writes them. */
-struct counters {
-    counter gets, misses, sets, read, written;
-    counter fast, asked, slow, slow_oom;      /* answers; asked: slow ones   */
-} __attribute__((aligned(64)));
-/* Of the process: open ones, and all that were accepted or refused. */
-struct connections { counter open, accepted, refused; unsigned listeners; };
+struct counters { counter counts[COUNTS]; } __attribute__((aligned(64)));
+/* Of the process: open ones, and all that were accepted. */
+struct connections { counter open, accepted; unsigned listeners; };
 struct totals {
-    uint64_t gets, misses, sets, read, written;
-    uint64_t fast, asked, slow, slow_oom;
-    uint64_t connections, accepted, refused;
+    uint64_t counts[COUNTS];
+    uint64_t connections, accepted;
     unsigned listeners;
 };
 extern struct counters *counters;             /* one a fast thread           */

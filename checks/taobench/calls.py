@@ -33,8 +33,10 @@ _CERTIFICATES = '{cert}', '{key}'
 
 #: Options for tao_server, which creates the values; a full queue is a miss.
 _BY_SERVER = '--verify', 'none', '--on-miss', 'count'
-#: Options of the original that the embedded server does not have.
-_OTHERS = ('lru_crawler',)
+#: Options of the original that the embedded server does not have: its values
+#: always have these sizes and contents, compressed.
+_OTHERS = ('lru_crawler', 'tao_max_item_size', 'tao_gen_payload',
+           'tao_compress_items')
 
 
 def server_command_template(program: str, instance: Instance, prefix: str,

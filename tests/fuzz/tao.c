@@ -80,7 +80,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     fasts->n = counters;
     fasts->in = malloc(ROOM);
     fasts->out = malloc(ROOM + CHUNK);
-    fasts->request.value = malloc(value_bound(opt.max_item_size));
     fasts->epoll = -1;
     return 0;
 }

@@ -14,8 +14,7 @@ struct options opt = {
     .address = "127.0.0.1", .port = "11211", .threads = 4, .memory = 64,
     .connections = 1024, .item_limit = MIB,
     .max_slow_requests = 1024, .worker_sleep = 100, .dispatcher_sleep = 100,
-    .slow_sleep = 100, .max_item_size = 65536, .compress = 1,
-    .stats_sleep = 5000,
+    .slow_sleep = 100, .stats_sleep = 5000,
 };
 
 static const struct setting rows[] = {
@@ -61,12 +60,6 @@ static const struct setting rows[] = {
      "250 us (0)", COUNT, &opt.smart, 0, .high = 1},
     {"tao_pin_threads", "0|1", "each thread on a CPU of its own, in turn "
      "(0)", COUNT, &opt.pin, 0, .high = 1},
-    {"tao_max_item_size", "N", "bytes of the largest value made (65536)",
-     COUNT, &opt.max_item_size, 32, .high = 65536},
-    {"tao_gen_payload", "0|1", "values that do not compress (0)",
-     COUNT, &opt.random_payload, 0, .high = 1},
-    {"tao_compress_items", "0|1", "values are compressed, LZ4 (1)",
-     COUNT, &opt.compress, 0, .high = 1},
     {"tao_stats_sleep_ms", "N", "a line of figures on stdout each (5000)",
      COUNT, &opt.stats_sleep, 10, .high = 1u << 30},
     {"ssl_chain_cert", "FILE", "certificate of this server",

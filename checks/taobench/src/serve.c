@@ -488,7 +488,6 @@ void prepare_serving(void)
 
 void start_serving(void)
 {
-    size_t value = value_bound(opt.max_item_size);
     char name[32];
 
     fasts = aligned_alloc(64, opt.threads * sizeof *fasts);
@@ -500,9 +499,8 @@ void start_serving(void)
         f->n = &counters[i];
         f->in = malloc(ROOM);
         f->out = malloc(ROOM + CHUNK);
-        f->request.value = malloc(value);
         f->epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (!f->in || !f->out || !f->request.value || f->epoll < 0)
+        if (!f->in || !f->out || f->epoll < 0)
             fail("fast thread %u of %u: %s", i + 1, opt.threads,
                  strerror(errno));
         snprintf(name, sizeof name, "fast-%u", i);

@@ -143,11 +143,11 @@ static void tell_out_of_memory(void)
         fputs("OUT OF MEMORY when allocating item on slow path.\n", stderr);
 }
 
-static void answer(struct request *r, char *raw)
+static void answer(struct request *r)
 {
     if (opt.slow_path_sleep)
         usleep(opt.slow_path_sleep);
-    r->value_size = make_value(r->value, raw, draw_size());
+    r->value_size = make_value(r->value, draw_size());
     r->stored = cache_set(r->key, r->key_size, r->hash, r->value,
                           r->value_size, &r->cas);
     if (r->stored != STORED)
@@ -158,11 +158,8 @@ static void answer(struct request *r, char *raw)
 static void *slow_thread(void *argument)
 {
     struct queue *q = argument;
-    char *raw = malloc(opt.max_item_size);
     bool again = false;
 
-    if (!raw)
-        fail("cannot allocate values of %u bytes", opt.max_item_size);
     running++;
     for (;;) {
         if (opt.semaphore)
@@ -174,7 +171,7 @@ static void *slow_thread(void *argument)
         if (!r)
             continue;
         again = false;
-        answer(r, raw);
+        answer(r);
     }
     return NULL;
 }

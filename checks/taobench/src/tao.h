@@ -29,7 +29,6 @@ struct options {
     unsigned dispatchers, slow_threads, max_slow_requests;
     unsigned worker_sleep, dispatcher_sleep, slow_sleep;      /* ns          */
     unsigned slow_path_sleep;                                 /* us          */
-    unsigned max_item_size, random_payload, compress;
     unsigned stats_sleep;                                     /* ms          */
     unsigned semaphore, pin, smart, print_sizes;
     bool tls;
@@ -79,16 +78,16 @@ struct cache_state cache_now(void);
 
 /* --- values.c: what the slow path makes ---------------------------------- */
 size_t draw_size(void);
-size_t value_bound(size_t raw);       /* of make_value's output              */
-size_t make_value(char *out, char *raw, size_t size);
-size_t lz4_compress(const char *in, size_t n, char *out);
+enum { VALUE_MAX = 521 };             /* a value of 65536 bytes, as stored   */
+/* A value as it is stored; returns its size there, at most VALUE_MAX. */
+size_t make_value(char *out, size_t size);
 
 /* --- slow.c: dispatchers and slow threads -------------------------------- */
 struct request {
     char key[MAX_KEY];
     uint8_t key_size;
     uint32_t hash;
-    char *value;                      /* of value_bound(max_item_size)       */
+    char value[VALUE_MAX];
     size_t value_size;
     uint64_t cas;
     enum stored stored;

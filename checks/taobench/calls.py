@@ -46,12 +46,12 @@ def server_command_template(program: str, instance: Instance, prefix: str,
             {'LD_LIBRARY_PATH': libraries} if libraries else {},
             *_original_server_command(instance, prefix, connections))
     tls = 'Z' in options
-    words = ['-l', '{address}', '-p', '{port}', '-u', '{user}',
-             '-m', str(instance.memory), '-t', str(instance.fast_threads),
-             '-c', str(connections), *(['-Z'] if tls else [])]
+    words = ['-l', '{address}', '-p', '{port}', '-m', str(instance.memory),
+             '-t', str(instance.fast_threads), '-c', str(connections),
+             *(['-Z'] if tls else [])]
     extended = ['ssl_chain_cert={cert}', 'ssl_key={key}'] if tls else []
     if program == 'memcached':
-        words = [f'{prefix}/bin/memcached', '-U', '0', *words]
+        words = [f'{prefix}/bin/memcached', '-u', '{user}', '-U', '0', *words]
     else:
         words = [f'{prefix}/tao_server', *words]
         extended += [f'{name}={value}' for name, value in options.items()

@@ -103,7 +103,7 @@ static char *value_of(struct item *it)
 
 bool item_fits(size_t key, size_t value)
 {
-    return item_size(key, value) <= opt.item_limit;
+    return item_size(key, value) <= MIB;
 }
 
 /* --- the list of a class; its lock is held ------------------------------- */

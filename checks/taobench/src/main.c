@@ -2,10 +2,7 @@
 #define _GNU_SOURCE
 #include "tao.h"
 
-#include <errno.h>
-#include <grp.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +11,7 @@
 
 /* --- figures ------------------------------------------------------------- */
 /* The line of the original, to the letter: also the two blanks, and the
- * listening sockets among the connections. Shares are of the time since the
+ * listening socket among the connections. Shares are of the time since the
  * last line. */
 static void print_line(void)
 {
@@ -42,7 +39,7 @@ static void print_line(void)
            (double)(t.counts[SETS] - last.counts[SETS]) / seconds,
            (double)cache_now().items / 1e6,
            (double)(t.counts[SLOW_OOM] - last.counts[SLOW_OOM]) / seconds,
-           t.connections + t.listeners, slow_threads_running(), queued,
+           t.connections + 1, slow_threads_running(), queued,
            waiting, (double)(sleeps - last_sleeps) / seconds);
     fflush(stdout);
     last = t;
@@ -51,17 +48,6 @@ static void print_line(void)
 }
 
 /* --- start --------------------------------------------------------------- */
-static void drop_privileges(const char *user)
-{
-    struct passwd *p = getpwnam(user);
-
-    if (!p)
-        fail("-u %s: the user does not exist", user);
-    if (geteuid() == 0 && (setgroups(0, NULL) || setgid(p->pw_gid)
-                           || setuid(p->pw_uid)))
-        fail("-u %s: %s", user, strerror(errno));
-}
-
 /* What the slow path would make; for tests. */
 static _Noreturn void print_sizes(unsigned count)
 {
@@ -89,11 +75,9 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     raise_open_files(opt.connections, opt.threads + 64);
     if (opt.tls)
-        prepare_tls(true, opt.ca, opt.cert, opt.key);
+        prepare_tls(true, NULL, opt.cert, opt.key);
     prepare_cache();
     prepare_serving();
-    if (opt.user)
-        drop_privileges(opt.user);
     start_stats();
     start_slow_path();
     start_serving();

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -18,7 +17,7 @@
 /* One recv reads up to CHUNK; ROOM holds the longest request or answer
  * besides. Header and key, or an answer without a value, fit into HEAD. */
 enum { CHUNK = 1 << 16, HEAD = 2048, ROOM = CHUNK + MIB + HEAD,
-       EVENTS = 256, LISTENERS = 16 };
+       EVENTS = 256 };
 
 struct header {
     uint8_t magic, opcode;
@@ -56,7 +55,7 @@ struct fast {
 } __attribute__((aligned(64)));
 
 static struct fast *fasts;
-static int listeners[LISTENERS];
+static int listener;
 
 static void watch(struct connection *c, uint32_t events)
 {
@@ -450,40 +449,22 @@ static void open_connection(int fd, struct fast *f)
 
 static void *accept_all(void *argument)
 {
-    struct pollfd polls[LISTENERS];
-    unsigned next = 0;
-
     (void)argument;
-    for (unsigned i = 0; i < connections.listeners; i++)
-        polls[i] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
-    for (;;) {
-        poll(polls, connections.listeners, -1);
-        for (unsigned i = 0; i < connections.listeners; i++) {
-            int fd = accept4(listeners[i], NULL, NULL,
-                             SOCK_NONBLOCK | SOCK_CLOEXEC);
-            if (fd >= 0 && load(&connections.open) >= opt.connections)
-                refuse(fd, "ERROR Too many open connections\r\n");
-            else if (fd >= 0)
-                open_connection(fd, &fasts[next++ % opt.threads]);
-            else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-                usleep(10000);        /* until a connection is closed        */
-        }
+    for (unsigned next = 0;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0 && load(&connections.open) >= opt.connections)
+            refuse(fd, "ERROR Too many open connections\r\n");
+        else if (fd >= 0)
+            open_connection(fd, &fasts[next++ % opt.threads]);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+            usleep(10000);            /* until a connection is closed        */
     }
     return NULL;
 }
 
 void prepare_serving(void)
 {
-    char list[1024];
-
-    if (snprintf(list, sizeof list, "%s", opt.address) >= (int)sizeof list)
-        usage("-l: the list of addresses is too long");
-    for (char *at = list, *one; (one = strsep(&at, ","));) {
-        if (connections.listeners == LISTENERS)
-            usage("-l: more than %d addresses", LISTENERS);
-        listeners[connections.listeners++] = listen_at(
-            one, opt.port, SOCK_NONBLOCK);
-    }
+    listener = listen_at(opt.address, opt.port, 0);
 }
 
 void start_serving(void)

@@ -134,12 +134,12 @@ static void *dispatcher(void *argument)
     return NULL;
 }
 
-/* The original's message; printed once, or each time with -v. */
+/* The original's message, printed once. */
 static void tell_out_of_memory(void)
 {
     static _Atomic bool told;
 
-    if (opt.verbose || !atomic_exchange(&told, true))
+    if (!atomic_exchange(&told, true))
         fputs("OUT OF MEMORY when allocating item on slow path.\n", stderr);
 }
 

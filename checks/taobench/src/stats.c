@@ -25,8 +25,7 @@ void start_stats(void)
 struct totals totals_now(void)
 {
     struct totals t = {.connections = load(&connections.open),
-                       .accepted = load(&connections.accepted),
-                       .listeners = connections.listeners};
+                       .accepted = load(&connections.accepted)};
 
     for (unsigned i = 0; i < opt.threads; i++)
         for (unsigned n = 0; n < COUNTS; n++)

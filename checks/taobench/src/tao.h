@@ -23,16 +23,14 @@ enum { MAX_KEY = 250, MIB = 1 << 20 };
 /* --- options.c ----------------------------------------------------------- */
 struct options {
     const char *address, *port;
-    const char *user;
-    unsigned threads, memory, connections, verbose;
-    uint64_t item_limit;                                      /* bytes       */
+    unsigned threads, memory, connections;
     unsigned dispatchers, slow_threads, max_slow_requests;
     unsigned worker_sleep, dispatcher_sleep, slow_sleep;      /* ns          */
     unsigned slow_path_sleep;                                 /* us          */
     unsigned stats_sleep;                                     /* ms          */
     unsigned semaphore, pin, smart, print_sizes;
     bool tls;
-    const char *cert, *key, *ca;
+    const char *cert, *key;
 };
 extern struct options opt;
 void read_options(int argc, char **argv);
@@ -110,11 +108,10 @@ enum count { GETS, MISSES, SETS, FAST, ASKED, SLOW, SLOW_OOM, COUNTS };
 /* Of one fast thread, which alone writes them. */
 struct counters { counter counts[COUNTS]; } __attribute__((aligned(64)));
 /* Of the process: open ones, and all that were accepted. */
-struct connections { counter open, accepted; unsigned listeners; };
+struct connections { counter open, accepted; };
 struct totals {
     uint64_t counts[COUNTS];
     uint64_t connections, accepted;
-    unsigned listeners;
 };
 extern struct counters *counters;             /* one a fast thread           */
 extern struct connections connections;

@@ -30,7 +30,7 @@ CONNECTIONS = 32768
 SPARE_CPUS = 6
 PORT = 11211
 #: Time limit for the start of clients; additional time of a phase, and of the
-#: servers after their lifetime. Unit: seconds.
+#: servers before they are killed. Unit: seconds.
 START_TIMEOUT, PHASE_MARGIN, SERVER_MARGIN = 60, 30, 60
 
 
@@ -54,8 +54,6 @@ class Instance:
     #: Memory of the cache. Unit: MB of 2^20 bytes.
     memory: int
     fast_threads: int
-    dispatchers: int
-    slow_threads: int
     nic_channels: int
     #: Options of the server, letters and `-o` names of the original; None: no
     #: value.  Paths of files are not among them. Values may have fields of a plan of
@@ -88,11 +86,9 @@ class Plan:
     settings: Mapping[str, Value]
     instances: tuple[Instance, ...]
     clients: tuple[Client, ...]
-    memsize: float
     warmup_time: int
     test_time: int
-    #: Time from the start of a server to its end, and to its kill.
-    lifetime: int
+    #: Time from the start of a server to its kill.
     kill_after: int
 
     def connections_to_server(self, server: int) -> int:
@@ -209,7 +205,7 @@ def _plan_single_server(of: Job, machine: Machine, given: Mapping[str, Value] | 
     server = _make_instance(0, machine.cpus, values, memsize, port)
     clients = tuple(_make_client(index, 0, own, client_values, options)
                     for index, own in enumerate(client_cpus or [machine.cpus] * 2))
-    return _make_plan(of, values, (server,), clients, memsize,
+    return _make_plan(of, values, (server,), clients,
                       int(_numeric_value(values, 'warmup_time')), 0)
 
 
@@ -272,7 +268,7 @@ def _plan_autoscaled_servers(
         clients.append(_make_client(
             place, server, own[place],
             jobs.role_arguments_with_defaults(client_job, 'client', options), options))
-    return _make_plan(of, values, tuple(instances), tuple(clients), memsize,
+    return _make_plan(of, values, tuple(instances), tuple(clients),
                       integer_value('warmup_time'), SERVER_MARGIN)
 
 
@@ -319,7 +315,7 @@ def _make_instance(index: int, cpus: int, values: Mapping[str, Value],
         'tao_slow_use_semaphore': values['slow_threads_use_semaphore'],
         'tao_pin_threads': values['pin_threads'],
         'tao_smart_nanosleep': values['smart_nanosleep']}
-    return Instance(index, port, cpus, memory, fast, dispatchers, slow,
+    return Instance(index, port, cpus, memory, fast,
                     count_by_ratio(cpus, 'nic_channel_ratio'), options)
 
 
@@ -342,12 +338,11 @@ def _make_client(machine: int, server: int, cpus: int,
 
 def _make_plan(of: Job, values: Mapping[str, Value],
                instances: tuple[Instance, ...], clients: tuple[Client, ...],
-               memsize: float, warmup_time: int, margin: int) -> Plan:
+               warmup_time: int, margin: int) -> Plan:
     test_time = int(_numeric_value(values, 'test_time'))
-    lifetime = (warmup_time + test_time
-                + int(_numeric_value(values, 'timeout_buffer')))
-    return Plan(of, values, instances, clients, memsize, warmup_time,
-                test_time, lifetime, lifetime + margin)
+    kill_after = (warmup_time + test_time + margin
+                  + int(_numeric_value(values, 'timeout_buffer')))
+    return Plan(of, values, instances, clients, warmup_time, test_time, kill_after)
 
 
 def _numeric_value(values: Mapping[str, Value], name: str) -> float:

@@ -89,6 +89,12 @@ def test_more_servers_than_cores_are_refused(parts):
 
 # Worked values -------------------------------------------------------------
 
+def thread_counts(server):
+    """Fast threads, dispatchers and slow threads."""
+    return (server.fast_threads, server.options['tao_slow_dispatchers'],
+            server.options['tao_num_slow_threads'])
+
+
 @pytest.mark.parametrize('job, cpus, sizes, threads', [
     ('autoscale', 16, [16], (12, 3, 36)),
     ('autoscale', 72, [72], (54, 13, 162)),
@@ -102,7 +108,7 @@ def test_worked_values(job, cpus, sizes, threads):
     result = plan(job, machine(cpus, smt=cpus % 2 == 0), {'memsize': 384})
     assert [one.cpus for one in result.instances] == sizes
     last = result.instances[-1]
-    assert (last.fast_threads, last.dispatchers, last.slow_threads) == threads
+    assert thread_counts(last) == threads
     assert [one.port for one in result.instances] == [
         11211 + index for index in range(len(sizes))]
     assert all(one.memory == int(384 / len(sizes) * 768)
@@ -165,8 +171,8 @@ def test_v2_suggests_connections_also_where_clients_have_few_cpus():
 
 
 def test_memory_of_a_machine_that_clients_share():
-    assert plan('autoscale', machine(4, memory=32)).memsize == 32
-    assert plan('standalone', machine(4, memory=32)).memsize == 24
+    assert plan('autoscale', machine(4, memory=32)).settings['memsize'] == 32
+    assert plan('standalone', machine(4, memory=32)).settings['memsize'] == 24
 
 
 def test_standalone_runs_as_many_servers_as_its_clients_are_told_of():
@@ -179,11 +185,11 @@ def test_standalone_runs_as_many_servers_as_its_clients_are_told_of():
 def test_times():
     result = plan('autoscale', machine(16, memory=384))
     assert (result.warmup_time, result.test_time) == (1920, 720)
-    assert (result.lifetime, result.kill_after) == (2760, 2820)
+    assert result.kill_after == 2820
     custom = plan('custom', None, {'warmup_time': 0})
     assert (custom.warmup_time, custom.kill_after) == (0, 480)
     standalone = plan('standalone', None, {'warmup_time': 3, 'test_time': 4})
-    assert standalone.lifetime == 7
+    assert standalone.kill_after == 67
 
 
 def test_nothing_of_the_original_is_left_out_of_short_runs():
@@ -191,8 +197,7 @@ def test_nothing_of_the_original_is_left_out_of_short_runs():
         'memsize': 0.0625, 'warmup_time': 5, 'test_time': 10,
         'stats_interval': 1000, 'clients_per_thread': 4})
     server, = tiny.instances
-    assert (server.memory, server.fast_threads, server.dispatchers,
-            server.slow_threads) == (48, 1, 1, 3)
+    assert (server.memory, *thread_counts(server)) == (48, 1, 1, 3)
     assert server.options['tao_stats_sleep_ms'] == 1000
     assert {c.keys for c in tiny.clients} == {sizing.key_count(0.0625)}
 
@@ -254,7 +259,7 @@ def test_plans_are_those_of_the_original(want):
     given = want['given']
     result = plan(want['job'], on, given, hostname='server', client_cpus=[
         want['client_cpus']] * given.get('num_clients', 2))
-    assert result.lifetime == want['lifetime']
+    assert result.kill_after - sizing.SERVER_MARGIN == want['lifetime']
     for one, (*nic, command) in zip(result.instances, want['server'],
                                     strict=True):
         same(one, command)

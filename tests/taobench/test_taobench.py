@@ -87,8 +87,9 @@ def test_points_over_time_have_a_phase_and_a_reason():
             'curr_it = 1.00M, slow_qps_oom =  0.0, nanosleeps_per_sec = {}.0')
     text = '\n'.join(line.format(91.0, rate, n) for n, rate in enumerate((
         0.5, 0.5, 0.9, 0.5, 0.9, 0.9)))
+    log, = tao.parse_server_logs(text)
     rows = list(csv.DictReader(results.format_points_over_time(
-        [tao.summarise_log(text, 4, 1), None], [100.0, 100.5], 1.0,
+        [tao.summarise_log(log, 4, 1), None], [100.0, 100.5], 1.0,
         {'n1': results.Busy('at,user,system,idle,steal\n100,0,0,0,0\n'
                             '101,10,60,30,0\n')},
         {'warmup': (100.0, 102.0), 'test': (102.0, 105.0)}).splitlines()))

@@ -87,11 +87,11 @@ def keep_store_server_running(args: argparse.Namespace, kind: str, load: Load | 
     port = unused_port()
     # A program that changes its user would outlive a bench that is killed.
     user = ['-u', 'root'] if os.geteuid() == 0 else []
-    cached = [*user, '-l', '127.0.0.1', '-p', port, '-t', 1, '-m', 256]
+    cached = ['-l', '127.0.0.1', '-p', port, '-t', 1, '-m', 256]
     command = {
         'redis': [args.redis_server, '--port', port, '--bind', '127.0.0.1',
                   '--save', '', '--dir', '/tmp'],
-        'memcached': [args.memcached, *cached, '-U', 0],
+        'memcached': [args.memcached, *user, *cached, '-U', 0],
         'tao': [args.tao_server, *cached, '-o', QUIET]}[kind]
     with keep_server_running(command, port, args.server_cpu) as pid:
         server = Server(kind, port, pid)

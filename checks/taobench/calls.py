@@ -4,19 +4,12 @@ comparison.md explains the differences from the original's commands.
 """
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..services.plan import command_with_environment
-from .sizing import (
-    KEY_BYTES,
-    Client,
-    Instance,
-    Plan,
-    client_command,
-    server_command,
-)
+from .sizing import Client, Instance, Plan
 from .sizing import original_client_start_instructions as original
 
+#: Length of a key: a constant prefix and the index.
+KEY_BYTES = 220
 #: Constant prefix of every key, with arbitrary bytes.
 PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
 
@@ -29,12 +22,12 @@ STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
 #: File with the servers' certificate, for clients outside the job.
 CERTIFICATE = 'tao_server.crt'
 
-_CERTIFICATES = '{cert}', '{key}'
-
 #: Options for tao_server, which creates the values; a full queue is a miss.
 _BY_SERVER = '--verify', 'none', '--on-miss', 'count'
-#: Options of the original that the embedded server does not have.
-_OTHERS = ('lru_crawler',)
+#: Options of the original that the embedded server does not have: its values
+#: always have these sizes and contents, compressed.
+_OTHERS = ('lru_crawler', 'tao_max_item_size', 'tao_gen_payload',
+           'tao_compress_items')
 
 
 def server_command_template(program: str, instance: Instance, prefix: str,
@@ -47,27 +40,39 @@ def server_command_template(program: str, instance: Instance, prefix: str,
     :param connections: maximum number of connections
     :param libraries: folder of libraries for LD_LIBRARY_PATH, or ''
     """
-    options = {**instance.options, 'p': '{port}', 'u': '{user}'}
+    options = instance.options
     if program == 'tao_bench_server':
-        # The original's 180 000 connections need as many open files, which
-        # only root may have.
-        options['c'] = connections
         return command_with_environment(
             {'LD_LIBRARY_PATH': libraries} if libraries else {},
-            *server_command(replace(instance, options=options, bind=()),
-                            prefix, '{address}', _CERTIFICATES))
+            *_original_server_command(instance, prefix, connections))
     tls = 'Z' in options
-    words = ['-l', '{address}', '-p', '{port}', '-u', '{user}',
-             '-m', str(instance.memory), '-t', str(instance.fast_threads),
-             '-c', str(connections), *(['-Z'] if tls else [])]
+    words = ['-l', '{address}', '-p', '{port}', '-m', str(instance.memory),
+             '-t', str(instance.fast_threads), '-c', str(connections),
+             *(['-Z'] if tls else [])]
     extended = ['ssl_chain_cert={cert}', 'ssl_key={key}'] if tls else []
     if program == 'memcached':
-        words = [f'{prefix}/bin/memcached', '-U', '0', *words]
+        words = [f'{prefix}/bin/memcached', '-u', '{user}', '-U', '0', *words]
     else:
         words = [f'{prefix}/tao_server', *words]
         extended += [f'{name}={value}' for name, value in options.items()
                      if len(name) > 1 and name not in _OTHERS]
     return (*words, *(['-o', ','.join(extended)] if extended else []))
+
+
+def _original_server_command(server: Instance, prefix: str, connections: int
+                             ) -> list[str]:
+    words = [f'{prefix}/tao_bench_server']
+    extended = [f'tao_it_gen_file={prefix}/leader_sizes.json']
+    # The original's 180 000 connections need as many open files, which only root
+    # may have.
+    for name, value in {**server.options, 'c': connections}.items():
+        if len(name) == 1:
+            words += [f'-{name}', *([] if value is None else [str(value)])]
+        else:
+            extended.append(name if value is None else f'{name}={value}')
+    if 'Z' in server.options:
+        extended += ['ssl_chain_cert={cert}', 'ssl_key={key}']
+    return [*words, '-l', '{address}', '-o', ','.join(extended)]
 
 
 def client_command_template(
@@ -90,13 +95,7 @@ def client_command_template(
         client can count them; 0: no limit
     """
     if program == 'tao_bench_server':
-        words = client_command(
-            replace(one, arguments={**one.arguments,
-                                    'server_hostname': '{host}'}),
-            prefix, seconds, _CERTIFICATES)
-        # The port on which the client's server listens.
-        words[words.index('-p') + 1] = '{port}'
-        return tuple(words)
+        return tuple(_original_client_command(one, prefix, seconds))
     words = [f'{prefix}/plumbload', '--service', '{service}', '--name',
              'client{index}', '--share', '{index}/{count}',
              *_plumbload_options(one, seconds, seed),
@@ -109,6 +108,24 @@ def client_command_template(
     else:
         words += _BY_SERVER
     return tuple(words)
+
+
+def _original_client_command(client: Client, prefix: str, seconds: int) -> list[str]:
+    values = client.arguments
+    words = [
+        f'{prefix}/tao_bench_client', '-s', '{host}',
+        '-p', '{port}', '-P', 'memcache_binary',
+        '--key-pattern=R:R', '--distinct-client-seed', '--randomize', '-R',
+        '--hide-histogram', '--expiry-range=1800-1802',
+        f'--data-size-range={values["data_size_min"]}'
+        f'-{values["data_size_max"]}', '--ratio=0:1', '--key-minimum=1',
+        f'--key-maximum={client.keys}', '-t', str(client.threads),
+        f'--clients={client.connections}', '--threads-coherence=0',
+        '--clients-coherence=3', f'--key-bytes={KEY_BYTES}',
+        f'--test-time={seconds}']
+    if not values['disable_tls']:
+        words += ['--cert={cert}', '--key={key}', '--tls', '--tls-skip-verify']
+    return words
 
 
 def _plumbload_options(client: Client, seconds: int, seed: int) -> list[str]:

@@ -388,20 +388,13 @@ def _hit_rate_excess_over_fast_share(values: Mapping[str, float],
     return sign * (values['hit_rate'] - values['fast_qps'] / total) - error
 
 
-def summarise_log(log: Log | str, window: float = WINDOW,
-                  interval: float = INTERVAL) -> Summary:
+def summarise_log(log: Log, window: float = WINDOW, interval: float = INTERVAL
+                  ) -> Summary:
     """The values of one server.
 
-    :param log: the log, or its text
     :param window: seconds that are averaged
     :param interval: seconds between two lines
-    :raises ParseError: the text has the logs of several servers, or none
     """
-    if isinstance(log, str):
-        log, *more = parse_server_logs(log)
-        if more:
-            raise ParseError(more[0].points[0].line, '', 'another server '
-                             'starts here: parse its log separately')
     expected = expected_point_count(window, interval)
     backwards = [point for point in reversed(log.points) if point.is_counted]
     del backwards[expected:]

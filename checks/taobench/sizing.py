@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from checks.machine.cpus import Cpu, divide_cpus, numa_nodes_of_cpus
 from checks.taobench import jobs
 from checks.taobench.jobs import Job, Value
 
@@ -29,26 +28,20 @@ ITEM = 434
 CONNECTIONS = 32768
 #: CPUs that a client does not use.
 SPARE_CPUS = 6
-#: Length of a key: a constant prefix and the index.
-KEY_BYTES = 220
 PORT = 11211
 #: Time limit for the start of clients; additional time of a phase, and of the
-#: servers after their lifetime. Unit: seconds.
+#: servers before they are killed. Unit: seconds.
 START_TIMEOUT, PHASE_MARGIN, SERVER_MARGIN = 60, 30, 60
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A server machine: its CPUs, its memory, its NUMA nodes."""
-    cpus: Sequence[Cpu]
+    """A server machine."""
+    #: Number of its CPUs.
+    cpus: int
     #: Unit: GB of 2^30 bytes.
     memory: float
-    #: Number of NUMA nodes, also of those without CPUs; 0: those of the CPUs.
-    numa_nodes: int = 0
-
-    @property
-    def has_several_numa_nodes(self) -> bool:
-        return max(self.numa_nodes, len({c.numa for c in self.cpus})) > 1
+    threads_per_core: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,22 +49,15 @@ class Instance:
     """One server."""
     index: int
     port: int
-    #: The first threads of its cores, then their siblings.
-    cpus: tuple[int, ...]
-    #: NUMA nodes of these CPUs.
-    numa: tuple[int, ...]
-    #: numactl and taskset before the command; empty: the whole machine.
-    bind: tuple[str, ...]
-    #: Memory that the clients receive as server_memsize. Unit: GB.
-    memsize: float
+    #: Number of its CPUs.
+    cpus: int
     #: Memory of the cache. Unit: MB of 2^20 bytes.
     memory: int
     fast_threads: int
-    dispatchers: int
-    slow_threads: int
     nic_channels: int
     #: Options of the server, letters and `-o` names of the original; None: no
-    #: value.  Paths of files are not among them.
+    #: value.  Paths of files are not among them. Values may have fields of a plan of
+    #: services, in braces.
     options: Mapping[str, Value | None]
 
 
@@ -100,14 +86,10 @@ class Plan:
     settings: Mapping[str, Value]
     instances: tuple[Instance, ...]
     clients: tuple[Client, ...]
-    memsize: float
     warmup_time: int
     test_time: int
-    #: Time from the start of a server to its end, and to its kill.
-    lifetime: int
+    #: Time from the start of a server to its kill.
     kill_after: int
-    #: Name of the server's machine for the clients.
-    hostname: str
 
     def connections_to_server(self, server: int) -> int:
         """Connections of all clients to one instance."""
@@ -125,27 +107,20 @@ def server_count(cpus: int) -> int:
     return -(-cpus // CPUS_PER_SERVER)
 
 
-def cpus_of_servers(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
-    """CPUs of each part: whole cores; the first parts have one more.
+def cpu_counts_of_servers(machine: Machine, parts: int) -> list[int]:
+    """CPUs of each server: whole cores; the first servers have one more.
 
-    A part has the first threads of its cores, then their siblings. The
-    original does the same if the kernel numbers all first threads first.
+    The last core may have fewer threads than the others.
     """
-    try:
-        return divide_cpus(cpus, parts)
-    except ValueError as err:
-        raise ValueError(f'num_servers = {parts}: {err}') from None
-
-
-def format_cpu_ranges(numbers: Sequence[int]) -> str:
-    """CPUs in the format of taskset, in their order: 0-3,8-8."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number - runs[-1][1] == 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ','.join(f'{first}-{last}' for first, last in runs)
+    threads = machine.threads_per_core
+    cores = -(-machine.cpus // threads)
+    if not 0 < parts <= cores:
+        raise ValueError(f'num_servers = {parts}: {parts} instances need a core each, '
+                         f'but the node has {cores} cores')
+    share, more = divmod(cores, parts)
+    counts = [(share + (index < more)) * threads for index in range(parts)]
+    counts[-1] -= cores * threads - machine.cpus
+    return counts
 
 
 def min_link_speed(cpus: int) -> int:
@@ -227,14 +202,11 @@ def _plan_single_server(of: Job, machine: Machine, given: Mapping[str, Value] | 
                'test_time': values['test_time'], 'server_port_number': port,
                'disable_tls': values['disable_tls'], **(client_given or {})}
     client_values = jobs.role_arguments_with_defaults(of, 'client', options)
-    cpus = cpus_of_servers(machine.cpus, 1)[0]
-    server = _make_instance(0, cpus, machine, values, memsize, port, ())
-    count = len(machine.cpus)
+    server = _make_instance(0, machine.cpus, values, memsize, port)
     clients = tuple(_make_client(index, 0, own, client_values, options)
-                    for index, own in enumerate(client_cpus or [count] * 2))
-    return _make_plan(of, values, (server,), clients, memsize,
-                      int(_numeric_value(values, 'warmup_time')), 0,
-                      str(client_values['server_hostname']))
+                    for index, own in enumerate(client_cpus or [machine.cpus] * 2))
+    return _make_plan(of, values, (server,), clients,
+                      int(_numeric_value(values, 'warmup_time')), 0)
 
 
 def _plan_autoscaled_servers(
@@ -254,7 +226,7 @@ def _plan_autoscaled_servers(
         return int(_numeric_value(values, name))
 
     memsize = _numeric_value(values, 'memsize') or machine.memory * of.memory_share
-    count = integer_value('num_servers') or server_count(len(machine.cpus))
+    count = integer_value('num_servers') or server_count(machine.cpus)
     values |= {'memsize': memsize, 'num_servers': count,
                'warmup_time': (integer_value('warmup_time')
                                or warmup_seconds(memsize, rule)),
@@ -266,25 +238,15 @@ def _plan_autoscaled_servers(
     if first + count - 1 > 65535:
         raise ValueError(f'port_number_start = {first}: {count} servers need '
                          'ports above 65535')
-    instances = []
-    for index, cpus in enumerate(cpus_of_servers(machine.cpus, count)):
-        bind = ['taskset', '--cpu-list', format_cpu_ranges(cpus)]
-        if machine.has_several_numa_nodes:
-            nodes = ','.join(map(str, numa_nodes_of_cpus(machine.cpus, cpus)))
-            expected = [word for name, option in (
-                ('bind_cpu', '--cpunodebind'), ('bind_mem', '--membind'))
-                if integer_value(name) for word in (option, nodes)]
-            bind = (['numactl', *expected] if expected else []) + bind
-        instances.append(_make_instance(index, cpus, machine, values,
-                                        memsize / count, first + index,
-                                        tuple(bind)))
+    instances = [_make_instance(index, cpus, values, memsize / count, first + index)
+                 for index, cpus in enumerate(cpu_counts_of_servers(machine, count))]
     machines = integer_value('num_clients')
     own = list(client_cpus) or [integer_value('client_cores')
-                                or len(machine.cpus)] * machines
+                                or machine.cpus] * machines
     if len(own) != machines:
         raise ValueError(f'num_clients = {machines} does not match the number '
                          f'of client machines, {len(own)}')
-    connections = _connections_per_thread_option(values, len(machine.cpus))
+    connections = _connections_per_thread_option(values, machine.cpus)
     client_job = jobs.JOBS['tao_bench_custom']
     clients = []
     # More servers than machines: each server has one client; otherwise
@@ -306,9 +268,8 @@ def _plan_autoscaled_servers(
         clients.append(_make_client(
             place, server, own[place],
             jobs.role_arguments_with_defaults(client_job, 'client', options), options))
-    return _make_plan(of, values, tuple(instances), tuple(clients), memsize,
-                      integer_value('warmup_time'), SERVER_MARGIN,
-                      str(values['server_hostname']))
+    return _make_plan(of, values, tuple(instances), tuple(clients),
+                      integer_value('warmup_time'), SERVER_MARGIN)
 
 
 def _connections_per_thread_option(values: Mapping[str, Value], cpus: int
@@ -324,9 +285,8 @@ def _connections_per_thread_option(values: Mapping[str, Value], cpus: int
     return {'clients_per_thread': expected} if expected else {}
 
 
-def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
-                   values: Mapping[str, Value], memsize: float, port: int,
-                   bind: tuple[str, ...]) -> Instance:
+def _make_instance(index: int, cpus: int, values: Mapping[str, Value],
+                   memsize: float, port: int) -> Instance:
     def count_by_ratio(of: float, name: str) -> int:
         return int(of * _numeric_value(values, name))
 
@@ -336,12 +296,12 @@ def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
             f'memsize: {memsize:g} GB per server are too few: the '
             'cache would have less than 1 MB'
         )
-    fast = max(count_by_ratio(len(cpus), 'fast_threads_ratio'), 1)
+    fast = max(count_by_ratio(cpus, 'fast_threads_ratio'), 1)
     dispatchers = max(count_by_ratio(fast, 'dispatcher_to_fast_ratio'), 1)
     slow = max(count_by_ratio(fast, 'slow_to_fast_ratio'), 1)
     options: dict[str, Value | None] = {
-        'c': 180000, 'u': 'nobody', 'm': memory, 't': fast, 'B': 'binary',
-        'p': port, 'I': '16m'}
+        'c': 180000, 'u': '{user}', 'm': memory, 't': fast, 'B': 'binary',
+        'p': '{port}', 'I': '16m'}
     if not values['disable_tls']:
         options['Z'] = None
     options |= {
@@ -355,10 +315,8 @@ def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
         'tao_slow_use_semaphore': values['slow_threads_use_semaphore'],
         'tao_pin_threads': values['pin_threads'],
         'tao_smart_nanosleep': values['smart_nanosleep']}
-    return Instance(index, port, tuple(cpus),
-                    tuple(numa_nodes_of_cpus(machine.cpus, cpus)), bind, memsize,
-                    memory, fast, dispatchers, slow,
-                    count_by_ratio(len(cpus), 'nic_channel_ratio'), options)
+    return Instance(index, port, cpus, memory, fast,
+                    count_by_ratio(cpus, 'nic_channel_ratio'), options)
 
 
 def _make_client(machine: int, server: int, cpus: int,
@@ -380,13 +338,11 @@ def _make_client(machine: int, server: int, cpus: int,
 
 def _make_plan(of: Job, values: Mapping[str, Value],
                instances: tuple[Instance, ...], clients: tuple[Client, ...],
-               memsize: float, warmup_time: int, margin: int, hostname: str
-          ) -> Plan:
+               warmup_time: int, margin: int) -> Plan:
     test_time = int(_numeric_value(values, 'test_time'))
-    lifetime = (warmup_time + test_time
-                + int(_numeric_value(values, 'timeout_buffer')))
-    return Plan(of, values, instances, clients, memsize, warmup_time,
-                test_time, lifetime, lifetime + margin, hostname)
+    kill_after = (warmup_time + test_time + margin
+                  + int(_numeric_value(values, 'timeout_buffer')))
+    return Plan(of, values, instances, clients, warmup_time, test_time, kill_after)
 
 
 def _numeric_value(values: Mapping[str, Value], name: str) -> float:
@@ -395,64 +351,7 @@ def _numeric_value(values: Mapping[str, Value], name: str) -> float:
     return value
 
 
-# Command lines of the original's programs ----------------------------------
-
-def certificate_paths(prefix: str) -> tuple[str, str]:
-    """Certificate and key of the original's installation."""
-    return f'{prefix}/certs/example.crt', f'{prefix}/certs/example.key'
-
-
-def server_command(server: Instance, prefix: str, address: str = '',
-                   certificates: tuple[str, str] | None = None) -> list[str]:
-    """Command of tao_bench_server, bound to its CPUs.
-
-    :param prefix: folder of the original's build, with its program, the sizes
-        of items and the certificates
-    :param address: address on which it listens; '': all, as in the original
-    :param certificates: certificate and key; None: the original's
-    """
-    cert, key = certificates or certificate_paths(prefix)
-    words = [*server.bind, f'{prefix}/tao_bench_server']
-    extended = [f'tao_it_gen_file={prefix}/leader_sizes.json']
-    for name, value in server.options.items():
-        if len(name) == 1:
-            words += [f'-{name}', *([] if value is None else [str(value)])]
-        else:
-            extended.append(name if value is None else f'{name}={value}')
-    if 'Z' in server.options:
-        extended += [f'ssl_chain_cert={cert}', f'ssl_key={key}']
-    if address:
-        words += ['-l', address]
-    return [*words, '-o', ','.join(extended)]
-
-
-def client_command(client: Client, prefix: str, seconds: int,
-                   certificates: tuple[str, str] | None = None) -> list[str]:
-    """Command of tao_bench_client for one phase, the warm-up or the test.
-
-    :param certificates: certificate and key; None: the original's
-    """
-    values = client.arguments
-    cert, key = certificates or certificate_paths(prefix)
-    if not values['server_hostname']:
-        raise ValueError('server_hostname is missing: the clients need the '
-                         'name or address of the server')
-    words = [
-        f'{prefix}/tao_bench_client', '-s', str(values['server_hostname']),
-        '-p', str(client.port), '-P', 'memcache_binary',
-        '--key-pattern=R:R', '--distinct-client-seed', '--randomize', '-R',
-        '--hide-histogram', '--expiry-range=1800-1802',
-        f'--data-size-range={values["data_size_min"]}'
-        f'-{values["data_size_max"]}', '--ratio=0:1', '--key-minimum=1',
-        f'--key-maximum={client.keys}', '-t', str(client.threads),
-        f'--clients={client.connections}', '--threads-coherence=0',
-        '--clients-coherence=3', f'--key-bytes={KEY_BYTES}',
-        f'--test-time={seconds}']
-    if not values['disable_tls']:
-        words += [f'--cert={cert}', f'--key={key}', '--tls',
-                  '--tls-skip-verify']
-    return words
-
+# Commands of the original ----------------------------------------------------
 
 def nic_setup_commands(server: Instance, values: Mapping[str, Value],
                        prefix: str) -> list[list[str]]:

@@ -22,7 +22,6 @@ from reframe.core.builtins import (
 from ..core import base, guards
 from ..core.parsers import ParseError
 from ..loadgen import BUILD, memtier, plumbload
-from ..machine.cpus import Cpu
 from ..services.parser import Services
 from ..services.plan import Clients, Outside, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, has_partition_with_nodes
@@ -156,21 +155,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def server_machine(self) -> sizing.Machine:
         """The server's machine, with the CPUs that the site declares."""
         processor = self.current_partition.processor
-        count = processor.num_cpus or 1
-        threads = processor.num_cpus_per_core or 1
-        cores = -(-count // threads)
-        numa = processor.num_numa_nodes or 1
-        return sizing.Machine(
-            [Cpu(core * numa // cores, 0, core, number)
-             for number in range(count) for core in [number % cores]],
-            self.current_partition.extras.get('node_memory', 0))
+        return sizing.Machine(processor.num_cpus or 1,
+                              self.current_partition.extras.get('node_memory', 0),
+                              processor.num_cpus_per_core or 1)
 
     @property
     def non_default_parameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters of the job and of the clients that are not defaults."""
-        job, clients = self.scenario.non_default_parameters(
-            len(self.server_machine.cpus)
-        )
+        job, clients = self.scenario.non_default_parameters(self.server_machine.cpus)
         plain = {} if self.is_tls_enabled else {'disable_tls': 1}
         both = {'warmup_time', 'test_time', 'server_port_number',
                 'disable_tls'} & set(self.client_settings)
@@ -194,7 +186,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 f'{of.name}: the memory of a node is not known: set '
                 'node_memory (GB) in the partition of the site, or '
                 f'-S {type(self).variant_name()}.settings=memsize:GB')
-        cpus = [len(machine.cpus)] * self.scenario.client_nodes
+        cpus = [machine.cpus] * self.scenario.client_nodes
         return sizing.plan_job_processes(of, machine, job, clients, cpus, '{host}',
                                          self.rule)
 
@@ -224,7 +216,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             ),
             dialect='memcached_binary',
             instances=len(sized.instances),
-            cpus=max(len(one.cpus) for one in sized.instances),
+            cpus=max(one.cpus for one in sized.instances),
             divided=True,
             bind_memory=(
                 'must' if sized.settings.get('bind_mem') else 'never'
@@ -292,7 +284,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             hostname=str({**given, **clients_given}.get(
                 'server_hostname', '')),
             interface=str(given.get('interface_name', '')),
-            link=sizing.min_link_speed(len(self.server_machine.cpus))
+            link=sizing.min_link_speed(self.server_machine.cpus)
             if self.has_network_rule else 0,
             sample=max(interval, 0.25))
         if not self.outside:
@@ -367,7 +359,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                                run: guards.Run) -> dict[str, float]:
         sized, interval = self.process_plan, self.statistics_interval
         self.version = services.servers[0].version
-        self.network = (len(self.server_machine.cpus), services.servers[0].interface,
+        self.network = (self.server_machine.cpus, services.servers[0].interface,
                         services.servers[0].link)
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}

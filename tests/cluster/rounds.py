@@ -26,7 +26,6 @@ from cluster import LOGIN, ROOT, WORK, Cluster, ClusterError, Process
 from checks.core import guards
 from checks.core.parsers import ParseError
 from checks.machine import nodes
-from checks.machine.cpus import Cpu
 from checks.services.parser import split_conductor_output
 from checks.services.plan import Clients, Plan, Program, Server, Step
 from checks.stores import aimodule
@@ -99,8 +98,7 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
     :arg folder: has tao_server and plumbload.
     """
     made = sizing.plan_job_processes(
-        jobs.find_job('autoscale'), sizing.Machine(
-            [Cpu(0, 0, n, n) for n in range(2)], 1.0),
+        jobs.find_job('autoscale'), sizing.Machine(2, 1.0),
         {'memsize': 0.008, 'num_servers': 2, 'stats_interval': 500,
          'disable_tls': 1}, {'clients_per_thread': 10}, [2] * 3, '-')
     return Plan(

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -50,12 +53,17 @@ def numbered(text):
                            for number, part in enumerate(rest))
 
 
+def summary(text, *more):
+    log, = tao.parse_server_logs(text)
+    return tao.summarise_log(log, *more)
+
+
 def judged(*texts, expected=None, cpu=GOOD, **more):
     expected = expected or Expected(**{**vars(RUN), 'instances': len(texts)})
     return validity.find_invalidity_reasons(
         [
             text
-            and tao.summarise_log(
+            and summary(
                 numbered(text),
                 tao.counted_window_seconds(expected.test_time),
                 expected.interval,
@@ -83,7 +91,7 @@ def test_the_golden_run_is_valid_by_code_and_by_guide():
     for rule in ('code', 'guide'):
         expected = Expected(1, 600, 360, rule=rule)
         assert not validity.find_invalidity_reasons(
-            [tao.summarise_log(LOG)], expected, GOOD
+            [summary(LOG)], expected, GOOD
         )
 
 
@@ -143,7 +151,7 @@ def test_a_warm_up_is_no_test(test, cause):
     good = ''.join([line(1000, 0.89)] * 42)
     bad = ''.join([line(1000, 0.89)] * 30 + test)
     assert (
-        tao.summarise_log(numbered(bad), 12, 1).num_data_points
+        summary(numbered(bad), 12, 1).num_data_points
         == run.points_per_server
     )
     result = causes(good, bad, expected=run, cpu=None)
@@ -204,41 +212,45 @@ L2 cache:                192 MiB (192 instances)
 '''
 
 
-def facts():
-    return machine.describe_machine(
-        'node1', '5.19.0', 'x86_64', LSCPU,
-        'ID="centos"\nPRETTY_NAME="CentOS Stream 9"\nBAD="\n',
-        'MemTotal:       393216 kB\nMemFree: 1 kB\n')
-
-
-def test_a_machine_is_described_like_in_the_original():
-    assert facts() == {
+def test_a_machine_is_described_like_in_the_original(tmp_path, monkeypatch):
+    lscpu = tmp_path / 'lscpu'
+    lscpu.write_text(f"#!/bin/sh\ncat <<'EOF'\n{LSCPU}EOF\n")
+    lscpu.chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(machine.platform, 'freedesktop_os_release', lambda: {
+        'ID': 'centos', 'PRETTY_NAME': 'CentOS Stream 9'})
+    system = os.uname()
+    total = re.search(r'MemTotal: +(\d+) kB', Path('/proc/meminfo').read_text())
+    assert machine.describe_this_machine() == {
         'machine': {
-            'hostname': 'node1', 'os_release_name': 'CentOS Stream 9',
-            'os_distro': 'centos', 'kernel_version': '5.19.0',
-            'cpu_architecture': 'x86_64',
+            'hostname': system.nodename, 'os_release_name': 'CentOS Stream 9',
+            'os_distro': 'centos', 'kernel_version': system.release,
+            'cpu_architecture': system.machine,
             'cpu_model': 'A CPU: the fast one', 'num_logical_cpus': '380',
-            'mem_total_kib': '393216 KiB'},
+            'mem_total_kib': f'{total[1]} KiB'},
         'metadata': {'L1d cache': '6 MiB (192 instances)',
                      'L1i cache': '6 MiB (192 instances)',
                      'L2 cache': '192 MiB (192 instances)',
                      'L3 cache': ''}}
-    assert machine.describe_machine('n', 'k', 'a', '', '', '')['machine'][
-        'cpu_model'] == ''
 
 
-def test_this_machine():
+def test_a_machine_that_reports_nothing_is_described(tmp_path, monkeypatch):
+    def missing():
+        raise OSError
+
+    monkeypatch.setenv('PATH', str(tmp_path))
+    monkeypatch.setattr(machine.platform, 'freedesktop_os_release', missing)
     result = machine.describe_this_machine()
-    assert result['machine']['mem_total_kib'].endswith(' KiB')
+    assert result['machine']['cpu_model'] == result['machine']['os_distro'] == ''
     assert set(result['metadata']) == set(machine.CACHES)
 
 
 def test_the_report_has_the_keys_of_the_original():
-    one = tao.summarise_log(LOG)
+    one = summary(LOG)
     job = jobs.find_job('autoscale')
     result = report.build_report(
         job,
-        [facts()],
+        [machine.describe_this_machine()],
         ['--num-servers=0'],
         tao.combine_summaries([one, one]),
         '1db2d5f6',
@@ -260,7 +272,7 @@ def test_the_report_has_the_keys_of_the_original():
 
 
 def test_the_report_of_one_server_and_of_a_client():
-    one = tao.summarise_log(LOG)
+    one = summary(LOG)
     expected = json.loads((ROOT / 'tests/taobench/golden/server_v1.log.json'
                          ).read_text())
     assert report.server_metrics(one) == expected

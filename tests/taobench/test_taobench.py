@@ -87,8 +87,9 @@ def test_points_over_time_have_a_phase_and_a_reason():
             'curr_it = 1.00M, slow_qps_oom =  0.0, nanosleeps_per_sec = {}.0')
     text = '\n'.join(line.format(91.0, rate, n) for n, rate in enumerate((
         0.5, 0.5, 0.9, 0.5, 0.9, 0.9)))
+    log, = tao.parse_server_logs(text)
     rows = list(csv.DictReader(results.format_points_over_time(
-        [tao.summarise_log(text, 4, 1), None], [100.0, 100.5], 1.0,
+        [tao.summarise_log(log, 4, 1), None], [100.0, 100.5], 1.0,
         {'n1': results.Busy('at,user,system,idle,steal\n100,0,0,0,0\n'
                             '101,10,60,30,0\n')},
         {'warmup': (100.0, 102.0), 'test': (102.0, 105.0)}).splitlines()))
@@ -105,7 +106,7 @@ def test_points_over_time_have_a_phase_and_a_reason():
 
 def test_commands_of_the_embedded_server_and_of_the_original(built):
     made = sizing.plan_job_processes(jobs.find_job('autoscale'), sizing.Machine(
-        [Cpu(0, 0, n, n) for n in range(4)], 1.0), hostname='{host}')
+        4, 1.0), hostname='{host}')
     one = made.instances[0]
     ours = calls.server_command_template('tao_server', one, str(built), 500)
     assert ours[:3] == (f'{built}/tao_server', '-l', '{address}')
@@ -123,7 +124,7 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
     load = calls.client_command_template(
         'tao_server', made.clients[0], '/p', 60, 1.0, 2
     )
-    assert len(calls.PREFIX) == sizing.KEY_BYTES - 1
+    assert len(calls.PREFIX) == calls.KEY_BYTES - 1
     assert str(made.clients[0].keys) in load
     counted = calls.client_command_template(
         'tao_server',
@@ -385,7 +386,7 @@ def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
 def test_memory_that_is_too_small_for_a_cache():
     with pytest.raises(ValueError, match='less than 1 MB'):
         sizing.plan_job_processes(jobs.find_job('autoscale'), sizing.Machine(
-            [Cpu(0, 0, 0, 0)], 1.0), {'memsize': 0.001})
+            1, 1.0), {'memsize': 0.001})
 
 
 def test_a_server_of_text_is_no_server_of_the_binary_protocol():

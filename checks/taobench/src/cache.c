@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 /* As large as memcached's with its CAS: as many items fit into -m. */
 _Static_assert(sizeof(struct item) == 56, "not memcached's item");
@@ -37,14 +36,6 @@ static _Atomic uint64_t unmapped, stored;
 static struct item **buckets;
 static uint32_t bucket_mask;
 static pthread_mutex_t *stripes;
-
-static uint32_t cache_clock(void)            /* seconds, from 1              */
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return (uint32_t)t.tv_sec + 1;
-}
 
 void prepare_cache(void)
 {
@@ -112,7 +103,7 @@ static char *value_of(struct item *it)
 
 bool item_fits(size_t key, size_t value)
 {
-    return item_size(key, value) <= opt.item_limit;
+    return item_size(key, value) <= MIB;
 }
 
 /* --- the list of a class; its lock is held ------------------------------- */
@@ -241,25 +232,20 @@ bool cache_get(const char *key, size_t n, uint32_t hash, struct hit *hit)
 {
     pthread_mutex_lock(stripe_of(hash));
     struct item *it = *place_of(key, n, hash);
-    if (it && it->expires && it->expires <= cache_clock()) {
-        drop_at(it);
-        it = NULL;
-    }
     if (!it) {
         pthread_mutex_unlock(stripe_of(hash));
         return false;
     }
     if (!it->active)
         it->active = true;
-    *hit = (struct hit){value_of(it), it->value_size, it->flags, it->cas};
+    *hit = (struct hit){value_of(it), it->value_size, it->cas};
     return true;
 }
 
 void cache_release(uint32_t hash) { pthread_mutex_unlock(stripe_of(hash)); }
 
 enum stored cache_set(const char *key, size_t n, uint32_t hash,
-                      const char *value, size_t size, uint32_t flags,
-                      uint32_t ttl, uint64_t *cas)
+                      const char *value, size_t size, uint64_t *cas)
 {
     size_t bytes = item_size(n, size);
     unsigned i = 0;
@@ -276,8 +262,6 @@ enum stored cache_set(const char *key, size_t n, uint32_t hash,
     it->cas = *cas;
     it->hash = hash;
     it->value_size = (uint32_t)size;
-    it->flags = flags;
-    it->expires = ttl ? cache_clock() + ttl : 0;
     it->key_size = (uint8_t)n;
     it->class = (uint8_t)i;
     it->active = false;

@@ -2,10 +2,7 @@
 #define _GNU_SOURCE
 #include "tao.h"
 
-#include <errno.h>
-#include <grp.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +11,7 @@
 
 /* --- figures ------------------------------------------------------------- */
 /* The line of the original, to the letter: also the two blanks, and the
- * listening sockets among the connections. Shares are of the time since the
+ * listening socket among the connections. Shares are of the time since the
  * last line. */
 static void print_line(void)
 {
@@ -24,23 +21,25 @@ static void print_line(void)
     uint64_t now = clock_ns(), sleeps = nanosleeps();
     uint64_t since = last_time ? last_time : started_ns;
     double seconds = (double)(now - since) / 1e9;
-    double gets = (double)(t.gets - last.gets);
+    double gets = (double)(t.counts[GETS] - last.counts[GETS]);
+    double misses = (double)(t.counts[MISSES] - last.counts[MISSES]);
     unsigned queued = slow_requests_queued();
     /* Counters of threads that go on: a sum may be a step behind. */
-    uint64_t waiting = t.asked > t.slow + queued ? t.asked - t.slow - queued
-                                                 : 0;
+    uint64_t answered = t.counts[SLOW] + queued;
+    uint64_t waiting = t.counts[ASKED] > answered
+                       ? t.counts[ASKED] - answered : 0;
 
     printf("fast_qps = %.1f, hit_rate = %.3f, slow_qps = %.1f, "
            "wh_qps = %.1f, curr_it = %.2fM, slow_qps_oom =  %.1f, "
            "crnt_conn = %" PRIu64 ", slow_th = %u, slow_reqs = %u, "
            "slow_resp = %" PRIu64 ", nanosleeps_per_sec = %.2f\n",
-           (double)(t.fast - last.fast) / seconds,
-           gets > 0 ? 1 - (double)(t.misses - last.misses) / gets : 0,
-           (double)(t.slow - last.slow) / seconds,
-           (double)(t.sets - last.sets) / seconds,
+           (double)(t.counts[FAST] - last.counts[FAST]) / seconds,
+           gets > 0 ? 1 - misses / gets : 0,
+           (double)(t.counts[SLOW] - last.counts[SLOW]) / seconds,
+           (double)(t.counts[SETS] - last.counts[SETS]) / seconds,
            (double)cache_now().items / 1e6,
-           (double)(t.slow_oom - last.slow_oom) / seconds,
-           t.connections + t.listeners, slow_threads_running(), queued,
+           (double)(t.counts[SLOW_OOM] - last.counts[SLOW_OOM]) / seconds,
+           t.connections + 1, slow_threads_running(), queued,
            waiting, (double)(sleeps - last_sleeps) / seconds);
     fflush(stdout);
     last = t;
@@ -49,28 +48,14 @@ static void print_line(void)
 }
 
 /* --- start --------------------------------------------------------------- */
-static void drop_privileges(const char *user)
-{
-    struct passwd *p = getpwnam(user);
-
-    if (!p)
-        fail("-u %s: the user does not exist", user);
-    if (geteuid() == 0 && (setgroups(0, NULL) || setgid(p->pw_gid)
-                           || setuid(p->pw_uid)))
-        fail("-u %s: %s", user, strerror(errno));
-}
-
 /* What the slow path would make; for tests. */
 static _Noreturn void print_sizes(unsigned count)
 {
-    char *raw = malloc(opt.max_item_size);
-    char *out = malloc(value_bound(opt.max_item_size));
+    char value[VALUE_MAX];
 
-    if (!raw || !out)
-        fail("cannot allocate values of %u bytes", opt.max_item_size);
     for (; count; count--) {
         size_t size = draw_size();
-        printf("%zu %zu\n", size, make_value(out, raw, size));
+        printf("%zu %zu\n", size, make_value(value, size));
     }
     exit(0);
 }
@@ -90,11 +75,9 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     raise_open_files(opt.connections, opt.threads + 64);
     if (opt.tls)
-        prepare_tls(true, opt.ca, opt.cert, opt.key);
+        prepare_tls(true, NULL, opt.cert, opt.key);
     prepare_cache();
     prepare_serving();
-    if (opt.user)
-        drop_privileges(opt.user);
     start_stats();
     start_slow_path();
     start_serving();

@@ -3,42 +3,18 @@
 #define _GNU_SOURCE
 #include "tao.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const char program_name[] = "tao_server";
 
 struct options opt = {
     .address = "127.0.0.1", .port = "11211", .threads = 4, .memory = 64,
-    .connections = 1024, .item_limit = MIB,
-    .max_slow_requests = 1024, .worker_sleep = 100, .dispatcher_sleep = 100,
-    .slow_sleep = 100, .max_item_size = 65536, .compress = 1,
-    .stats_sleep = 5000,
+    .connections = 1024, .max_slow_requests = 1024, .worker_sleep = 100,
+    .dispatcher_sleep = 100, .slow_sleep = 100, .stats_sleep = 5000,
 };
 
-static const struct setting rows[] = {
-    {"-p", "PORT", "port on which it listens "
-     "(11211)", WORD, .target = &opt.port},
-    {"-l", "ADDRESS", "address on which it listens, or a list a,b (127.0.0.1)",
-     WORD, .target = &opt.address},
-    {"-t", "N", "fast threads (4)", COUNT, &opt.threads, 1, .high = 4096},
-    {"-m", "MB", "memory for items (64)", COUNT, &opt.memory, 1,
-     .high = 1 << 24},
-    {"-c", "N", "connections (1024)", COUNT, &opt.connections, 1,
-     .high = 1 << 20},
-    {"-I", "SIZE", "largest item, with k or m; at most 1m (1m)",
-     SIZE, &opt.item_limit, 1024, .high = MIB},
-    {"-u", "USER", "user that it becomes if root starts it", WORD,
-     .target = &opt.user},
-    {"-Z", NULL, "TLS; with -o ssl_chain_cert and ssl_key", .type = FLAG},
-    {"-v", NULL, "report each time that memory runs out, not only the first",
-     .type = FLAG},
-    {"-S", "N", "print the sizes of N values, made and stored, and end",
-     COUNT, &opt.print_sizes, 1, .high = 1u << 30},
-    {"-V", NULL, "print the version", .type = FLAG},
-    {"-h", NULL, "print this help", .type = FLAG},
+static const struct setting names[] = {
     {"tao_slow_dispatchers", "N", "dispatchers (a quarter of -t)",
      COUNT, &opt.dispatchers, 1, .high = 4096},
     {"tao_num_slow_threads", "N", "slow threads (three times -t)",
@@ -61,22 +37,56 @@ static const struct setting rows[] = {
      "250 us (0)", COUNT, &opt.smart, 0, .high = 1},
     {"tao_pin_threads", "0|1", "each thread on a CPU of its own, in turn "
      "(0)", COUNT, &opt.pin, 0, .high = 1},
-    {"tao_max_item_size", "N", "bytes of the largest value made (65536)",
-     COUNT, &opt.max_item_size, 32, .high = 65536},
-    {"tao_gen_payload", "0|1", "values that do not compress (0)",
-     COUNT, &opt.random_payload, 0, .high = 1},
-    {"tao_compress_items", "0|1", "values are compressed, LZ4 (1)",
-     COUNT, &opt.compress, 0, .high = 1},
     {"tao_stats_sleep_ms", "N", "a line of figures on stdout each (5000)",
      COUNT, &opt.stats_sleep, 10, .high = 1u << 30},
     {"ssl_chain_cert", "FILE", "certificate of this server",
      WORD, .target = &opt.cert},
     {"ssl_key", "FILE", "and its key", WORD, .target = &opt.key},
-    {"ssl_ca_cert", "FILE", "clients must have a certificate of this CA",
-     WORD, .target = &opt.ca},
 };
-static const struct settings settings = {
-    rows, sizeof rows / sizeof *rows, .before = "-o ", .between = "="};
+static const struct settings extended = {
+    names, sizeof names / sizeof *names, .before = "-o ", .between = "="};
+
+/* name=value,name=value */
+static void read_list(const char *text)
+{
+    char *list = copy_of(text);
+
+    for (char *pair; (pair = strsep(&list, ","));) {
+        char *value = strchr(pair, '=');
+        if (value)
+            *value++ = '\0';
+        const struct setting *row = find_setting(&extended, pair,
+                                                 strlen(pair));
+        if (!row)
+            usage("-o %s: unknown option; see --help", pair);
+        if (!value || !*value)
+            usage("-o %s needs a value: %s=%s", pair, pair, row->value);
+        set_value(&extended, row, value);
+    }
+}
+
+static const struct setting letters[] = {
+    {"-p", "PORT", "port on which it listens "
+     "(11211)", WORD, .target = &opt.port},
+    {"-l", "ADDRESS", "address on which it listens (127.0.0.1)",
+     WORD, .target = &opt.address},
+    {"-t", "N", "fast threads (4)", COUNT, &opt.threads, 1, .high = 4096},
+    {"-m", "MB", "memory for items (64)", COUNT, &opt.memory, 1,
+     .high = 1 << 24},
+    {"-c", "N", "connections (1024)", COUNT, &opt.connections, 1,
+     .high = 1 << 20},
+    {"-Z", NULL, "TLS; with -o ssl_chain_cert and ssl_key", FLAG,
+     .target = &opt.tls},
+    {"-S", "N", "print the sizes of N values, made and stored, and end",
+     COUNT, &opt.print_sizes, 1, .high = 1u << 30},
+    {"-h", NULL, "print this help", .type = FLAG},
+    {"help", NULL, "the same", .type = FLAG},
+    {"-o", "NAME=VALUE,...", "the options below", CALL,
+     .call = read_list},
+};
+enum { LETTERS = sizeof letters / sizeof *letters };
+static bool given[LETTERS];
+static const struct settings settings = {letters, LETTERS, given, "--", " "};
 
 static _Noreturn void help(void)
 {
@@ -84,58 +94,15 @@ static _Noreturn void help(void)
          "TaoBench, embedded.\n\n  tao_server -p 11211 -t 4 -m 1024 -o "
          "tao_stats_sleep_ms=5000,tao_pin_threads=1\n");
     print_settings(&settings);
+    print_settings(&extended);
     exit(0);
-}
-
-/* name=value,name=value */
-static void read_list(char *list)
-{
-    for (char *pair; (pair = strsep(&list, ","));) {
-        char *value = strchr(pair, '=');
-        if (value)
-            *value++ = '\0';
-        const struct setting *row = *pair == '-' ? NULL : find_setting(
-            &settings, pair, strlen(pair));
-        if (!row)
-            usage("-o %s: unknown option; see -h", pair);
-        if (!value || !*value)
-            usage("-o %s needs a value: %s=%s", pair, pair, row->value);
-        set_value(&settings, row, value);
-    }
 }
 
 void read_options(int argc, char **argv)
 {
-    char name[] = "-x";
-
-    opterr = 0;
-    for (int c; (c = getopt(argc, argv, ":p:l:t:m:c:I:u:S:o:ZvVh")) != -1;) {
-        name[1] = (char)c;
-        switch (c) {
-        case ':':
-            usage("-%c needs a value", optopt);
-        case '?':
-            usage("unknown option -%c: see -h", optopt);
-        case 'o':
-            read_list(optarg);
-            break;
-        case 'Z':
-            opt.tls = true;
-            break;
-        case 'v':
-            opt.verbose = 1;
-            break;
-        case 'V':
-            puts("tao_server " VERSION);
-            exit(0);
-        case 'h':
-            help();
-        default:
-            set_value(&settings, find_setting(&settings, name, 2), optarg);
-        }
-    }
-    if (optind < argc)
-        usage("unknown word %s: see -h", argv[optind]);
+    read_arguments(&settings, argc, argv);
+    if (is_given(&settings, "-h") || is_given(&settings, "help"))
+        help();
     char *end;
     long port = strtol(opt.port, &end, 10);
     if (*end || port < 1 || port > 65535)
@@ -144,7 +111,7 @@ void read_options(int argc, char **argv)
         usage("-Z: this program was built without TLS (without OpenSSL)");
     if (opt.tls && (!opt.cert || !opt.key))
         usage("-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE");
-    if (!opt.tls && (opt.cert || opt.key || opt.ca))
+    if (!opt.tls && (opt.cert || opt.key))
         usage("-o ssl_... needs -Z, because nothing is encrypted without it");
     if (!opt.dispatchers)
         opt.dispatchers = opt.threads / 4 ? opt.threads / 4 : 1;

@@ -8,18 +8,16 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 /* One recv reads up to CHUNK; ROOM holds the longest request or answer
- * besides. A text line, or a header and key, is at most LINE long. */
-enum { CHUNK = 1 << 16, LINE = 2048, ROOM = CHUNK + MIB + LINE,
-       EVENTS = 256, LISTENERS = 16 };
+ * besides. Header and key, or an answer without a value, fit into HEAD. */
+enum { CHUNK = 1 << 16, HEAD = 2048, ROOM = CHUNK + MIB + HEAD,
+       EVENTS = 256 };
 
 struct header {
     uint8_t magic, opcode;
@@ -30,15 +28,15 @@ struct header {
     uint64_t cas;
 } __attribute__((packed));
 enum { REQUEST = 0x80, RESPONSE = 0x81 };
-enum { GET = 0, SET = 1, QUIT = 7, GETQ = 9, NOOP = 10, GET_VERSION = 11,
-       GETK = 12, GETKQ = 13, STAT = 16, SETQ = 17, QUITQ = 23 };
+enum { GET = 0, SET = 1, QUIT = 7, NOOP = 10, GET_VERSION = 11, STAT = 16,
+       SETQ = 17 };
 enum { FINE = 0, NOT_FOUND = 1, TOO_BIG = 3, INVALID = 4, UNKNOWN = 0x81,
        OUT_OF_MEMORY = 0x82, NOT_SUPPORTED = 0x83 };
 
 struct connection {
     struct link link;
     struct fast *fast;
-    enum { HANDSHAKE, FRESH, BINARY, TEXT } state;
+    bool handshake;                   /* of TLS: not complete                */
     unsigned queue;                   /* the dispatcher of its next miss     */
     bool closing;                     /* nothing more is read from it: it is
                                        * closed when all is sent             */
@@ -57,7 +55,7 @@ struct fast {
 } __attribute__((aligned(64)));
 
 static struct fast *fasts;
-static int listeners[LISTENERS];
+static int listener;
 
 static void watch(struct connection *c, uint32_t events)
 {
@@ -90,7 +88,6 @@ static size_t send_some(struct connection *c, const char *from, size_t n)
             break;
         sent += (size_t)put;
     }
-    add(&c->fast->n->written, sent);
     return sent;
 }
 
@@ -143,19 +140,22 @@ static void put_status(struct fast *f, const struct header *to,
     put(f, text, strlen(text));
 }
 
-static void put_hit(struct fast *f, const struct header *to, const char *key,
-                    size_t n, const struct hit *hit)
+static void put_hit(struct fast *f, const struct header *to,
+                    const struct hit *hit)
 {
-    uint32_t flags = htonl(hit->flags);
-    size_t echoed = to->opcode == GETK || to->opcode == GETKQ ? n : 0;
+    const uint32_t flags = 0;
 
-    put_header(f, to, FINE, sizeof flags, echoed, hit->size, hit->cas);
+    put_header(f, to, FINE, sizeof flags, 0, hit->size, hit->cas);
     put(f, &flags, sizeof flags);
-    put(f, key, echoed);
     put(f, hit->value, hit->size);
 }
 
 /* --- requests ------------------------------------------------------------ */
+static void count(struct fast *f, enum count what)
+{
+    add(&f->n->counts[what], 1);
+}
+
 /* The thread does nothing else until the slow path has answered, as in the
  * original, whose polling state never leaves its loop. */
 static void wait_for(const struct request *r)
@@ -174,26 +174,25 @@ static void miss(struct connection *c, const struct header *h,
     struct request *r = &f->request;
     unsigned queue = c->queue;
 
-    add(&f->n->misses, 1);
+    count(f, MISSES);
     c->queue = (queue + 1) % opt.dispatchers;
     memcpy(r->key, key, n);
     r->key_size = (uint8_t)n;
     r->hash = hash;
     if (!queue_miss(r, queue)) {
-        if (h->opcode == GET || h->opcode == GETK)
-            put_status(f, h, NOT_FOUND, "Not found");
+        put_status(f, h, NOT_FOUND, "Not found");
         return;
     }
-    add(&f->n->asked, 1);
+    count(f, ASKED);
     wait_for(r);
     if (r->stored == STORED) {
-        put_hit(f, h, key, n, &(struct hit){
-            r->value, (uint32_t)r->value_size, 0, r->cas});
+        put_hit(f, h, &(struct hit){
+            r->value, (uint32_t)r->value_size, r->cas});
     } else {
-        add(&f->n->slow_oom, 1);
+        count(f, SLOW_OOM);
         put_status(f, h, OUT_OF_MEMORY, "Out of memory on a slow path.");
     }
-    add(&f->n->slow, 1);
+    count(f, SLOW);
 }
 
 static void get(struct connection *c, const struct header *h,
@@ -203,43 +202,29 @@ static void get(struct connection *c, const struct header *h,
     uint32_t hash = hash_of(key, n);
     struct hit hit;
 
-    add(&f->n->gets, 1);
+    count(f, GETS);
     if (!cache_get(key, n, hash, &hit)) {
         miss(c, h, key, n, hash);
         return;
     }
-    put_hit(f, h, key, n, &hit);
+    put_hit(f, h, &hit);
     cache_release(hash);
-    add(&f->n->fast, 1);
+    count(f, FAST);
 }
 
-/* Up to 30 days it is relative, else seconds since 1970, as in memcached. */
-static uint32_t ttl_of(uint32_t expiry)
-{
-    time_t now = time(NULL);
-
-    if (expiry <= 30 * 24 * 3600)
-        return expiry;
-    return (time_t)expiry > now ? (uint32_t)(expiry - now) : 1;
-}
-
-static void set(struct fast *f, const struct header *h, const char *extras,
-                const char *key, size_t n, const char *value, size_t size)
+static void set(struct fast *f, const struct header *h, const char *key,
+                size_t n, const char *value, size_t size)
 {
     static const uint16_t statuses[] = {FINE, TOO_BIG, OUT_OF_MEMORY};
     static const char *const texts[] = {"", "Too large.", "Out of memory"};
-    uint32_t flags, expiry;
     uint64_t cas;
 
     if (h->cas) {
         put_status(f, h, NOT_SUPPORTED, "Not supported: no CAS");
         return;
     }
-    memcpy(&flags, extras, 4);
-    memcpy(&expiry, extras + 4, 4);
-    add(&f->n->sets, 1);
-    enum stored s = cache_set(key, n, hash_of(key, n), value, size,
-                              ntohl(flags), ttl_of(ntohl(expiry)), &cas);
+    count(f, SETS);
+    enum stored s = cache_set(key, n, hash_of(key, n), value, size, &cas);
     if (s != STORED)
         put_status(f, h, statuses[s], texts[s]);
     else if (h->opcode == SET)
@@ -248,7 +233,7 @@ static void set(struct fast *f, const struct header *h, const char *extras,
 
 struct listing { struct fast *fast; const struct header *to; };
 
-static void tell_binary(void *to, const char *name, const char *value)
+static void put_stat(void *to, const char *name, const char *value)
 {
     const struct listing *l = to;
 
@@ -257,17 +242,9 @@ static void tell_binary(void *to, const char *name, const char *value)
     put(l->fast, value, strlen(value));
 }
 
-static void tell_text(void *to, const char *name, const char *value)
-{
-    struct fast *f = to;
-
-    f->filled += (size_t)sprintf(f->out + f->filled, "STAT %s %s\r\n", name,
-                                 value);
-}
-
 /* One whole request; `h` is in the byte order of this machine. */
-static void answer_binary(struct connection *c, const struct header *h,
-                          const char *body)
+static void answer(struct connection *c, const struct header *h,
+                   const char *body)
 {
     struct fast *f = c->fast;
     const char *key = body + h->extras;
@@ -275,15 +252,15 @@ static void answer_binary(struct connection *c, const struct header *h,
     bool named = h->key && h->key <= MAX_KEY;
 
     switch (h->opcode) {
-    case GET: case GETQ: case GETK: case GETKQ:
+    case GET:
         if (named && !h->extras && !value) {
             get(c, h, key, h->key);
             return;
         }
         break;
-    case SET: case SETQ:
+    case SET: case SETQ:              /* flags and expiry are not stored     */
         if (named && h->extras == 8) {
-            set(f, h, body, key, h->key, key + h->key, value);
+            set(f, h, key, h->key, key + h->key, value);
             return;
         }
         break;
@@ -296,14 +273,11 @@ static void answer_binary(struct connection *c, const struct header *h,
     case STAT:
         if (h->key)
             break;
-        each_stat(tell_binary, &(struct listing){f, h});
+        each_stat(put_stat, &(struct listing){f, h});
         put_header(f, h, FINE, 0, 0, 0, 0);
         return;
     case QUIT:
         put_header(f, h, FINE, 0, 0, 0, 0);
-        c->closing = true;
-        return;
-    case QUITQ:
         c->closing = true;
         return;
     default:
@@ -315,7 +289,7 @@ static void answer_binary(struct connection *c, const struct header *h,
 }
 
 /* Bytes used; 0: the request is not complete. */
-static size_t one_binary(struct connection *c, const char *p, size_t n)
+static size_t one_request(struct connection *c, const char *p, size_t n)
 {
     struct header h;
 
@@ -337,41 +311,8 @@ static size_t one_binary(struct connection *c, const char *p, size_t n)
     }
     if (n < size)
         return 0;
-    answer_binary(c, &h, p + sizeof h);
+    answer(c, &h, p + sizeof h);
     return size;
-}
-
-static bool is(const char *line, size_t n, const char *word)
-{
-    return n == strlen(word) && !memcmp(line, word, n);
-}
-
-static size_t one_text(struct connection *c, const char *p, size_t n)
-{
-    struct fast *f = c->fast;
-    const char *end = memchr(p, '\n', n < LINE ? n : LINE);
-
-    if (!end && n < LINE)
-        return 0;
-    if (!end) {
-        put(f, "CLIENT_ERROR line too long\r\n", 28);
-        c->closing = true;
-        return n;
-    }
-    size_t size = (size_t)(end - p), line = size;
-    if (line && p[line - 1] == '\r')
-        line--;
-    if (is(p, line, "version")) {
-        put(f, "VERSION " VERSION "\r\n", sizeof "VERSION " VERSION + 1);
-    } else if (is(p, line, "stats")) {
-        each_stat(tell_text, f);
-        put(f, "END\r\n", 5);
-    } else if (is(p, line, "quit")) {
-        c->closing = true;
-    } else {
-        put(f, "ERROR\r\n", 7);
-    }
-    return size + 1;
 }
 
 /* --- in ------------------------------------------------------------------ */
@@ -381,11 +322,8 @@ static void consume(struct connection *c, const char *p, size_t n)
     while (n && !c->out && !c->closing && !c->broken) {
         size_t used = c->swallow < n ? c->swallow : n;
         c->swallow -= used;
-        if (c->state == FRESH)
-            c->state = (uint8_t)*p == REQUEST ? BINARY : TEXT;
         if (!used)
-            used = c->state == BINARY ? one_binary(c, p, n)
-                                      : one_text(c, p, n);
+            used = one_request(c, p, n);
         if (!used)
             break;
         p += used;
@@ -418,7 +356,6 @@ static void input(struct connection *c)
             c->broken = true;
             return;
         }
-        add(&f->n->read, (uint64_t)n);
         if (c->in_size)
             memcpy(f->in, c->in, c->in_size);
         consume(c, f->in, c->in_size + (size_t)n);
@@ -452,16 +389,16 @@ static void proceed_handshake(struct connection *c)
     int done = link_handshake(&c->link);
 
     if (done == 1)
-        c->state = FRESH;
+        c->handshake = false;
     else if (done == LINK_BROKEN)
         c->broken = true;
 }
 
 static void handle(struct connection *c)
 {
-    if (c->state == HANDSHAKE)
+    if (c->handshake)
         proceed_handshake(c);
-    if (c->state != HANDSHAKE && !c->broken) {
+    if (!c->handshake && !c->broken) {
         if (c->out)
             output(c);
         else
@@ -490,7 +427,6 @@ static void refuse(int fd, const char *words)
     if (!opt.tls)
         send(fd, words, strlen(words), MSG_NOSIGNAL | MSG_DONTWAIT);
     close(fd);
-    add(&connections.refused, 1);
 }
 
 static void open_connection(int fd, struct fast *f)
@@ -505,7 +441,7 @@ static void open_connection(int fd, struct fast *f)
     }
     send_at_once(fd);
     c->fast = f;
-    c->state = opt.tls ? HANDSHAKE : FRESH;
+    c->handshake = opt.tls;
     add(&connections.accepted, 1);
     atomic_fetch_add(&connections.open, 1);
     epoll_ctl(f->epoll, EPOLL_CTL_ADD, fd, &e);
@@ -513,45 +449,26 @@ static void open_connection(int fd, struct fast *f)
 
 static void *accept_all(void *argument)
 {
-    struct pollfd polls[LISTENERS];
-    unsigned next = 0;
-
     (void)argument;
-    for (unsigned i = 0; i < connections.listeners; i++)
-        polls[i] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
-    for (;;) {
-        poll(polls, connections.listeners, -1);
-        for (unsigned i = 0; i < connections.listeners; i++) {
-            int fd = accept4(listeners[i], NULL, NULL,
-                             SOCK_NONBLOCK | SOCK_CLOEXEC);
-            if (fd >= 0 && load(&connections.open) >= opt.connections)
-                refuse(fd, "ERROR Too many open connections\r\n");
-            else if (fd >= 0)
-                open_connection(fd, &fasts[next++ % opt.threads]);
-            else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-                usleep(10000);        /* until a connection is closed        */
-        }
+    for (unsigned next = 0;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0 && load(&connections.open) >= opt.connections)
+            refuse(fd, "ERROR Too many open connections\r\n");
+        else if (fd >= 0)
+            open_connection(fd, &fasts[next++ % opt.threads]);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+            usleep(10000);            /* until a connection is closed        */
     }
     return NULL;
 }
 
 void prepare_serving(void)
 {
-    char list[1024];
-
-    if (snprintf(list, sizeof list, "%s", opt.address) >= (int)sizeof list)
-        usage("-l: the list of addresses is too long");
-    for (char *at = list, *one; (one = strsep(&at, ","));) {
-        if (connections.listeners == LISTENERS)
-            usage("-l: more than %d addresses", LISTENERS);
-        listeners[connections.listeners++] = listen_at(
-            one, opt.port, SOCK_NONBLOCK);
-    }
+    listener = listen_at(opt.address, opt.port, 0);
 }
 
 void start_serving(void)
 {
-    size_t value = value_bound(opt.max_item_size);
     char name[32];
 
     fasts = aligned_alloc(64, opt.threads * sizeof *fasts);
@@ -563,9 +480,8 @@ void start_serving(void)
         f->n = &counters[i];
         f->in = malloc(ROOM);
         f->out = malloc(ROOM + CHUNK);
-        f->request.value = malloc(value);
         f->epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (!f->in || !f->out || !f->request.value || f->epoll < 0)
+        if (!f->in || !f->out || f->epoll < 0)
             fail("fast thread %u of %u: %s", i + 1, opt.threads,
                  strerror(errno));
         snprintf(name, sizeof name, "fast-%u", i);

@@ -134,24 +134,22 @@ static void *dispatcher(void *argument)
     return NULL;
 }
 
-/* The original's message; printed once, or each time with -v. */
+/* The original's message, printed once. */
 static void tell_out_of_memory(void)
 {
     static _Atomic bool told;
 
-    if (opt.verbose || !atomic_exchange(&told, true))
+    if (!atomic_exchange(&told, true))
         fputs("OUT OF MEMORY when allocating item on slow path.\n", stderr);
 }
 
-static void answer(struct request *r, char *raw)
+static void answer(struct request *r)
 {
-    const uint32_t ttl = 36000;
-
     if (opt.slow_path_sleep)
         usleep(opt.slow_path_sleep);
-    r->value_size = make_value(r->value, raw, draw_size());
+    r->value_size = make_value(r->value, draw_size());
     r->stored = cache_set(r->key, r->key_size, r->hash, r->value,
-                          r->value_size, 0, ttl, &r->cas);
+                          r->value_size, &r->cas);
     if (r->stored != STORED)
         tell_out_of_memory();
     atomic_store_explicit(&r->done, true, memory_order_release);
@@ -160,11 +158,8 @@ static void answer(struct request *r, char *raw)
 static void *slow_thread(void *argument)
 {
     struct queue *q = argument;
-    char *raw = malloc(opt.max_item_size);
     bool again = false;
 
-    if (!raw)
-        fail("cannot allocate values of %u bytes", opt.max_item_size);
     running++;
     for (;;) {
         if (opt.semaphore)
@@ -176,7 +171,7 @@ static void *slow_thread(void *argument)
         if (!r)
             continue;
         again = false;
-        answer(r, raw);
+        answer(r);
     }
     return NULL;
 }

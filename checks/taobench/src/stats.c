@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 struct counters *counters;
@@ -26,22 +25,11 @@ void start_stats(void)
 struct totals totals_now(void)
 {
     struct totals t = {.connections = load(&connections.open),
-                       .accepted = load(&connections.accepted),
-                       .refused = load(&connections.refused),
-                       .listeners = connections.listeners};
+                       .accepted = load(&connections.accepted)};
 
-    for (unsigned i = 0; i < opt.threads; i++) {
-        const struct counters *n = &counters[i];
-        t.gets += load(&n->gets);
-        t.misses += load(&n->misses);
-        t.sets += load(&n->sets);
-        t.read += load(&n->read);
-        t.written += load(&n->written);
-        t.fast += load(&n->fast);
-        t.asked += load(&n->asked);
-        t.slow += load(&n->slow);
-        t.slow_oom += load(&n->slow_oom);
-    }
+    for (unsigned i = 0; i < opt.threads; i++)
+        for (unsigned n = 0; n < COUNTS; n++)
+            t.counts[n] += load(&counters[i].counts[n]);
     return t;
 }
 
@@ -80,31 +68,22 @@ void each_stat(void (*report)(void *to, const char *name, const char *value),
 
     getrusage(RUSAGE_SELF, &used);
     tell(s, "pid", "%ld", (long)getpid());
-    tell(s, "uptime", "%" PRIu64, (clock_ns() - started_ns) / SECOND);
-    tell(s, "time", "%ld", (long)time(NULL));
     tell(s, "version", VERSION);
     tell_time(s, "rusage_user", used.ru_utime);
     tell_time(s, "rusage_system", used.ru_stime);
-    tell(s, "max_connections", "%u", opt.connections);
     tell(s, "curr_connections", "%" PRIu64, t.connections);
     tell(s, "total_connections", "%" PRIu64, t.accepted);
-    tell(s, "rejected_connections", "%" PRIu64, t.refused);
-    tell(s, "cmd_get", "%" PRIu64, t.gets);
-    tell(s, "cmd_set", "%" PRIu64, t.sets);
-    tell(s, "get_hits", "%" PRIu64, t.gets - t.misses);
-    tell(s, "get_misses", "%" PRIu64, t.misses);
-    tell(s, "bytes_read", "%" PRIu64, t.read);
-    tell(s, "bytes_written", "%" PRIu64, t.written);
+    tell(s, "cmd_get", "%" PRIu64, t.counts[GETS]);
+    tell(s, "cmd_set", "%" PRIu64, t.counts[SETS]);
+    tell(s, "get_hits", "%" PRIu64, t.counts[GETS] - t.counts[MISSES]);
+    tell(s, "get_misses", "%" PRIu64, t.counts[MISSES]);
     tell(s, "limit_maxbytes", "%" PRIu64, (uint64_t)opt.memory * MIB);
-    tell(s, "threads", "%u", opt.threads);
     tell(s, "bytes", "%" PRIu64, c.bytes);
     tell(s, "total_malloced", "%" PRIu64, c.mapped);
     tell(s, "curr_items", "%" PRIu64, c.items);
     tell(s, "evictions", "%" PRIu64, c.evictions);
-    tell(s, "tao_fast_responses", "%" PRIu64, t.fast);
-    tell(s, "tao_slow_requests", "%" PRIu64, t.asked);
-    tell(s, "tao_slow_responses", "%" PRIu64, t.slow);
-    tell(s, "tao_slow_responses_oom", "%" PRIu64, t.slow_oom);
-    tell(s, "tao_slow_dispatchers", "%u", opt.dispatchers);
-    tell(s, "tao_num_slow_threads", "%u", opt.slow_threads);
+    tell(s, "tao_fast_responses", "%" PRIu64, t.counts[FAST]);
+    tell(s, "tao_slow_requests", "%" PRIu64, t.counts[ASKED]);
+    tell(s, "tao_slow_responses", "%" PRIu64, t.counts[SLOW]);
+    tell(s, "tao_slow_responses_oom", "%" PRIu64, t.counts[SLOW_OOM]);
 }

@@ -23,17 +23,14 @@ enum { MAX_KEY = 250, MIB = 1 << 20 };
 /* --- options.c ----------------------------------------------------------- */
 struct options {
     const char *address, *port;
-    const char *user;
-    unsigned threads, memory, connections, verbose;
-    uint64_t item_limit;                                      /* bytes       */
+    unsigned threads, memory, connections;
     unsigned dispatchers, slow_threads, max_slow_requests;
     unsigned worker_sleep, dispatcher_sleep, slow_sleep;      /* ns          */
     unsigned slow_path_sleep;                                 /* us          */
-    unsigned max_item_size, random_payload, compress;
     unsigned stats_sleep;                                     /* ms          */
     unsigned semaphore, pin, smart, print_sizes;
     bool tls;
-    const char *cert, *key, *ca;
+    const char *cert, *key;
 };
 extern struct options opt;
 void read_options(int argc, char **argv);
@@ -57,13 +54,14 @@ struct item {
     struct item *newer, *older;       /* in the LRU list of its class        */
     uint64_t cas;
     uint32_t hash, value_size;
-    uint32_t flags, expires;          /* seconds of the clock; 0: never      */
+    uint64_t unused;                  /* memcached's flags and expiry: an
+                                       * item is as large as there         */
     uint8_t key_size, class;
     _Atomic bool active;              /* read since it was last looked at    */
 };
 
 /* What a hit looks like; `value` is good while the key is held. */
-struct hit { const char *value; uint32_t size, flags; uint64_t cas; };
+struct hit { const char *value; uint32_t size; uint64_t cas; };
 struct cache_state { uint64_t items, bytes, evictions, mapped; };
 enum stored { STORED, TOO_LARGE, NO_MEMORY };
 void prepare_cache(void);
@@ -72,23 +70,22 @@ uint32_t hash_of(const char *key, size_t n);
 bool cache_get(const char *key, size_t n, uint32_t hash, struct hit *hit);
 void cache_release(uint32_t hash);
 enum stored cache_set(const char *key, size_t n, uint32_t hash,
-                      const char *value, size_t size, uint32_t flags,
-                      uint32_t ttl, uint64_t *cas);    /* ttl 0: for ever    */
+                      const char *value, size_t size, uint64_t *cas);
 bool item_fits(size_t key, size_t value);
 struct cache_state cache_now(void);
 
 /* --- values.c: what the slow path makes ---------------------------------- */
 size_t draw_size(void);
-size_t value_bound(size_t raw);       /* of make_value's output              */
-size_t make_value(char *out, char *raw, size_t size);
-size_t lz4_compress(const char *in, size_t n, char *out);
+enum { VALUE_MAX = 521 };             /* a value of 65536 bytes, as stored   */
+/* A value as it is stored; returns its size there, at most VALUE_MAX. */
+size_t make_value(char *out, size_t size);
 
 /* --- slow.c: dispatchers and slow threads -------------------------------- */
 struct request {
     char key[MAX_KEY];
     uint8_t key_size;
     uint32_t hash;
-    char *value;                      /* of value_bound(max_item_size)       */
+    char value[VALUE_MAX];
     size_t value_size;
     uint64_t cas;
     enum stored stored;
@@ -106,18 +103,15 @@ void poll_sleep(unsigned ns, bool *again);
 void start_thread(void *(*run)(void *), void *argument, const char *name);
 
 /* --- stats.c ------------------------------------------------------------- */
+/* Requests, and answers of either path; ASKED: requests to the slow one. */
+enum count { GETS, MISSES, SETS, FAST, ASKED, SLOW, SLOW_OOM, COUNTS };
 /* Of one fast thread, which alone writes them. */
-struct counters {
-    counter gets, misses, sets, read, written;
-    counter fast, asked, slow, slow_oom;      /* answers; asked: slow ones   */
-} __attribute__((aligned(64)));
-/* Of the process: open ones, and all that were accepted or refused. */
-struct connections { counter open, accepted, refused; unsigned listeners; };
+struct counters { counter counts[COUNTS]; } __attribute__((aligned(64)));
+/* Of the process: open ones, and all that were accepted. */
+struct connections { counter open, accepted; };
 struct totals {
-    uint64_t gets, misses, sets, read, written;
-    uint64_t fast, asked, slow, slow_oom;
-    uint64_t connections, accepted, refused;
-    unsigned listeners;
+    uint64_t counts[COUNTS];
+    uint64_t connections, accepted;
 };
 extern struct counters *counters;             /* one a fast thread           */
 extern struct connections connections;

@@ -1,8 +1,7 @@
-/* values.c - sizes of values, their bytes, and compression. */
+/* values.c - sizes of values, and their bytes as LZ4 would compress them. */
 #include "tao.h"
 
 #include <pthread.h>
-#include <string.h>
 
 /* Sizes before compression: the cumulated share, in millionths, of values
  * smaller than that. From leader_sizes.json of DCPerf's TaoBench (2 674
@@ -52,29 +51,16 @@ size_t draw_size(void)
     while (sizes[i].below <= share)
         i++;
     uint64_t width = sizes[i].size - sizes[i - 1].size;
-    size_t size = sizes[i - 1].size + ((random & UINT32_MAX) * width >> 32);
-    return size < opt.max_item_size ? size : opt.max_item_size;
+    return sizes[i - 1].size + ((random & UINT32_MAX) * width >> 32);
 }
 
 /* --- LZ4's block format -------------------------------------------------- */
 /* A block is a row of sequences: a token with two lengths, literals, and an
  * offset back to what is repeated; the last one has literals only. The last
- * five bytes are always literals, and no match begins in the last twelve. */
-enum { MIN_MATCH = 4, LAST_LITERALS = 5, LAST_START = 12, HASH_BITS = 13,
-       SKIP = 6, MAX_OFFSET = 65535 };
-
-static uint32_t word_at(const char *p)
-{
-    uint32_t word;
-
-    memcpy(&word, p, sizeof word);
-    return word;
-}
-
-static unsigned slot_of(uint32_t word)
-{
-    return word * 2654435761u >> (32 - HASH_BITS);
-}
+ * five bytes are always literals, and no match begins in the last twelve. The
+ * bytes of a value are i % 255, so that each repeats the one 255 before it: a
+ * block has one match, or none. */
+enum { PERIOD = 255, MIN_MATCH = 4, LAST_LITERALS = 5, LAST_START = 12 };
 
 /* What of a length the four bits of the token do not hold. */
 static char *put_length(char *out, size_t n)
@@ -87,66 +73,26 @@ static char *put_length(char *out, size_t n)
     return out;
 }
 
-static char *put_literals(char *out, const char *from, size_t n,
-                          size_t match)
+/* `n` literals, the bytes of the value from `first` on. `match` is the length of
+ * the match behind them, less MIN_MATCH. */
+static char *put_literals(char *out, size_t first, size_t n, size_t match)
 {
     *out++ = (char)((n < 15 ? n : 15) << 4 | (match < 15 ? match : 15));
     out = put_length(out, n);
-    memcpy(out, from, n);
-    return out + n;
+    for (size_t i = first; i < first + n; i++)
+        *out++ = (char)(i % PERIOD);
+    return out;
 }
 
-/* Greedy matching with a hash table of positions; steps get longer where
- * nothing repeats. `out` has room for value_bound(n). */
-size_t lz4_compress(const char *in, size_t n, char *out)
+size_t make_value(char *out, size_t size)
 {
-    uint32_t places[1 << HASH_BITS] = {0};       /* place + 1; 0: none       */
-    const char *at = in, *todo = in, *end = in + n;
-    const char *last = n > LAST_START ? end - LAST_START : in;
-    char *p = out;
-    unsigned tries = 1 << SKIP;
-
-    while (at < last) {
-        uint32_t *place = &places[slot_of(word_at(at))];
-        const char *back = *place ? in + *place - 1 : NULL;
-        *place = (uint32_t)(at - in) + 1;
-        if (!back || at - back > MAX_OFFSET || word_at(back) != word_at(at)) {
-            at += tries++ >> SKIP;
-            continue;
-        }
-        while (at > todo && back > in && at[-1] == back[-1])
-            at--, back--;
-        size_t match = MIN_MATCH;
-        while (at + match < end - LAST_LITERALS && at[match] == back[match])
-            match++;
-        p = put_literals(p, todo, (size_t)(at - todo), match - MIN_MATCH);
-        *p++ = (char)(at - back);
-        *p++ = (char)((at - back) >> 8);
-        p = put_length(p, match - MIN_MATCH);
-        todo = at += match;
-        tries = 1 << SKIP;
-    }
-    p = put_literals(p, todo, (size_t)(end - todo), 0);
+    if (size < PERIOD + LAST_START + 1)
+        return (size_t)(put_literals(out, 0, size, 0) - out);
+    size_t match = size - PERIOD - LAST_LITERALS - MIN_MATCH;
+    char *p = put_literals(out, 0, PERIOD, match);
+    *p++ = (char)PERIOD;              /* the offset, two bytes               */
+    *p++ = 0;
+    p = put_length(p, match);
+    p = put_literals(p, size - LAST_LITERALS, LAST_LITERALS, 0);
     return (size_t)(p - out);
-}
-
-size_t value_bound(size_t raw) { return raw + raw / 255 + 16; }
-
-/* The value as it is stored; `raw` has room for `size` bytes. */
-size_t make_value(char *out, char *raw, size_t size)
-{
-    uint32_t x = 1 + (uint32_t)(opt.random_payload ? draw() % 999 : 0);
-
-    for (size_t i = 0; i < size; i++) {
-        if (opt.random_payload) {
-            x = (1140671485u * x + 12820163u) & 0xffffff;
-            raw[i] = (char)(x % 255);
-        } else {
-            raw[i] = (char)(i % 255);
-        }
-    }
-    if (opt.compress)
-        return lz4_compress(raw, size, out);
-    memcpy(out, raw, size);
-    return size;
 }

@@ -16,7 +16,6 @@
  * says; strings are counted in the server's own thread alone. */
 #include "../../checks/stores/src/ai/api.h"
 #include <errno.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,7 +50,6 @@ struct server_context { int (*get)(const char *, void *); Blocked *blocked;
 struct server_blocked { Blocked *next; Command *answer;
                         void (*discard)(Context *, void *); void *data;
                         void (*left)(Context *, Blocked *); int done; };
-struct server_cursor { int done; };
 
 static struct { const char *name; Command *run; int keys; }
     commands[COMMANDS];
@@ -124,17 +122,6 @@ static int fake_StringToLongLong(const String *s, long long *value)
     *value = strtoll(text, &end, 10);
     snprintf(again, sizeof again, "%lld", *value);
     return errno || *end || strcmp(text, again) ? BAD : GOOD;
-}
-
-static int fake_StringToDouble(const String *s, double *value)
-{
-    char text[64], *end;
-    if (!s->size || s->size >= sizeof text || memchr(s->data, ' ', s->size))
-        return BAD;
-    memcpy(text, s->data, s->size);
-    text[s->size] = 0;
-    *value = strtod(text, &end);
-    return *end || end != text + s->size || isnan(*value) ? BAD : GOOD;
 }
 
 /* --- keys ------------------------------------------------------------------- */
@@ -232,27 +219,6 @@ static int fake_SetExpire(Key *key, long long expiry)
     return GOOD;
 }
 
-static Cursor *fake_ScanCursorCreate(void)
-{
-    return calloc(1, sizeof(Cursor));
-}
-
-static void fake_ScanCursorDestroy(Cursor *cursor)
-{
-    free(cursor);
-}
-
-static int fake_Scan(Context *c, Cursor *cursor, Seen *seen, void *data)
-{
-    (void)cursor;
-    int number = 0;
-    for (struct value *v = keys; v; v = v->next) {
-        Key key = {v->name, v, READ};
-        seen(c, v->name, number++ % 2 ? &key : NULL, data);
-    }
-    return 0;
-}
-
 /* --- answers ---------------------------------------------------------------- */
 
 static int answered(long long more)
@@ -295,18 +261,6 @@ static int fake_ReplyWithArray(Context *c, long size)
 static int fake_ReplyWithLongLong(Context *c, long long value)
 {
     (void)c, (void)value;
-    return answered(0);
-}
-
-static int fake_ReplyWithDouble(Context *c, double value)
-{
-    (void)c, (void)value;
-    return answered(0);
-}
-
-static int fake_ReplyWithNull(Context *c)
-{
-    (void)c;
     return answered(0);
 }
 

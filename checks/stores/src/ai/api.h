@@ -14,10 +14,8 @@ typedef struct server_type Type;
 typedef struct server_io Io;
 typedef struct server_blocked Blocked;
 typedef struct server_info Info;
-typedef struct server_cursor Cursor;
 
 typedef int Command(Context *, String **, int);
-typedef void Seen(Context *, String *, Key *, void *);
 
 enum { GOOD = 0, BAD = 1 };
 enum { API_VERSION = 1, HANDLES_IO_ERRORS = 1 };
@@ -62,13 +60,10 @@ typedef struct {
     X(int, ReplyWithSimpleString, (Context *, const char *)) \
     X(int, ReplyWithArray, (Context *, long)) \
     X(int, ReplyWithLongLong, (Context *, long long)) \
-    X(int, ReplyWithDouble, (Context *, double)) \
-    X(int, ReplyWithNull, (Context *)) \
     X(int, ReplyWithString, (Context *, String *)) \
     X(int, ReplyWithStringBuffer, (Context *, const char *, size_t)) \
     X(const char *, StringPtrLen, (const String *, size_t *)) \
     X(int, StringToLongLong, (const String *, long long *)) \
-    X(int, StringToDouble, (const String *, double *)) \
     X(String *, CreateString, (Context *, const char *, size_t)) \
     X(String *, HoldString, (Context *, String *)) \
     X(void, FreeString, (Context *, String *)) \
@@ -93,9 +88,6 @@ typedef struct {
                                     void (*)(Context *, Blocked *))) \
     X(int, UnblockClient, (Blocked *, void *)) \
     X(void *, GetBlockedClientPrivateData, (Context *)) \
-    X(Cursor *, ScanCursorCreate, (void)) \
-    X(void, ScanCursorDestroy, (Cursor *)) \
-    X(int, Scan, (Context *, Cursor *, Seen *, void *)) \
     X(void, SaveUnsigned, (Io *, uint64_t)) \
     X(uint64_t, LoadUnsigned, (Io *)) \
     X(void, SaveStringBuffer, (Io *, const char *, size_t)) \

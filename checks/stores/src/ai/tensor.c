@@ -8,8 +8,8 @@
 
 const char *const type_names[TYPES] = {
     "FLOAT", "DOUBLE", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16",
-    "BOOL", "STRING"};
-static const unsigned char sizes[TYPES] = {4, 8, 1, 2, 4, 8, 1, 2, 1, 1};
+    "BOOL"};
+static const unsigned char sizes[TYPES] = {4, 8, 1, 2, 4, 8, 1, 2, 1};
 static const char mismatch[] =
     "ERR data length does not match tensor shape and type";
 Type *tensor_type;
@@ -26,7 +26,7 @@ int is_word(const String *string, const char *word)
     return size == strlen(word) && !strncasecmp(text, word, size);
 }
 
-/* Without data; a string's length is not known from its shape. */
+/* Without data. */
 static struct tensor *tensor_new(enum type type, const long long *shape,
                                  int dims, const char **error)
 {
@@ -49,23 +49,10 @@ static struct tensor *tensor_new(enum type type, const long long *shape,
     return t;
 }
 
-static size_t count_ends(const char *text, size_t size)
-{
-    size_t ends = 0;
-    for (const char *end = text + size;
-         text < end && (text = memchr(text, 0, end - text)); text++)
-        ends++;
-    return ends;
-}
-
 /* Does the data fit its shape and type? */
 static const char *fault(const struct tensor *t, const char *data,
                          size_t size)
 {
-    if (t->type == STRING)
-        return size && !data[size - 1] && count_ends(data, size) == t->length
-            ? NULL : "ERR Number of string elements in data blob does not "
-                     "match tensor length";
     if (size != t->bytes)
         return mismatch;
     if (t->type == BOOL)
@@ -133,85 +120,6 @@ void tensor_words(const struct tensor *tensor, char *text, size_t size)
                          i ? " x " : " ", tensor->shape[i]);
 }
 
-/* One number of VALUES into the tensor. */
-static int put_value(struct tensor *t, size_t index, const String *word)
-{
-    static const long long low[] = {[INT8] = INT8_MIN, [INT16] = INT16_MIN,
-                                    [INT32] = INT32_MIN,
-                                    [INT64] = INT64_MIN, [BOOL] = 0};
-    static const long long high[] = {
-        [INT8] = INT8_MAX, [INT16] = INT16_MAX, [INT32] = INT32_MAX,
-        [INT64] = INT64_MAX, [UINT8] = UINT8_MAX, [UINT16] = UINT16_MAX,
-        [BOOL] = 1};
-    char *place = t->data + index * type_size(t->type);
-    if (t->type <= DOUBLE) {
-        double value;
-        if (RM_StringToDouble(word, &value) != GOOD)
-            return 0;
-        float narrow = (float)value;
-        if (t->type == FLOAT)
-            memcpy(place, &narrow, sizeof narrow);
-        else
-            memcpy(place, &value, sizeof value);
-        return 1;
-    }
-    long long value;
-    if (RM_StringToLongLong(word, &value) != GOOD || value < low[t->type] ||
-        value > high[t->type])
-        return 0;
-    /* Little-endian, as the blobs of all clients are. */
-    for (size_t i = 0; i < type_size(t->type); i++)
-        place[i] = (char)((unsigned long long)value >> 8 * i);
-    return 1;
-}
-
-/* The words, an end after each, as one string. */
-static struct tensor *parse_strings(const long long *shape, int dims,
-                                    String **words, int count,
-                                    const char **error)
-{
-    size_t total = 0, size;
-    for (int i = 0; i < count; i++) {
-        const char *text = RM_StringPtrLen(words[i], &size);
-        size_t ends = count_ends(text, size);
-        if (ends > 1 || (ends == 1 && text[size - 1])) {
-            *error = "ERR C-string value contains null character";
-            return NULL;
-        }
-        total += size - ends + 1;
-    }
-    char *data = RM_Calloc(1, total), *place = data;
-    for (int i = 0; i < count; i++) {
-        const char *text = RM_StringPtrLen(words[i], &size);
-        memcpy(place, text, size);
-        place += size + !(size && !text[size - 1]);
-    }
-    struct tensor *t = tensor_new(STRING, shape, dims, error);
-    if (!t) {
-        RM_Free(data);
-        return NULL;
-    }
-    t->data = data;
-    t->bytes = total;
-    return t;
-}
-
-static struct tensor *parse_values(enum type type, const long long *shape,
-                                   int dims, String **words, int count,
-                                   const char **error)
-{
-    if (type == STRING)
-        return parse_strings(shape, dims, words, count, error);
-    struct tensor *t = tensor_zeros(type, shape, dims, error);
-    for (int i = 0; t && i < count; i++)
-        if (!put_value(t, i, words[i])) {
-            *error = "ERR invalid value";
-            tensor_drop(t);
-            return NULL;
-        }
-    return t;
-}
-
 struct tensor *tensor_parse(String **argv, int argc, const char **error)
 {
     int type = 0, dims = 0, at = 3;
@@ -232,15 +140,6 @@ struct tensor *tensor_parse(String **argv, int argc, const char **error)
                          "BLOB argument in 'AI.TENSORSET' command";
                 return NULL;
             }
-            if (is_word(argv[at], "VALUES")) {
-                at++;
-                if ((unsigned long long)(argc - at) == length)
-                    return parse_values(type, shape, dims, argv + at,
-                                        argc - at, error);
-                *error = "ERR wrong number of values was given in "
-                         "'AI.TENSORSET' command";
-                return NULL;
-            }
             size = 0;
         }
         if (size <= 0 || __builtin_mul_overflow(length, size, &length)) {
@@ -257,64 +156,24 @@ struct tensor *tensor_parse(String **argv, int argc, const char **error)
     return tensor_zeros(type, shape, dims, error);
 }
 
-static void reply_values(Context *context, const struct tensor *t)
-{
-    RM_ReplyWithArray(context, (long)t->length);
-    const char *place = t->data;
-    for (size_t i = 0; i < t->length; i++) {
-        if (t->type == STRING) {
-            size_t size = strlen(place);
-            RM_ReplyWithStringBuffer(context, place, size);
-            place += size + 1;
-            continue;
-        }
-        if (t->type == FLOAT) {
-            float value;
-            memcpy(&value, place, sizeof value);
-            RM_ReplyWithDouble(context, value);
-        } else if (t->type == DOUBLE) {
-            double value;
-            memcpy(&value, place, sizeof value);
-            RM_ReplyWithDouble(context, value);
-        } else {
-            size_t size = type_size(t->type);
-            unsigned long long value = 0;
-            for (size_t j = 0; j < size; j++)
-                value |= (unsigned long long)(unsigned char)place[j] << 8 * j;
-            /* Signs of the narrow types. */
-            if (t->type >= INT8 && t->type <= INT32 &&
-                value >> (8 * size - 1))
-                value |= ~0ull << 8 * size;
-            RM_ReplyWithLongLong(context, (long long)value);
-        }
-        place += type_size(t->type);
-    }
-}
-
 static void reply_word(Context *context, const char *word)
 {
     RM_ReplyWithStringBuffer(context, word, strlen(word));
 }
 
-void tensor_reply(Context *context, const struct tensor *t, int meta,
-                  int blob, int values)
+void tensor_reply(Context *context, const struct tensor *t)
 {
-    if (meta) {
-        RM_ReplyWithArray(context, blob || values ? 6 : 4);
-        reply_word(context, "dtype");
-        reply_word(context, type_names[t->type]);
-        reply_word(context, "shape");
-        RM_ReplyWithArray(context, t->dims);
-        for (int i = 0; i < t->dims; i++)
-            RM_ReplyWithLongLong(context, t->shape[i]);
-        if (blob || values)
-            reply_word(context, blob ? "blob" : "values");
-    }
-    if (values)
-        reply_values(context, t);
-    else if (blob && t->blob)
+    RM_ReplyWithArray(context, 6);
+    reply_word(context, "dtype");
+    reply_word(context, type_names[t->type]);
+    reply_word(context, "shape");
+    RM_ReplyWithArray(context, t->dims);
+    for (int i = 0; i < t->dims; i++)
+        RM_ReplyWithLongLong(context, t->shape[i]);
+    reply_word(context, "blob");
+    if (t->blob)
         RM_ReplyWithString(context, t->blob);
-    else if (blob)
+    else
         RM_ReplyWithStringBuffer(context, t->data, t->bytes);
 }
 

@@ -532,106 +532,45 @@ def test_keys_of_a_command_are_told(ask):
         ask('COMMAND', 'GETKEYS', 'AI.SCRIPTRUN')
 
 
-# --- what is kept ------------------------------------------------------------
+# --- values are in memory only ----------------------------------------------
 
-def test_dump_and_copy(ask, script):
+def test_snapshots_have_no_values(ask, script):
     put(ask, 'a', np.arange(6, dtype='i2').reshape(2, 3))
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 't', 'BATCHSIZE', 3,
-        'MINBATCHSIZE', 2, 'MINBATCHTIMEOUT', 1, 'BLOB',
-        aimodule.model_blob('tiny'))
-    for key in ('a', 'm', 's'):
-        payload = ask('DUMP', key)
-        assert ask('RESTORE', f'{key}2', 0, payload) == 'OK'
-        assert ask('COPY', key, f'{key}3') == 1
-        assert ask('DUMP', f'{key}3') == payload
-    for i in ('2', '3'):
-        assert (tensor(ask, f'a{i}') == tensor(ask, 'a')).all()
-        for get in (('AI.MODELGET', 'm', 'BLOB'),
-                    ('AI.SCRIPTGET', 's', 'SOURCE')):
-            assert ask(get[0], get[1] + i, get[2]) == ask(*get)
+    refused(ask, 'ERR not supported for this module key', 'COPY', 'a', 'b')
+    refused(ask, 'ERR Bad data format', 'RESTORE', 'b', 0, ask('DUMP', 'a'))
+    assert ask('SAVE') == 'OK'
+    ask('CONFIG', 'SET', 'aof-use-rdb-preamble', 'no')
+    ask('BGREWRITEAOF')
+    while b'aof_rewrite_in_progress:1' in ask('INFO', 'persistence'):
+        time.sleep(0.02)
+    assert b'aof_last_bgrewrite_status:ok' in ask('INFO', 'persistence')
+    assert tensor(ask, 'a').shape == (2, 3)
 
 
-@pytest.mark.parametrize('how', ['rdb', 'aof', 'rewritten aof'])
-def test_a_restart_and_a_replica(module, tmp_path, how):
+@pytest.mark.parametrize('options', [['--save', '3600 1'],
+                                     ['--save', '', '--appendonly', 'yes']])
+def test_a_server_with_persistence_is_warned_of(module, tmp_path, options):
     name = next(iter(servers()), '')
     if not name:
         skip_missing('redis-server', 'no server is here')
-    options = ['--repl-diskless-sync', 'no', '--loadmodule', module,
-               'EMULATE_GPUS', 1]
-    if how == 'rdb':
-        # Apart: before 7.0 one word for both is ignored.
-        options = ['--save', 3600, 1, *options]
-    else:
-        options = ['--appendonly', 'yes', '--save', '',
-                   '--aof-use-rdb-preamble', 'no', *options]
-    port, other = free_port(), free_port()
-
-    def look(ask):
-        return [ask('AI.TENSORGET', 'out', 'META', 'BLOB'),
-                ask('AI.TENSORGET', 'last', 'META', 'BLOB'),
-                ask('AI.MODELGET', 'm', 'BLOB'),
-                ask('AI.SCRIPTGET', 's', 'SOURCE')]
-
-    with serving(servers()[name], port, tmp_path / 'a', *options), \
-            serving(servers()[name], other, tmp_path / 'b', '--save', '',
-                    '--loadmodule', module, 'EMULATE_GPUS', 1):
-        ask, replica = Client(port), Client(other)
-        replica('REPLICAOF', '127.0.0.1', port)
-        ask('AI.MODELSTORE', 'm', 'TORCH', 'GPU:0', 'TAG', 'a tag',
-            'BATCHSIZE', 2, 'BLOB', aimodule.model_blob('tiny', 999))
-        ask('AI.SCRIPTSET', 's', 'CPU', 'SOURCE', aimodule.SCRIPT)
-        put(ask, 'in', networks.picture((1, 3, 16, 16)))
-        ask('AI.MODELEXECUTE', 'm', *ONE)
-        ask('AI.TENSORSET', 'last', 'BOOL', 2)
-        want = look(ask)
-        if how == 'rewritten aof':
-            ask('BGREWRITEAOF')
-            while b'aof_rewrite_in_progress:1' in ask('INFO', 'persistence'):
-                time.sleep(0.02)
-        end = time.monotonic() + 30
-        while replica('EXISTS', 'last') == 0:
-            assert time.monotonic() < end, 'the replica has nothing'
-            time.sleep(0.05)
-        assert look(replica) == want
-    with serving(servers()[name], port, tmp_path / 'a', *options):
-        assert look(Client(port)) == want
-
-
-def crc64(data: bytes) -> bytes:
-    """The checksum of DUMP: CRC-64, Jones' polynomial, reflected."""
-    crc = 0
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x95AC9329AC4BC9B5 if crc & 1 else 0)
-    return struct.pack('<Q', crc)
-
-
-def test_payloads_that_are_damaged(ask, script):
-    put(ask, 'a', np.arange(6, dtype='i2').reshape(2, 3))
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BATCHSIZE', 3, 'BLOB',
-        aimodule.model_blob('tiny'))
-    random = np.random.default_rng(6)
-    taken = 0
-    for key in ('a', 'm', 's'):
-        whole = ask('DUMP', key)[:-8]
-        assert ask('RESTORE', 'x', 0, whole + crc64(whole),
-                   'REPLACE') == 'OK'
-        for _ in range(300):
-            bad = bytearray(whole)
-            # Not the ten bytes of the type's name: another type.
-            for place in random.integers(10, len(bad) - 2,
-                                         random.integers(1, 4)):
-                bad[place] = random.integers(256)
-            try:
-                ask('RESTORE', 'x', 0, bytes(bad) + crc64(bytes(bad)),
-                    'REPLACE')
-                taken += 1
-            except Error as error:
-                assert 'Bad data format' in str(error)
-        # What was taken can be read.
-        ask('DUMP', 'x')
-    assert taken < 850
+    port = free_port()
+    with serving(servers()[name], port, tmp_path, *options, '--loadmodule',
+                 module):
+        ask = Client(port)
+        ask('AI.TENSORSET', 'a', 'FLOAT', 1)
+        ask('SAVE')
+        ask.close()
+    assert 'are in memory only, but this server' in (
+        tmp_path / 'log').read_text()
+    # What was saved is refused, with the reason.
+    (tmp_path / 'again').mkdir()
+    (tmp_path / 'dump.rdb').rename(tmp_path / 'again' / 'dump.rdb')
+    done = subprocess.run(
+        [servers()[name], '--port', str(port), '--dir', tmp_path / 'again',
+         '--save', '', '--loadmodule', module],
+        text=True, capture_output=True, timeout=20)
+    assert 'this snapshot has keys of the module' in done.stdout
+    assert 'but this server writes snapshots' not in done.stdout
 
 
 # --- SmartRedis --------------------------------------------------------------

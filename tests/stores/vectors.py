@@ -90,7 +90,7 @@ def send(port: int, seed: int, seconds: float = 1e9, maximum: int = 10 ** 9
         if sent % 50 == 0:
             control(*draw.choice((
                 ('FLUSHALL',), ('FLUSHALL', 'ASYNC'), ('SET', 'text', 'x'),
-                ('COPY', 'a', 'b', 'REPLACE'), ('EXPIRE', 'a', 1),
+                ('DUMP', 'a'), ('EXPIRE', 'a', 1),
                 ('INFO', 'EVERYTHING'), ('MEMORY', 'USAGE', 'm'))))
     control('PING')
     client.close()

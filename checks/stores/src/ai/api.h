@@ -18,11 +18,11 @@ typedef struct server_info Info;
 typedef int Command(Context *, String **, int);
 
 enum { GOOD = 0, BAD = 1 };
-enum { API_VERSION = 1, HANDLES_IO_ERRORS = 1 };
+enum { API_VERSION = 1 };
 enum { READ = 1, WRITE = 2 };
 enum { KEY_EMPTY = 0, KEY_MODULE = 6 };
-enum { IN_SCRIPT = 1 << 0, IN_TRANSACTION = 1 << 1, IS_REPLICA = 1 << 3,
-       MAY_NOT_BLOCK = 1 << 21 };
+enum { IN_SCRIPT = 1 << 0, IN_TRANSACTION = 1 << 1, WRITES_AOF = 1 << 6,
+       WRITES_RDB = 1 << 7, MAY_NOT_BLOCK = 1 << 21 };
 enum { NO_EXPIRY = -1 };
 
 /* What the server does with values of a type; version 3 ends with defrag. */
@@ -49,7 +49,6 @@ typedef struct {
     X(void, Free, (void *)) \
     X(void, SetModuleAttribs, (Context *, const char *, int, int)) \
     X(int, IsModuleNameBusy, (const char *)) \
-    X(void, SetModuleOptions, (Context *, int)) \
     X(int, CreateCommand, (Context *, const char *, Command *, \
                            const char *, int, int, int)) \
     X(Type *, CreateDataType, (Context *, const char *, int, Methods *)) \
@@ -64,7 +63,6 @@ typedef struct {
     X(int, ReplyWithStringBuffer, (Context *, const char *, size_t)) \
     X(const char *, StringPtrLen, (const String *, size_t *)) \
     X(int, StringToLongLong, (const String *, long long *)) \
-    X(String *, CreateString, (Context *, const char *, size_t)) \
     X(String *, HoldString, (Context *, String *)) \
     X(void, FreeString, (Context *, String *)) \
     X(void *, OpenKey, (Context *, String *, int)) \
@@ -80,20 +78,12 @@ typedef struct {
     X(int, IsKeysPositionRequest, (Context *)) \
     X(void, KeyAtPos, (Context *, int)) \
     X(int, GetContextFlags, (Context *)) \
-    X(int, ReplicateVerbatim, (Context *)) \
-    X(int, Replicate, (Context *, const char *, const char *, ...)) \
     X(Blocked *, BlockClient, (Context *, Command *, Command *, \
                                void (*)(Context *, void *), long long)) \
     X(void, SetDisconnectCallback, (Blocked *, \
                                     void (*)(Context *, Blocked *))) \
     X(int, UnblockClient, (Blocked *, void *)) \
     X(void *, GetBlockedClientPrivateData, (Context *)) \
-    X(void, SaveUnsigned, (Io *, uint64_t)) \
-    X(uint64_t, LoadUnsigned, (Io *)) \
-    X(void, SaveStringBuffer, (Io *, const char *, size_t)) \
-    X(String *, LoadString, (Io *)) \
-    X(int, IsIOError, (Io *)) \
-    X(void, EmitAOF, (Io *, const char *, const char *, ...)) \
     X(void, LogIOError, (Io *, const char *, const char *, ...)) \
     X(int, InfoAddSection, (Info *, char *)) \
     X(int, InfoAddFieldCString, (Info *, char *, char *)) \

@@ -29,7 +29,6 @@ static int tensor_set(Context *context, String **argv, int argc)
     tensor_drop(tensor);
     if (error)
         return RM_ReplyWithError(context, error);
-    RM_ReplicateVerbatim(context);
     return RM_ReplyWithSimpleString(context, "OK");
 }
 
@@ -67,7 +66,6 @@ static int store(Context *context, String **argv, struct object *object,
     }
     RM_ModuleTypeSetValue(key, type, object);
     RM_CloseKey(key);
-    RM_ReplicateVerbatim(context);
     return RM_ReplyWithSimpleString(context, "OK");
 }
 
@@ -103,7 +101,6 @@ static int delete(Context *context, String **argv, int argc, Type *type,
     Key *key = RM_OpenKey(context, argv[1], READ | WRITE);
     RM_DeleteKey(key);
     RM_CloseKey(key);
-    RM_ReplicateVerbatim(context);
     return RM_ReplyWithSimpleString(context, "OK");
 }
 
@@ -353,8 +350,11 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
 #ifdef WITH_TORCH
     torch_start((int)settings.inter_op);
 #endif
-    /* A payload that is wrong is our answer, not the server's end. */
-    RM_SetModuleOptions(context, HANDLES_IO_ERRORS);
+    if (RM_GetContextFlags(context) & (WRITES_AOF | WRITES_RDB))
+        RM_Log(context, "warning", "plumbline ai: tensors, models and scripts "
+               "are in memory only, but this server writes snapshots, which "
+               "cannot be loaded then: start it with save '' and "
+               "appendonly no");
     RM_Log(context, "notice", "plumbline ai %d (embedded, no RedisAI): "
            "networks %s; kernels %s; %lld threads a queue", VERSION,
            network_names, kernel_names, settings.threads_per_queue);

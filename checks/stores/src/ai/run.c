@@ -161,9 +161,6 @@ static int answer(Context *context, String **argv, int argc)
         return RM_ReplyWithSimpleString(context, "TIMEDOUT");
     if (job->error)
         return RM_ReplyWithError(context, job->error);
-    if (RM_GetContextFlags(context) & IS_REPLICA)
-        return RM_ReplyWithError(context, "READONLY the server became a "
-                                 "replica: the outputs are not stored");
     /* All or none. */
     for (int i = 0; i < job->outputs; i++) {
         const char *error = NULL;
@@ -171,11 +168,8 @@ static int answer(Context *context, String **argv, int argc)
         if (error)
             return RM_ReplyWithError(context, error);
     }
-    for (int i = 0; i < job->outputs; i++) {
+    for (int i = 0; i < job->outputs; i++)
         put_tensor(context, job->names[i], job->out[i]);
-        /* Replicas and the append-only file get results, not work. */
-        tensor_replicate(context, job->names[i], job->out[i]);
-    }
     return RM_ReplyWithSimpleString(context, "OK");
 }
 

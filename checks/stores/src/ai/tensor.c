@@ -14,6 +14,39 @@ static const char mismatch[] =
     "ERR data length does not match tensor shape and type";
 Type *tensor_type;
 
+/* --- types of keys: values are in memory only ----------------------------- */
+
+/* The server calls these two for each key, whether a module has them or not.
+ */
+static void save(Io *io, void *value)
+{
+    (void)io, (void)value;
+}
+
+static void rewrite(Io *io, String *key, void *value)
+{
+    (void)io, (void)key, (void)value;
+}
+
+static void *load(Io *io, int version)
+{
+    (void)version;
+    RM_LogIOError(io, "warning", "plumbline ai: this snapshot has keys of the "
+                  "module, but not their values, which are in memory only: "
+                  "remove the snapshot, and start the server with save ''");
+    return NULL;
+}
+
+Type *type_new(Context *context, const char *name,
+               size_t (*size)(const void *), void (*free)(void *))
+{
+    Methods methods = {.version = 3, .load = load, .save = save,
+                       .rewrite = rewrite, .size = size, .free = free};
+    return RM_CreateDataType(context, name, 0, &methods);
+}
+
+/* --- tensors -------------------------------------------------------------- */
+
 size_t type_size(enum type type)
 {
     return sizes[type];
@@ -177,93 +210,10 @@ void tensor_reply(Context *context, const struct tensor *t)
         RM_ReplyWithStringBuffer(context, t->data, t->bytes);
 }
 
-static void shape_strings(const struct tensor *t, String **shape)
-{
-    for (int i = 0; i < t->dims; i++) {
-        char text[24];
-        int size = snprintf(text, sizeof text, "%lld", t->shape[i]);
-        shape[i] = RM_CreateString(NULL, text, size);
-    }
-}
-
-static void shape_free(const struct tensor *t, String **shape)
-{
-    for (int i = 0; i < t->dims; i++)
-        RM_FreeString(NULL, shape[i]);
-}
-
-void tensor_replicate(Context *context, String *key, const struct tensor *t)
-{
-    String *shape[MAX_DIMS];
-    shape_strings(t, shape);
-    RM_Replicate(context, "AI.TENSORSET", "scvcb", key, type_names[t->type],
-                 shape, (size_t)t->dims, "BLOB", t->data, t->bytes);
-    shape_free(t, shape);
-}
-
-static void rewrite(Io *io, String *key, void *value)
-{
-    const struct tensor *t = value;
-    String *shape[MAX_DIMS];
-    shape_strings(t, shape);
-    RM_EmitAOF(io, "AI.TENSORSET", "scvcb", key, type_names[t->type], shape,
-               (size_t)t->dims, "BLOB", t->data, t->bytes);
-    shape_free(t, shape);
-}
-
-/* A snapshot holds type, number of dimensions, shape, data. */
-static void save(Io *io, void *value)
-{
-    const struct tensor *t = value;
-    RM_SaveUnsigned(io, t->type);
-    RM_SaveUnsigned(io, t->dims);
-    for (int i = 0; i < t->dims; i++)
-        RM_SaveUnsigned(io, t->shape[i]);
-    RM_SaveStringBuffer(io, t->data, t->bytes);
-}
-
-/* Also from RESTORE: a payload is not to be trusted. */
-static void *load(Io *io, int version)
-{
-    const char *error = "an encoding of another version";
-    struct tensor *t = NULL;
-    if (version == 0) {
-        error = "damaged";
-        uint64_t type = RM_LoadUnsigned(io), dims = RM_LoadUnsigned(io);
-        if (RM_IsIOError(io) || type >= TYPES || dims > MAX_DIMS)
-            goto bad;
-        long long shape[MAX_DIMS];
-        for (unsigned i = 0; i < dims; i++) {
-            shape[i] = (long long)RM_LoadUnsigned(io);
-            if (RM_IsIOError(io))
-                goto bad;
-        }
-        String *blob = RM_LoadString(io);
-        if (!blob || RM_IsIOError(io)) {
-            if (blob)
-                RM_FreeString(NULL, blob);
-            goto bad;
-        }
-        t = tensor_of((enum type)type, shape, (int)dims, blob, &error);
-        RM_FreeString(NULL, blob);
-    }
-bad:
-    if (!t)
-        RM_LogIOError(io, "warning", "a tensor in a snapshot is no tensor: "
-                      "%s", error);
-    return t;
-}
-
 static size_t size_of(const void *value)
 {
     const struct tensor *t = value;
     return sizeof *t + t->dims * sizeof *t->shape + t->bytes;
-}
-
-static void *copy(String *from, String *to, const void *value)
-{
-    (void)from, (void)to;
-    return tensor_hold((struct tensor *)value);
 }
 
 static void free_value(void *value)
@@ -273,9 +223,6 @@ static void free_value(void *value)
 
 int tensor_register(Context *context)
 {
-    Methods methods = {.version = 3, .load = load, .save = save,
-                       .rewrite = rewrite, .size = size_of,
-                       .free = free_value, .copy = copy};
-    tensor_type = RM_CreateDataType(context, "AI-TENSOR", 0, &methods);
+    tensor_type = type_new(context, "AI-TENSOR", size_of, free_value);
     return tensor_type ? GOOD : BAD;
 }

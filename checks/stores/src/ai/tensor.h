@@ -37,11 +37,11 @@ void tensor_words(const struct tensor *tensor, char *text, size_t size);
 struct tensor *tensor_parse(String **argv, int argc, const char **error);
 /* Its type, shape and data, as AI.TENSORGET answers. */
 void tensor_reply(Context *context, const struct tensor *tensor);
-/* AI.TENSORSET to replicas and the append-only file. */
-void tensor_replicate(Context *context, String *key,
-                      const struct tensor *tensor);
 extern Type *tensor_type;
 int tensor_register(Context *context);
+/* A type of keys whose values are in no snapshot. */
+Type *type_new(Context *context, const char *name,
+               size_t (*size)(const void *), void (*free)(void *));
 
 /* Is the word the string, whatever the case of its letters? */
 int is_word(const String *string, const char *word);

@@ -4,16 +4,10 @@
 #include "run.h"
 #include "torch.h"
 #include <stdio.h>
-#include <string.h>
 
 enum { VERSION = 100 };
 
 static const char bad_format[] = "ERR unsupported data format";
-
-static void reply_word(Context *context, const char *word)
-{
-    RM_ReplyWithStringBuffer(context, word, strlen(word));
-}
 
 /* --- tensors -------------------------------------------------------------- */
 

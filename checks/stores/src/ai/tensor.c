@@ -189,7 +189,7 @@ struct tensor *tensor_parse(String **argv, int argc, const char **error)
     return tensor_zeros(type, shape, dims, error);
 }
 
-static void reply_word(Context *context, const char *word)
+void reply_word(Context *context, const char *word)
 {
     RM_ReplyWithStringBuffer(context, word, strlen(word));
 }

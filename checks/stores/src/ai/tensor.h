@@ -45,5 +45,6 @@ Type *type_new(Context *context, const char *name,
 
 /* Is the word the string, whatever the case of its letters? */
 int is_word(const String *string, const char *word);
+void reply_word(Context *context, const char *word);
 
 #endif

@@ -140,20 +140,15 @@ def test_libtorch_computes_what_the_networks_do(ask, name, device):
     assert b'ai_libtorch:' in ask('INFO', 'EVERYTHING')
 
 
-def test_several_inputs_and_a_snapshot(ask):
+def test_several_inputs(ask):
     blob = torchscript.torchscript_archive(ADD)
     assert ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', blob) == 'OK'
     put(ask, 'a', np.float32([[1, 2]]))
     put(ask, 'b', np.float32([[10, 20]]))
-    dumped = Client(ask.socket.getpeername()[1])
-    text = dumped('DUMP', 'm')
-    assert ask('RESTORE', 'again', 0, text) == 'OK'
-    for model in ('m', 'again'):
-        assert ask('AI.MODELRUN', model, 'INPUTS', 'a', 'b', 'OUTPUTS',
-                   'c') == 'OK'
-        assert tensor(ask, 'c').tolist() == [[11, 22]]
+    assert ask('AI.MODELEXECUTE', 'm', 'INPUTS', 2, 'a', 'b', 'OUTPUTS', 1,
+               'c') == 'OK'
+    assert tensor(ask, 'c').tolist() == [[11, 22]]
     assert ask('AI.MODELGET', 'm', 'BLOB') == blob
-    dumped.close()
 
 
 def test_requests_that_wait_together_are_one_run(ask):
@@ -202,8 +197,8 @@ def test_functions_of_a_script(ask):
                'c', 'd') == 'OK'
     assert tensor(ask, 'c').tolist() == [6, 9]
     assert tensor(ask, 'd').tolist() == [-4, -5]
-    assert ask('AI.SCRIPTEXECUTE', 's', 'as_list', 'INPUTS', 3, 'a', 'b',
-               'b', 'OUTPUTS', 1, 'e') == 'OK'
+    assert ask('AI.SCRIPTRUN', 's', 'as_list', 'INPUTS', 'a', 'b', 'b',
+               'OUTPUTS', 'e') == 'OK'
     assert tensor(ask, 'e').tolist() == [11, 16]
     # What a function writes into its argument is not the key's.
     assert ask('AI.SCRIPTRUN', 's', 'overwrite', 'INPUTS', 'a', 'OUTPUTS',
@@ -217,11 +212,13 @@ def test_functions_of_a_script(ask):
         'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BLOB', b'PK\3\4' * 9]),
     ('ERR the source is no TorchScript: ', [
         'AI.SCRIPTSET', 'x', 'CPU', 'SOURCE', 'def f(x):\n  return y\n']),
-    ('ERR forward: ', ['AI.MODELRUN', 'm', 'INPUTS', 'a', 'OUTPUTS', 'o']),
+    ('ERR forward: ', ['AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'a', 'OUTPUTS',
+                       1, 'o']),
     ('ERR forward: RuntimeError: The size of tensor a (3) must match', [
-        'AI.MODELRUN', 'm', 'INPUTS', 'a', 'b', 'OUTPUTS', 'o']),
+        'AI.MODELEXECUTE', 'm', 'INPUTS', 2, 'a', 'b', 'OUTPUTS', 1, 'o']),
     ('ERR forward: it gives back 1 tensors, asked for were 2', [
-        'AI.MODELRUN', 'm', 'INPUTS', 'a', 'a', 'OUTPUTS', 'o', 'p']),
+        'AI.MODELEXECUTE', 'm', 'INPUTS', 2, 'a', 'a', 'OUTPUTS', 2, 'o',
+        'p']),
     ('ERR Function does not exist: none', [
         'AI.SCRIPTRUN', 's', 'none', 'INPUTS', 'a', 'OUTPUTS', 'o']),
     ('ERR number: it gives back Int, and no tensors', [

@@ -14,17 +14,15 @@ typedef struct server_type Type;
 typedef struct server_io Io;
 typedef struct server_blocked Blocked;
 typedef struct server_info Info;
-typedef struct server_cursor Cursor;
 
 typedef int Command(Context *, String **, int);
-typedef void Seen(Context *, String *, Key *, void *);
 
 enum { GOOD = 0, BAD = 1 };
-enum { API_VERSION = 1, HANDLES_IO_ERRORS = 1 };
+enum { API_VERSION = 1 };
 enum { READ = 1, WRITE = 2 };
 enum { KEY_EMPTY = 0, KEY_MODULE = 6 };
-enum { IN_SCRIPT = 1 << 0, IN_TRANSACTION = 1 << 1, IS_REPLICA = 1 << 3,
-       MAY_NOT_BLOCK = 1 << 21 };
+enum { IN_SCRIPT = 1 << 0, IN_TRANSACTION = 1 << 1, WRITES_AOF = 1 << 6,
+       WRITES_RDB = 1 << 7, MAY_NOT_BLOCK = 1 << 21 };
 enum { NO_EXPIRY = -1 };
 
 /* What the server does with values of a type; version 3 ends with defrag. */
@@ -51,7 +49,6 @@ typedef struct {
     X(void, Free, (void *)) \
     X(void, SetModuleAttribs, (Context *, const char *, int, int)) \
     X(int, IsModuleNameBusy, (const char *)) \
-    X(void, SetModuleOptions, (Context *, int)) \
     X(int, CreateCommand, (Context *, const char *, Command *, \
                            const char *, int, int, int)) \
     X(Type *, CreateDataType, (Context *, const char *, int, Methods *)) \
@@ -62,14 +59,10 @@ typedef struct {
     X(int, ReplyWithSimpleString, (Context *, const char *)) \
     X(int, ReplyWithArray, (Context *, long)) \
     X(int, ReplyWithLongLong, (Context *, long long)) \
-    X(int, ReplyWithDouble, (Context *, double)) \
-    X(int, ReplyWithNull, (Context *)) \
     X(int, ReplyWithString, (Context *, String *)) \
     X(int, ReplyWithStringBuffer, (Context *, const char *, size_t)) \
     X(const char *, StringPtrLen, (const String *, size_t *)) \
     X(int, StringToLongLong, (const String *, long long *)) \
-    X(int, StringToDouble, (const String *, double *)) \
-    X(String *, CreateString, (Context *, const char *, size_t)) \
     X(String *, HoldString, (Context *, String *)) \
     X(void, FreeString, (Context *, String *)) \
     X(void *, OpenKey, (Context *, String *, int)) \
@@ -85,23 +78,12 @@ typedef struct {
     X(int, IsKeysPositionRequest, (Context *)) \
     X(void, KeyAtPos, (Context *, int)) \
     X(int, GetContextFlags, (Context *)) \
-    X(int, ReplicateVerbatim, (Context *)) \
-    X(int, Replicate, (Context *, const char *, const char *, ...)) \
     X(Blocked *, BlockClient, (Context *, Command *, Command *, \
                                void (*)(Context *, void *), long long)) \
     X(void, SetDisconnectCallback, (Blocked *, \
                                     void (*)(Context *, Blocked *))) \
     X(int, UnblockClient, (Blocked *, void *)) \
     X(void *, GetBlockedClientPrivateData, (Context *)) \
-    X(Cursor *, ScanCursorCreate, (void)) \
-    X(void, ScanCursorDestroy, (Cursor *)) \
-    X(int, Scan, (Context *, Cursor *, Seen *, void *)) \
-    X(void, SaveUnsigned, (Io *, uint64_t)) \
-    X(uint64_t, LoadUnsigned, (Io *)) \
-    X(void, SaveStringBuffer, (Io *, const char *, size_t)) \
-    X(String *, LoadString, (Io *)) \
-    X(int, IsIOError, (Io *)) \
-    X(void, EmitAOF, (Io *, const char *, const char *, ...)) \
     X(void, LogIOError, (Io *, const char *, const char *, ...)) \
     X(int, InfoAddSection, (Info *, char *)) \
     X(int, InfoAddFieldCString, (Info *, char *, char *)) \

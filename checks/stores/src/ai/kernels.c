@@ -30,8 +30,7 @@ static const char *normalise(const struct tensor *image, int channels,
 {
     static const float mean[] = {0.485f, 0.456f, 0.406f};
     static const float deviation[] = {0.229f, 0.224f, 0.225f};
-    if (image->type == STRING || image->dims != 3 ||
-        image->shape[2] != channels)
+    if (image->dims != 3 || image->shape[2] != channels)
         return channels == 3
             ? "ERR pre_process_3ch wants an image height x width x 3"
             : "ERR pre_process_4ch wants an image height x width x 4";
@@ -72,7 +71,7 @@ static const char *post_process(struct tensor *const *in, int inputs,
 {
     (void)inputs;
     const struct tensor *scores = *in;
-    if (scores->type == STRING || scores->dims != 2)
+    if (scores->dims != 2)
         return "ERR post_process wants scores count x classes";
     const char *error = NULL;
     if (!(*out = tensor_zeros(INT64, scores->shape, 1, &error)))

@@ -4,18 +4,14 @@
 #include "run.h"
 #include "torch.h"
 #include <stdio.h>
-#include <string.h>
 
 enum { VERSION = 100 };
 
-static void reply_word(Context *context, const char *word)
-{
-    RM_ReplyWithStringBuffer(context, word, strlen(word));
-}
+static const char bad_format[] = "ERR unsupported data format";
 
 /* --- tensors -------------------------------------------------------------- */
 
-/* AI.TENSORSET key type dims.. [BLOB data | VALUES v..] */
+/* AI.TENSORSET key type dims.. [BLOB data] */
 static int tensor_set(Context *context, String **argv, int argc)
 {
     if (argc < 4)
@@ -27,34 +23,23 @@ static int tensor_set(Context *context, String **argv, int argc)
     tensor_drop(tensor);
     if (error)
         return RM_ReplyWithError(context, error);
-    RM_ReplicateVerbatim(context);
     return RM_ReplyWithSimpleString(context, "OK");
 }
 
-/* AI.TENSORGET key [META] [BLOB | VALUES] */
+/* AI.TENSORGET key META BLOB */
 static int tensor_get(Context *context, String **argv, int argc)
 {
-    if (argc < 2 || argc > 4)
+    if (argc != 4)
         return RM_WrongArity(context);
+    if (!is_word(argv[2], "META") || !is_word(argv[3], "BLOB"))
+        return RM_ReplyWithError(context, bad_format);
     const char *error = NULL;
     struct tensor *tensor =
         value_at(context, argv[1], tensor_type,
                  "ERR tensor key is empty or in a different shard", &error);
-    int meta = argc == 2, blob = argc == 2, values = 0;
-    for (int i = 2; tensor && i < argc; i++)
-        if (is_word(argv[i], "META"))
-            meta = 1;
-        else if (is_word(argv[i], "BLOB"))
-            blob = 1;
-        else if (is_word(argv[i], "VALUES"))
-            values = 1;
-        else
-            error = "ERR unsupported data format";
-    if (!error && blob && values)
-        error = "ERR both BLOB and VALUES specified";
-    if (error)
+    if (!tensor)
         return RM_ReplyWithError(context, error);
-    tensor_reply(context, tensor, meta, blob, values);
+    tensor_reply(context, tensor);
     return GOOD;
 }
 
@@ -75,7 +60,6 @@ static int store(Context *context, String **argv, struct object *object,
     }
     RM_ModuleTypeSetValue(key, type, object);
     RM_CloseKey(key);
-    RM_ReplicateVerbatim(context);
     return RM_ReplyWithSimpleString(context, "OK");
 }
 
@@ -96,17 +80,7 @@ static int script_set(Context *context, String **argv, int argc)
     if (argc != 5 && argc != 7)
         return RM_WrongArity(context);
     const char *error = NULL;
-    struct object *script = script_parse(argv, argc, 0, &error);
-    return store(context, argv, script, error);
-}
-
-/* AI.SCRIPTSTORE key device [TAG t] ENTRY_POINTS n name.. SOURCE s */
-static int script_store(Context *context, String **argv, int argc)
-{
-    if (argc < 7)
-        return RM_WrongArity(context);
-    const char *error = NULL;
-    struct object *script = script_parse(argv, argc, 1, &error);
+    struct object *script = script_parse(argv, argc, &error);
     return store(context, argv, script, error);
 }
 
@@ -121,7 +95,6 @@ static int delete(Context *context, String **argv, int argc, Type *type,
     Key *key = RM_OpenKey(context, argv[1], READ | WRITE);
     RM_DeleteKey(key);
     RM_CloseKey(key);
-    RM_ReplicateVerbatim(context);
     return RM_ReplyWithSimpleString(context, "OK");
 }
 
@@ -172,74 +145,35 @@ static void reply_place(Context *context, const struct object *object)
     RM_ReplyWithStringBuffer(context, object->tag, object->tag_size);
 }
 
-/* AI.MODELGET key [META] [BLOB] */
+/* AI.MODELGET key BLOB */
 static int model_get(Context *context, String **argv, int argc)
 {
-    if (argc < 2 || argc > 4)
+    if (argc != 3)
         return RM_WrongArity(context);
+    if (!is_word(argv[2], "BLOB"))
+        return RM_ReplyWithError(context, bad_format);
     const char *error = NULL;
     const struct object *model = value_at(context, argv[1], model_type,
                                           "ERR model key is empty", &error);
     if (!model)
         return RM_ReplyWithError(context, error);
-    int meta = 0, blob = 0;
-    for (int i = 2; i < argc; i++) {
-        meta |= is_word(argv[i], "META");
-        blob |= is_word(argv[i], "BLOB");
-    }
-    if (blob && !meta) {
-        reply_chunks(context, model);
-        return GOOD;
-    }
-    blob |= !meta;
-    RM_ReplyWithArray(context, blob ? 18 : 16);
-    reply_word(context, "backend");
-    reply_word(context, "TORCH");
-    reply_place(context, model);
-    reply_number(context, "batchsize", model->batch);
-    reply_number(context, "minbatchsize", model->min_batch);
-    reply_word(context, "inputs");
-    RM_ReplyWithArray(context, 0);
-    reply_word(context, "outputs");
-    RM_ReplyWithArray(context, 0);
-    reply_number(context, "minbatchtimeout", model->batch_timeout);
-    if (blob) {
-        reply_word(context, "blob");
-        reply_chunks(context, model);
-    }
+    reply_chunks(context, model);
     return GOOD;
 }
 
-/* AI.SCRIPTGET key [META] [SOURCE] */
+/* AI.SCRIPTGET key SOURCE */
 static int script_get(Context *context, String **argv, int argc)
 {
-    if (argc < 2 || argc > 4)
+    if (argc != 3)
         return RM_WrongArity(context);
+    if (!is_word(argv[2], "SOURCE"))
+        return RM_ReplyWithError(context, bad_format);
     const char *error = NULL;
     const struct object *script = value_at(context, argv[1], script_type,
                                            "ERR script key is empty", &error);
     if (!script)
         return RM_ReplyWithError(context, error);
-    int meta = 0, source = 0;
-    for (int i = 2; i < argc; i++) {
-        meta |= is_word(argv[i], "META");
-        source |= is_word(argv[i], "SOURCE");
-    }
-    if (source && !meta) {
-        reply_text(context, script);
-        return GOOD;
-    }
-    source |= !meta;
-    RM_ReplyWithArray(context, source ? 8 : 6);
-    reply_place(context, script);
-    reply_word(context, "Entry Points");
-    RM_ReplyWithArray(context, script->entries);
-    for (int i = 0; i < script->entries; i++)
-        RM_ReplyWithString(context, script->entry[i]);
-    if (source) {
-        reply_word(context, "source");
-        reply_text(context, script);
-    }
+    reply_text(context, script);
     return GOOD;
 }
 
@@ -282,110 +216,24 @@ static int info(Context *context, String **argv, int argc)
     return GOOD;
 }
 
-/* --- all keys of a type --------------------------------------------------- */
-
-struct scan {
-    Type *type;
-    size_t count, room;
-    struct { String *name; char *tag; size_t size; } *found;
-};
-
-static void scan_key(Context *context, String *name, Key *key, void *data)
-{
-    struct scan *scan = data;
-    Key *opened = key ? NULL : RM_OpenKey(context, name, READ);
-    Key *use = key ? key : opened;
-    if (RM_KeyType(use) == KEY_MODULE &&
-        RM_ModuleTypeGetType(use) == scan->type) {
-        const struct object *object = RM_ModuleTypeGetValue(use);
-        if (scan->count == scan->room) {
-            size_t room = 2 * scan->room + 16;
-            void *more = RM_Alloc(room * sizeof *scan->found);
-            if (scan->count)
-                memcpy(more, scan->found, scan->count * sizeof *scan->found);
-            RM_Free(scan->found);
-            scan->found = more;
-            scan->room = room;
-        }
-        size_t size;
-        const char *text = RM_StringPtrLen(name, &size);
-        scan->found[scan->count].name = RM_CreateString(NULL, text, size);
-        scan->found[scan->count].tag = object->tag;
-        scan->found[scan->count++].size = object->tag_size;
-    }
-    RM_CloseKey(opened);
-}
-
-static int scan(Context *context, int argc, Type *type)
-{
-    if (argc != 1)
-        return RM_WrongArity(context);
-    struct scan all = {type, 0, 0, NULL};
-    Cursor *cursor = RM_ScanCursorCreate();
-    while (RM_Scan(context, cursor, scan_key, &all))
-        ;
-    RM_ScanCursorDestroy(cursor);
-    RM_ReplyWithArray(context, (long)all.count);
-    for (size_t i = 0; i < all.count; i++) {
-        RM_ReplyWithArray(context, 2);
-        RM_ReplyWithString(context, all.found[i].name);
-        RM_ReplyWithStringBuffer(context, all.found[i].tag,
-                                 all.found[i].size);
-        RM_FreeString(NULL, all.found[i].name);
-    }
-    RM_Free(all.found);
-    return GOOD;
-}
-
-static int model_scan(Context *context, String **argv, int argc)
-{
-    (void)argv;
-    return scan(context, argc, model_type);
-}
-
-static int script_scan(Context *context, String **argv, int argc)
-{
-    (void)argv;
-    return scan(context, argc, script_type);
-}
-
 /* --- settings ------------------------------------------------------------- */
 
-/* AI.CONFIG GET name | MODEL_CHUNK_SIZE n | BACKENDSPATH path |
- * LOADBACKEND name path */
+/* AI.CONFIG GET MODEL_CHUNK_SIZE | MODEL_CHUNK_SIZE n */
 static int config(Context *context, String **argv, int argc)
 {
-    if (argc < 2)
+    if (argc != 3)
         return RM_WrongArity(context);
-    if (is_word(argv[1], "GET")) {
-        if (argc < 3)
-            return RM_WrongArity(context);
-        if (is_word(argv[2], "MODEL_CHUNK_SIZE"))
-            return RM_ReplyWithLongLong(context, settings.chunk);
-        if (is_word(argv[2], "BACKENDSPATH"))
-            return RM_ReplyWithStringBuffer(context, "", 0);
-        return RM_ReplyWithNull(context);
-    }
-    if (is_word(argv[1], "MODEL_CHUNK_SIZE")) {
-        long long size;
-        if (argc < 3)
-            return RM_ReplyWithError(context, "ERR MODEL_CHUNK_SIZE: missing "
-                                     "chunk size");
-        /* Chunks of a few bytes would make a reply of millions. */
-        if (RM_StringToLongLong(argv[2], &size) != GOOD || size < 1024)
-            return RM_ReplyWithError(context, "ERR MODEL_CHUNK_SIZE: invalid "
-                                     "chunk size");
-        settings.chunk = size;
-        return RM_ReplyWithSimpleString(context, "OK");
-    }
-    if (is_word(argv[1], "BACKENDSPATH"))
-        return argc > 2 ? RM_ReplyWithSimpleString(context, "OK")
-            : RM_ReplyWithError(context,
-                                "ERR BACKENDSPATH: missing path argument");
-    if (is_word(argv[1], "LOADBACKEND"))
-        return argc < 4 ? RM_WrongArity(context)
-            : RM_ReplyWithError(context, "ERR error loading backend");
-    return RM_ReplyWithError(context, "ERR unsupported subcommand");
+    if (is_word(argv[1], "GET") && is_word(argv[2], "MODEL_CHUNK_SIZE"))
+        return RM_ReplyWithLongLong(context, settings.chunk);
+    if (!is_word(argv[1], "MODEL_CHUNK_SIZE"))
+        return RM_ReplyWithError(context, "ERR unsupported subcommand");
+    long long size;
+    /* Chunks of a few bytes would make a reply of millions. */
+    if (RM_StringToLongLong(argv[2], &size) != GOOD || size < 1024)
+        return RM_ReplyWithError(context, "ERR MODEL_CHUNK_SIZE: invalid "
+                                 "chunk size");
+    settings.chunk = size;
+    return RM_ReplyWithSimpleString(context, "OK");
 }
 
 static void module_info(Info *to, int crashed)
@@ -462,19 +310,13 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
         {"ai.tensorset", tensor_set, "write deny-oom", 1},
         {"ai.tensorget", tensor_get, "readonly", 1},
         {"ai.modelstore", model_store, "write deny-oom", 1},
-        {"ai.modelset", model_store, "write deny-oom", 1},
         {"ai.modelget", model_get, "readonly", 1},
         {"ai.modeldel", model_delete, "write", 1},
         {"ai.modelexecute", model_execute, "write deny-oom getkeys-api", 1},
-        {"ai.modelrun", model_run, "write deny-oom getkeys-api", 1},
-        {"ai._modelscan", model_scan, "readonly", 0},
         {"ai.scriptset", script_set, "write deny-oom", 1},
-        {"ai.scriptstore", script_store, "write deny-oom", 1},
         {"ai.scriptget", script_get, "readonly", 1},
         {"ai.scriptdel", script_delete, "write", 1},
-        {"ai.scriptexecute", script_execute, "write deny-oom getkeys-api", 1},
         {"ai.scriptrun", script_run, "write deny-oom getkeys-api", 1},
-        {"ai._scriptscan", script_scan, "readonly", 0},
         {"ai.info", info, "readonly", 1},
         {"ai.config", config, "admin", 0}};
     const char *missing = take_api(context);
@@ -502,8 +344,11 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
 #ifdef WITH_TORCH
     torch_start((int)settings.inter_op);
 #endif
-    /* A payload that is wrong is our answer, not the server's end. */
-    RM_SetModuleOptions(context, HANDLES_IO_ERRORS);
+    if (RM_GetContextFlags(context) & (WRITES_AOF | WRITES_RDB))
+        RM_Log(context, "warning", "plumbline ai: tensors, models and scripts "
+               "are in memory only, but this server writes snapshots, which "
+               "cannot be loaded then: start it with save '' and "
+               "appendonly no");
     RM_Log(context, "notice", "plumbline ai %d (embedded, no RedisAI): "
            "networks %s; kernels %s; %lld threads a queue", VERSION,
            network_names, kernel_names, settings.threads_per_queue);

@@ -24,8 +24,6 @@ void object_drop(struct object *object)
 #ifdef WITH_TORCH
     torch_drop(object->program);
 #endif
-    for (int i = 0; i < object->entries; i++)
-        RM_FreeString(NULL, object->entry[i]);
     RM_Free(object->tag);
     RM_Free(object);
 }
@@ -230,37 +228,16 @@ static const char *read_script(struct object *script)
     return error;
 }
 
-struct object *script_parse(String **argv, int argc, int entries,
-                            const char **error)
+struct object *script_parse(String **argv, int argc, const char **error)
 {
     struct device *device = device_named(argv[2], error);
     if (!device)
         return NULL;
-    int at = 3, first = 0;
-    long long count = 0;
+    int at = 3;
     String *tag = NULL;
     if (at + 1 < argc && is_word(argv[at], "TAG")) {
         tag = argv[at + 1];
         at += 2;
-    }
-    *error = NULL;
-    if (entries) {
-        if (at >= argc || !is_word(argv[at], "ENTRY_POINTS"))
-            *error = "ERR Insufficient arguments, missing script entry "
-                     "points";
-        else if (++at >= argc ||
-                 RM_StringToLongLong(argv[at], &count) != GOOD || count < 0)
-            *error = "ERR Non numeric entry points number provided to "
-                     "AI.SCRIPTSTORE command";
-        else if (count > argc - ++at)
-            *error = "ERR Insufficient arguments, missing script entry "
-                     "points";
-        else if (count > MAX_ENTRIES)
-            *error = "ERR a script has at most 64 entry points";
-        if (*error)
-            return NULL;
-        first = at;
-        at += (int)count;
     }
     if (argc - at != 2 || !is_word(argv[at], "SOURCE")) {
         *error = "ERR Insufficient arguments, missing script SOURCE";
@@ -268,171 +245,19 @@ struct object *script_parse(String **argv, int argc, int entries,
     }
     struct object *script = object_new(1, device, tag);
     take_text(script, argv + at + 1, 1);
-    *error = read_script(script);
-    for (int i = 0; !*error && i < count; i++) {
-        size_t size;
-        const char *name = RM_StringPtrLen(argv[first + i], &size);
-        if (script_defines(script, name, size))
-            script->entry[script->entries++] =
-                RM_HoldString(NULL, argv[first + i]);
-        else
-            *error = "ERR an entry point does not exist in the given script";
-    }
-    if (*error) {
+    if ((*error = read_script(script))) {
         object_drop(script);
         return NULL;
     }
     return script;
 }
 
-/* --- snapshots ------------------------------------------------------------ */
-
-/* A snapshot holds device, tag, text, then a model's three numbers or a
- * script's entry points.  It is loaded as a command is: the same checks. */
-static void save(Io *io, void *value)
-{
-    const struct object *o = value;
-    const char *device = device_name(o->device);
-    RM_SaveStringBuffer(io, device, strlen(device));
-    RM_SaveStringBuffer(io, o->tag, o->tag_size);
-    RM_SaveStringBuffer(io, o->text, o->size);
-    if (!o->script) {
-        RM_SaveUnsigned(io, o->batch);
-        RM_SaveUnsigned(io, o->min_batch);
-        RM_SaveUnsigned(io, o->batch_timeout);
-        return;
-    }
-    RM_SaveUnsigned(io, o->entries);
-    for (int i = 0; i < o->entries; i++) {
-        size_t size;
-        const char *text = RM_StringPtrLen(o->entry[i], &size);
-        RM_SaveStringBuffer(io, text, size);
-    }
-}
-
-static const char *load_model(Io *io, struct object *model)
-{
-    model->batch = (long long)RM_LoadUnsigned(io);
-    model->min_batch = (long long)RM_LoadUnsigned(io);
-    model->batch_timeout = (long long)RM_LoadUnsigned(io);
-    long long most = 1ll << 40;
-    if (RM_IsIOError(io) || model->batch < 0 || model->batch > most ||
-        model->min_batch < 0 || model->min_batch > most ||
-        model->batch_timeout < 0 || model->batch_timeout > most ||
-        (model->min_batch && !model->batch) ||
-        (model->batch_timeout && !model->min_batch))
-        return "damaged";
-    return read_model(model);
-}
-
-static const char *load_script(Io *io, struct object *script)
-{
-    uint64_t count = RM_LoadUnsigned(io);
-    const char *error = read_script(script);
-    if (error)
-        return error;
-    if (RM_IsIOError(io) || count > MAX_ENTRIES)
-        return "damaged";
-    while (count--) {
-        String *name = RM_LoadString(io);
-        if (!name)
-            return "damaged";
-        script->entry[script->entries++] = name;
-        size_t size;
-        const char *text = RM_StringPtrLen(name, &size);
-        if (RM_IsIOError(io) || !script_defines(script, text, size))
-            return "damaged";
-    }
-    return NULL;
-}
-
-static void *load(Io *io, int version, int script)
-{
-    const char *error = "an encoding of another version";
-    struct object *object = NULL;
-    String *part[3] = {NULL};
-    for (int i = 0; version == 0 && i < 3; i++)
-        if (!(part[i] = RM_LoadString(io)) || RM_IsIOError(io)) {
-            error = "damaged";
-            goto bad;
-        }
-    struct device *device = version == 0 ? device_named(part[0], &error)
-                                         : NULL;
-    if (!device)
-        goto bad;
-    object = object_new(script, device, part[1]);
-    take_text(object, &part[2], 1);
-    error = (script ? load_script : load_model)(io, object);
-    if (error) {
-        object_drop(object);
-        object = NULL;
-    }
-bad:
-    for (int i = 0; i < 3; i++)
-        if (part[i])
-            RM_FreeString(NULL, part[i]);
-    if (!object)
-        RM_LogIOError(io, "warning", "a %s in a snapshot is none: %s",
-                      script ? "script" : "model", error);
-    return object;
-}
-
-static void *load_models(Io *io, int version)
-{
-    return load(io, version, 0);
-}
-
-static void *load_scripts(Io *io, int version)
-{
-    return load(io, version, 1);
-}
-
-static void rewrite(Io *io, String *key, void *value)
-{
-    const struct object *o = value;
-    const char *device = device_name(o->device);
-    if (!o->script)
-        RM_EmitAOF(io, "AI.MODELSTORE", "scccbclclclcb", key, "TORCH",
-                   device, "TAG", o->tag, o->tag_size, "BATCHSIZE", o->batch,
-                   "MINBATCHSIZE", o->min_batch, "MINBATCHTIMEOUT",
-                   o->batch_timeout, "BLOB", o->text, o->size);
-    else if (!o->entries)
-        RM_EmitAOF(io, "AI.SCRIPTSET", "sccbcb", key, device, "TAG", o->tag,
-                   o->tag_size, "SOURCE", o->text, o->size);
-    else
-        RM_EmitAOF(io, "AI.SCRIPTSTORE", "sccbclvcb", key, device, "TAG",
-                   o->tag, o->tag_size, "ENTRY_POINTS",
-                   (long long)o->entries, o->entry, (size_t)o->entries,
-                   "SOURCE", o->text, o->size);
-}
+/* --- keys ----------------------------------------------------------------- */
 
 static size_t size_of(const void *value)
 {
     const struct object *o = value;
     return sizeof *o + o->tag_size + o->size;
-}
-
-/* Counters are those of a key. */
-static void *copy(String *from, String *to, const void *value)
-{
-    (void)from, (void)to;
-    const struct object *o = value;
-    struct object *twin = RM_Alloc(sizeof *twin);
-    *twin = *o;
-    twin->refs = 1;
-    twin->calls = twin->errors = twin->samples = twin->duration = 0;
-    twin->tag = RM_Alloc(o->tag_size + 1);
-    memcpy(twin->tag, o->tag, o->tag_size);
-    twin->held = RM_CreateString(NULL, o->text, o->size);
-    twin->text = (char *)RM_StringPtrLen(twin->held, &twin->size);
-    /* Strings of its own: the server counts references in one thread only,
-     * and frees keys in another. */
-    for (int i = 0; i < o->entries; i++) {
-        size_t size;
-        const char *name = RM_StringPtrLen(o->entry[i], &size);
-        twin->entry[i] = RM_CreateString(NULL, name, size);
-    }
-    return twin;
 }
 
 static void free_value(void *value)
@@ -442,11 +267,7 @@ static void free_value(void *value)
 
 int objects_register(Context *context)
 {
-    Methods methods = {.version = 3, .load = load_models, .save = save,
-                       .rewrite = rewrite, .size = size_of,
-                       .free = free_value, .copy = copy};
-    model_type = RM_CreateDataType(context, "AI--MODEL", 0, &methods);
-    methods.load = load_scripts;
-    script_type = RM_CreateDataType(context, "AI-SCRIPT", 0, &methods);
+    model_type = type_new(context, "AI--MODEL", size_of, free_value);
+    script_type = type_new(context, "AI-SCRIPT", size_of, free_value);
     return model_type && script_type ? GOOD : BAD;
 }

@@ -7,8 +7,6 @@
 struct device;
 struct program;
 
-enum { MAX_ENTRIES = 64 };
-
 /* Never changed once it is in a key, counters apart; a user holds a
  * reference. */
 struct object {
@@ -28,9 +26,8 @@ struct object {
     const struct network *network;
     /* What libtorch made of it, or NULL. */
     struct program *program;
-    /* Of a script: does it name kernels, and entry points of SCRIPTSTORE. */
-    int marked, entries;
-    String *entry[MAX_ENTRIES];
+    /* Of a script: does it name kernels? */
+    int marked;
     unsigned long long calls, errors, samples, duration;
     /* The round in which a queue found that its jobs must wait. */
     unsigned long long seen;
@@ -39,10 +36,9 @@ struct object {
 extern Type *model_type, *script_type;
 int objects_register(Context *context);
 
-/* Argument vectors of AI.MODELSTORE, AI.SCRIPTSET and AI.SCRIPTSTORE. */
+/* Argument vectors of AI.MODELSTORE and AI.SCRIPTSET. */
 struct object *model_parse(String **argv, int argc, const char **error);
-struct object *script_parse(String **argv, int argc, int entries,
-                            const char **error);
+struct object *script_parse(String **argv, int argc, const char **error);
 /* Does the script define the function? */
 int script_defines(const struct object *script, const char *name,
                    size_t size);

@@ -54,7 +54,7 @@ struct span {
 
 /* What the words of a command say; positions in its argument vector. */
 struct request {
-    struct span keys, inputs, outputs, arguments;
+    struct span inputs, outputs;
     long long timeout;                  /* ms; 0: none */
     char words[160];                    /* for an error with a name in it */
 };
@@ -74,10 +74,10 @@ static const char *with_word(struct request *r, const char *text,
 }
 
 static const char *parse_timeout(String **argv, int argc, int *at,
-                                 const char *missing, struct request *r)
+                                 struct request *r)
 {
     if (*at >= argc)
-        return missing;
+        return "ERR No value provided for TIMEOUT";
     if (RM_StringToLongLong(argv[(*at)++], &r->timeout) != GOOD ||
         r->timeout <= 0 || r->timeout > 1ll << 40)
         return "ERR Invalid value for TIMEOUT";
@@ -127,26 +127,19 @@ static const char *parse_model_execute(String **argv, int argc,
         return error;
     if (at < argc && is_word(argv[at], "TIMEOUT")) {
         at++;
-        if ((error = parse_timeout(argv, argc, &at,
-                                   "ERR No value provided for TIMEOUT", r)))
+        if ((error = parse_timeout(argv, argc, &at, r)))
             return error;
     }
     return at < argc ? with_word(r, "ERR Invalid argument: ", argv[at])
                      : NULL;
 }
 
-/* [TIMEOUT t] INPUTS .. OUTPUTS .., from argv[at] on */
-static const char *parse_old(String **argv, int argc, int at,
-                             struct request *r)
+/* key function INPUTS .. OUTPUTS .. */
+static const char *parse_script_run(String **argv, int argc,
+                                    struct request *r)
 {
-    const char *error;
-    if (at < argc && is_word(argv[at], "TIMEOUT")) {
-        at++;
-        if ((error = parse_timeout(argv, argc, &at,
-                                   "ERR No value provided for TIMEOUT", r)))
-            return error;
-    }
-    if (at >= argc || !is_word(argv[at++], "INPUTS"))
+    int at = 4;
+    if (!is_word(argv[3], "INPUTS"))
         return "ERR INPUTS not specified";
     r->inputs.at = at;
     while (at < argc && !is_word(argv[at], "OUTPUTS"))
@@ -154,71 +147,6 @@ static const char *parse_old(String **argv, int argc, int at,
     r->inputs.count = at - r->inputs.at;
     if (at < argc)
         r->outputs = (struct span){at + 1, argc - at - 1};
-    return NULL;
-}
-
-static const char *parse_model_run(String **argv, int argc,
-                                   struct request *r)
-{
-    return parse_old(argv, argc, 2, r);
-}
-
-static const char *parse_script_run(String **argv, int argc,
-                                    struct request *r)
-{
-    return parse_old(argv, argc, 3, r);
-}
-
-/* key function [KEYS n ..] [INPUTS n ..] [ARGS n ..] [OUTPUTS n ..]
- * [TIMEOUT t]; KEYS or INPUTS come first. */
-static const char *parse_script_execute(String **argv, int argc,
-                                        struct request *r)
-{
-    static const char few[] =
-        "ERR number of words given to AI.SCRIPTEXECUTE does not match "
-        "the number of given arguments";
-    struct { const char *word; struct span *span; const char *again, *bad; }
-    parts[] = {
-        {"KEYS", &r->keys, "ERR Already Encountered KEYS scope in "
-         "AI.SCRIPTEXECUTE command",
-         "ERR Invalid argument for keys count in AI.SCRIPTEXECUTE"},
-        {"INPUTS", &r->inputs, "ERR Already Encountered INPUTS scope in "
-         "AI.SCRIPTEXECUTE command",
-         "ERR Invalid argument for inputs count in AI.SCRIPTEXECUTE"},
-        {"OUTPUTS", &r->outputs, "ERR Already Encountered OUTPUTS scope in "
-         "AI.SCRIPTEXECUTE command",
-         "ERR Invalid argument for outputs count in AI.SCRIPTEXECUTE"},
-        {"ARGS", &r->arguments, "ERR Already Encountered ARGS scope in "
-         "AI.SCRIPTEXECUTE command",
-         "ERR Invalid argument for args count in AI.SCRIPTEXECUTE"}};
-    int at = 3;
-    const char *error;
-    if (!is_word(argv[3], "KEYS") && !is_word(argv[3], "INPUTS"))
-        return "ERR KEYS or INPUTS scope must be provided first for "
-               "AI.SCRIPTEXECUTE command";
-    while (at < argc) {
-        String *word = argv[at++];
-        if (is_word(word, "TIMEOUT")) {
-            error = parse_timeout(
-                argv, argc, &at, "ERR No value provided for TIMEOUT in "
-                "AI.SCRIPTEXECUTE", r);
-            if (error)
-                return error;
-            return at < argc ? "ERR Encountered problem parsing "
-                               "AI.SCRIPTEXECUTE" : NULL;
-        }
-        int i = 0;
-        while (i < 4 && !is_word(word, parts[i].word))
-            i++;
-        if (i == 4)
-            return with_word(r, "ERR Invalid AI.SCRIPTEXECUTE command. "
-                             "Unexpected argument: ", word);
-        if (parts[i].span->at)
-            return parts[i].again;
-        if ((error = parse_count(argv, argc, &at, parts[i].span,
-                                 parts[i].bad, parts[i].bad, few)))
-            return error;
-    }
     return NULL;
 }
 
@@ -233,9 +161,6 @@ static int answer(Context *context, String **argv, int argc)
         return RM_ReplyWithSimpleString(context, "TIMEDOUT");
     if (job->error)
         return RM_ReplyWithError(context, job->error);
-    if (RM_GetContextFlags(context) & IS_REPLICA)
-        return RM_ReplyWithError(context, "READONLY the server became a "
-                                 "replica: the outputs are not stored");
     /* All or none. */
     for (int i = 0; i < job->outputs; i++) {
         const char *error = NULL;
@@ -243,11 +168,8 @@ static int answer(Context *context, String **argv, int argc)
         if (error)
             return RM_ReplyWithError(context, error);
     }
-    for (int i = 0; i < job->outputs; i++) {
+    for (int i = 0; i < job->outputs; i++)
         put_tensor(context, job->names[i], job->out[i]);
-        /* Replicas and the append-only file get results, not work. */
-        tensor_replicate(context, job->names[i], job->out[i]);
-    }
     return RM_ReplyWithSimpleString(context, "OK");
 }
 
@@ -382,8 +304,8 @@ static int execute(Context *context, String **argv, int argc, int script,
             RM_KeyAtPos(context, 1);
         if (argc < least || parse(argv, argc, &r))
             return GOOD;
-        const struct span *spans[] = {&r.keys, &r.inputs, &r.outputs};
-        for (int s = 0; s < 3; s++)
+        const struct span *spans[] = {&r.inputs, &r.outputs};
+        for (int s = 0; s < 2; s++)
             for (int i = 0; i < spans[s]->count; i++)
                 RM_KeyAtPos(context, spans[s]->at + i);
         return GOOD;
@@ -427,18 +349,6 @@ int model_execute(Context *context, String **argv, int argc)
 {
     return execute(context, argv, argc, 0, 8, "ERR wrong number of arguments "
                    "for 'AI.MODELEXECUTE' command", parse_model_execute);
-}
-
-int model_run(Context *context, String **argv, int argc)
-{
-    return execute(context, argv, argc, 0, 6, "ERR wrong number of arguments "
-                   "for 'AI.MODELRUN' command", parse_model_run);
-}
-
-int script_execute(Context *context, String **argv, int argc)
-{
-    return execute(context, argv, argc, 1, 4, "ERR wrong number of arguments "
-                   "for 'AI.SCRIPTEXECUTE' command", parse_script_execute);
 }
 
 int script_run(Context *context, String **argv, int argc)

@@ -3,7 +3,7 @@
 #define RUN_H
 #include "tensor.h"
 
-Command model_execute, model_run, script_execute, script_run;
+Command model_execute, script_run;
 
 /* The key becomes the tensor, which the key holds from then on.  What is
  * wrong, or NULL. */

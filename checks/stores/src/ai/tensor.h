@@ -4,7 +4,7 @@
 #include "api.h"
 
 enum type { FLOAT, DOUBLE, INT8, INT16, INT32, INT64, UINT8, UINT16, BOOL,
-            STRING, TYPES };
+            TYPES };
 enum { MAX_DIMS = 32 };
 
 /* Never changed once it is in a key; a user holds a reference. */
@@ -35,15 +35,16 @@ void tensor_words(const struct tensor *tensor, char *text, size_t size);
 
 /* From argv[2] on: type, shape, data. */
 struct tensor *tensor_parse(String **argv, int argc, const char **error);
-void tensor_reply(Context *context, const struct tensor *tensor, int meta,
-                  int blob, int values);
-/* AI.TENSORSET to replicas and the append-only file. */
-void tensor_replicate(Context *context, String *key,
-                      const struct tensor *tensor);
+/* Its type, shape and data, as AI.TENSORGET answers. */
+void tensor_reply(Context *context, const struct tensor *tensor);
 extern Type *tensor_type;
 int tensor_register(Context *context);
+/* A type of keys whose values are in no snapshot. */
+Type *type_new(Context *context, const char *name,
+               size_t (*size)(const void *), void (*free)(void *));
 
 /* Is the word the string, whatever the case of its letters? */
 int is_word(const String *string, const char *word);
+void reply_word(Context *context, const char *word);
 
 #endif

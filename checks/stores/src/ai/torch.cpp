@@ -40,12 +40,10 @@ const char *told(const char *what, const std::exception &error)
     return line.c_str();
 }
 
-/* In the order of enum type; there is none of UINT16 and STRING in each
- * libtorch. */
+/* In the order of enum type; not each libtorch has UINT16. */
 const at::ScalarType kinds[TYPES] = {
     at::kFloat, at::kDouble, at::kChar, at::kShort, at::kInt, at::kLong,
-    at::kByte, at::ScalarType::Undefined, at::kBool,
-    at::ScalarType::Undefined};
+    at::kByte, at::ScalarType::Undefined, at::kBool};
 
 /* A copy: a program may write into its arguments, and a tensor of a key is
  * never changed. */

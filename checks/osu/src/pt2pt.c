@@ -172,7 +172,7 @@ ALWAYS_INLINE double timed_loop(enum exchange kind, size_t n, struct counts c,
 
     for (int i = 0; i < c.total; i++) {
         if (check) {
-            for (int w = 0; w < opt.check_warmup; w++)
+            for (int w = 0; w < CHECK_WARMUP; w++)
                 exchange_once(kind, n, sender, peer);
             prepare(i, n);
         }
@@ -325,9 +325,8 @@ static void print_bandwidth_and_rate(size_t n, double rate, long errors)
 {
     if (my_rank)
         return;
-    printf("%-10zu%*.2f", n, FIELD, rate * (double)n / 1e6);
-    if (opt.print_rate)
-        printf("%*.2f", FIELD, rate);
+    printf("%-10zu%*.2f%*.2f", n, FIELD, rate * (double)n / 1e6, FIELD,
+           rate);
     end_row(errors);
 }
 
@@ -340,9 +339,7 @@ int run_mbw_mr(void)
     print_title();
     if (my_rank == 0) {
         printf("\n# [ pairs: %d ] [ window size: %d ]\n", pairs, opt.window);
-        printf("%-10s%*s", "# Size", FIELD, "MB/s");
-        if (opt.print_rate)
-            printf("%*s", FIELD, "Messages/s");
+        printf("%-10s%*s%*s", "# Size", FIELD, "MB/s", FIELD, "Messages/s");
         end_header();
         printf("# Datatype: MPI_CHAR.\n");
         fflush(stdout);
@@ -409,7 +406,7 @@ ALWAYS_INLINE void thread_loop(struct worker *w, size_t n, struct counts c,
     }
     for (int i = w->id; i < c.total; i += team_size()) {
         if (check) {
-            for (int j = 0; j < opt.check_warmup; j++)
+            for (int j = 0; j < CHECK_WARMUP; j++)
                 thread_exchange(w, n, there, back);
             fill_pattern(w->send, n, seed + (unsigned)(2 * i + my_rank));
             memset(w->recv, 0xee, n);

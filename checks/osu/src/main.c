@@ -26,7 +26,7 @@
 
 /* `o`: letters of getopt beside those that all of the kind have. */
 #define PT2PT(n, t, o, r, ...) \
-    {.name = #n, .title = " " t, .options = "m:i:x:c" o, \
+    {.name = #n, .title = " " t, .options = "m:i:x:" o, \
      .ranks = r, .max_size = 4 * MIB, .threads = 1, .run = run_##n, \
      __VA_ARGS__}
 #define ONE_SIDED(n, t, o, w, s, ...) \
@@ -39,20 +39,19 @@
      .run = run_##n, COUNTS_COLLECTIVE}
 
 static const struct bench benches[] = {
-    PT2PT(latency, "Latency", "", RANKS_TWO, COUNTS_LATENCY),
-    PT2PT(bw, "Bandwidth", "W:", RANKS_TWO, COUNTS_BANDWIDTH),
-    PT2PT(bibw, "Bi-Directional Bandwidth", "W:", RANKS_TWO,
+    PT2PT(latency, "Latency", "c", RANKS_TWO, COUNTS_LATENCY),
+    PT2PT(bw, "Bandwidth", "cW:", RANKS_TWO, COUNTS_BANDWIDTH),
+    PT2PT(bibw, "Bi-Directional Bandwidth", "cW:", RANKS_TWO,
           COUNTS_BANDWIDTH),
     PT2PT(latency_mt, "Multi-threaded Latency", "t:", RANKS_TWO,
           COUNTS_LATENCY, .thread_level = MPI_THREAD_MULTIPLE),
     {.name = "latency_mp", .title = " Multi-process Latency",
-     .options = "m:i:x:ct:", .ranks = RANKS_TWO,
-     .max_size = 4 * MIB, .threads = 2, .run = run_latency_mp,
-     COUNTS_LATENCY},
-    PT2PT(multi_lat, "Multi Latency", "", RANKS_EVEN, COUNTS_LATENCY),
-    PT2PT(mbw_mr, "Multiple Bandwidth / Message Rate", "W:",
+     .options = "m:i:x:t:", .ranks = RANKS_TWO, .max_size = 4 * MIB,
+     .threads = 2, .run = run_latency_mp, COUNTS_LATENCY},
+    PT2PT(multi_lat, "Multi Latency", "c", RANKS_EVEN, COUNTS_LATENCY),
+    PT2PT(mbw_mr, "Multiple Bandwidth / Message Rate", "cW:",
           RANKS_EVEN, COUNTS_BANDWIDTH),
-    ONE_SIDED(acc_latency, "_Accumulate latency", "c", WIN_ALLOCATE,
+    ONE_SIDED(acc_latency, "_Accumulate latency", "", WIN_ALLOCATE,
               SYNC_FLUSH, COUNTS_LATENCY),
     ONE_SIDED(get_latency, "_Get latency", "", WIN_ALLOCATE, SYNC_FLUSH,
               COUNTS_LATENCY),
@@ -60,9 +59,9 @@ static const struct bench benches[] = {
               COUNTS_LATENCY),
     ONE_SIDED(get_acc_latency, "_Get_accumulate latency", "", WIN_CREATE,
               SYNC_LOCK, COUNTS_LATENCY),
-    ONE_SIDED(cas_latency, "_Compare_and_swap latency", "c",
+    ONE_SIDED(cas_latency, "_Compare_and_swap latency", "",
               WIN_ALLOCATE, SYNC_FLUSH, COUNTS_LATENCY),
-    ONE_SIDED(fop_latency, "_Fetch_and_op latency", "c", WIN_ALLOCATE,
+    ONE_SIDED(fop_latency, "_Fetch_and_op latency", "", WIN_ALLOCATE,
               SYNC_FLUSH, COUNTS_LATENCY),
     ONE_SIDED(get_bw, "_Get Bandwidth", "W:", WIN_ALLOCATE, SYNC_FLUSH,
               COUNTS_BANDWIDTH),

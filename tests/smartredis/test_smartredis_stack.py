@@ -47,7 +47,7 @@ def install_by_hand(suite, store, library: Path) -> None:
     shutil.copy(ROOT / 'spack-envs' / 'smartredis' / 'spack.yaml', folder)
     prefix = store.binary.parents[1]
     nodes = {
-        'smartredis': ('0.6.1', {'python': False}, library),
+        'smartredis': ('0.6.1', {}, library),
         'redis-plus-plus': ('1.3.8', {'cxxstd': '17'}, library),
         'hiredis': ('1.1.0', {}, library),
         'redis': ('7.0.15', {}, prefix),

@@ -281,17 +281,12 @@ static double spent(int who)
            + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-/* Whether this is the first rank of a node, by the launcher's variables; true
- * without any. */
+/* Whether this is the first rank of a node, by the variable of rank.sh; true
+ * without it. */
 static int is_first(void)
 {
-    static const char *names[] = {
-        "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID",
-        "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]))
-            return !strcmp(getenv(names[i]), "0");
-    return 1;
+    const char *rank = getenv("LOCAL_RANK");
+    return !rank || !strcmp(rank, "0");
 }
 
 /* Waits for a signal, at most so long; 0: none came. */

@@ -9,7 +9,8 @@
 #                                         NEAR: CPUs of the GPU's NUMA node
 #
 # OMB chooses the visible GPU with the number LOCAL_RANK, which srun and PALS do
-# not set: all ranks would use the first GPU. So it is set here.
+# not set: all ranks would use the first GPU. So it is set here. observe.c reads
+# it, too.
 #
 # PLUMBLINE_RANK_CPUS has the CPUs of each rank of a node (extra gpu_cores), e.g.
 # 0-13:14-27: the launcher binds no rank, and each rank binds itself.

@@ -50,17 +50,16 @@ static void blank_and_title(void)
     print_title();
 }
 
-/* The receive buffer has to fit the memory limit, as in the real program. */
+/* The receive buffer has to fit 512 MiB, as in the real program. */
 static void limit_max_size(size_t buffers)
 {
-    size_t limit = opt.mem_limit / buffers;
+    size_t limit = ((size_t)512 << 20) / buffers;
 
     if (opt.max_size <= limit)
         return;
     if (my_rank == 0)
-        fprintf(stderr, "osu_%s: sizes above %zu bytes left out: the memory "
-                "limit is %zu (-M raises it)\n", bench->name, limit,
-                opt.mem_limit);
+        fprintf(stderr, "osu_%s: sizes above %zu bytes left out: a rank's "
+                "buffer has at most 512 MiB\n", bench->name, limit);
     opt.max_size = limit;
 }
 
@@ -133,7 +132,7 @@ int blocking(collective *call, bool sums)
         MPI_Barrier(MPI_COMM_WORLD);
         for (int i = 0; i < c.total; i++) {
             if (opt.check) {
-                for (int w = 0; w < opt.check_warmup; w++)
+                for (int w = 0; w < CHECK_WARMUP; w++)
                     call(send, recv, (int)n);
                 if (sums)
                     for (size_t k = 0; k < n; k++)

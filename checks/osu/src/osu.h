@@ -17,20 +17,8 @@
 /* Above this many bytes the (smaller) "large" iteration counts apply. */
 #define LARGE_ABOVE 8192
 
-/* Which options a benchmark takes: used as a bit set in struct bench. */
-enum {
-    O_SIZE = 1 << 0,     /* -m [MIN:]MAX            */
-    O_ITER = 1 << 1,     /* -i, -x                  */
-    O_FULL = 1 << 2,     /* -f                      */
-    O_CHECK = 1 << 3,    /* -c, -u                  */
-    O_WIN = 1 << 4,      /* -w, -s                  */
-    O_THREADS = 1 << 5,  /* -t SEND[:RECV]          */
-    O_TESTS = 1 << 6,    /* -t number of MPI_Test   */
-    O_WINDOW = 1 << 7,   /* -W messages in flight   */
-    O_RATE = 1 << 8,     /* -R, -p                  */
-    O_MEM = 1 << 9,      /* -M memory limit         */
-    O_ACTIVE = 1 << 10,  /* -s only pscw and fence  */
-};
+/* Untimed transfers before each one that -c checks. */
+enum { CHECK_WARMUP = 5 };
 
 enum ranks { RANKS_ANY, RANKS_TWO, RANKS_EVEN, RANKS_MANY };
 enum wintype { WIN_CREATE, WIN_ALLOCATE, WIN_DYNAMIC };
@@ -42,12 +30,13 @@ enum sync {
 struct bench {
     const char *name;        /* without "osu_"                           */
     const char *title;       /* as the real program prints it            */
-    unsigned options;        /* O_ bits                                  */
+    const char *options;     /* for getopt                               */
     enum ranks ranks;
     size_t max_size;
     int iters, skip, iters_large, skip_large;
     enum wintype win;
     enum sync sync;
+    bool active_only;        /* -s only pscw and fence                   */
     int threads;             /* default of the sending side's -t         */
     int (*run)(void);        /* returns the exit status                  */
     int thread_level;
@@ -55,10 +44,10 @@ struct bench {
 };
 
 struct options {
-    size_t min_size, max_size, mem_limit;
+    size_t min_size, max_size;
     int iters, skip, iters_large, skip_large;
-    int window, senders, receivers, tests, check_warmup;
-    bool full, check, print_rate;
+    int window, senders, receivers, tests;
+    bool full, check;
     enum wintype win;
     enum sync sync;
 };

@@ -24,7 +24,6 @@ class Keydb(MakefilePackage):
     # The commit of the tag v6.3.4.
     version("6.3.4", commit="7e7e5e57d25fe246a8201f0acf5e7363c0bf1e14")
 
-    variant("tls", default=False, description="Encrypted connections")
     variant(
         "malloc",
         default="jemalloc",
@@ -37,9 +36,6 @@ class Keydb(MakefilePackage):
     depends_on("cxx", type="build")
     depends_on("gmake", type="build")
     depends_on("util-linux-uuid")
-    depends_on("openssl@1.1.1:", when="+tls")
-    # The Makefile finds OpenSSL with it.
-    depends_on("pkgconfig", type="build", when="+tls")
 
     @classmethod
     def determine_version(cls, exe):
@@ -47,10 +43,10 @@ class Keydb(MakefilePackage):
         match = re.search(r"v=(\S+)", output)
         return match.group(1) if match else None
 
-    def options(self):
-        tls = "yes" if self.spec.satisfies("+tls") else "no"
+    @property
+    def build_targets(self):
         return [
-            f"BUILD_TLS={tls}",
+            "BUILD_TLS=no",
             "USE_SYSTEMD=no",
             "NO_MOTD=yes",
             f"MALLOC={self.spec.variants['malloc'].value}",
@@ -58,13 +54,9 @@ class Keydb(MakefilePackage):
         ]
 
     @property
-    def build_targets(self):
-        return self.options()
-
-    @property
     def install_targets(self):
         # The options once more: other ones would build it anew.
-        return [*self.options(), "install"]
+        return [*self.build_targets, "install"]
 
     def test_version(self):
         """the server says its version"""

@@ -4,17 +4,12 @@ from spack.package import *
 
 
 class Redis(BuiltinRedis):
-    """Redis 7.0 and 7.2, the last lines under the BSD licence.
+    """Redis 7.0, which has the BSD licence.
 
-    The checksums are those of the archives that the project's repository
-    makes of its tags; Debian ships the same bytes.
+    The checksum is that of the archive that the project's repository makes
+    of its tag; Debian ships the same bytes.
     """
 
-    version(
-        "7.2.4",
-        sha256="0a62b9ae89b4be4e8d40c0035c83a72cb6776f4b62fe53553981a57f0f4ff73d",
-        url="https://github.com/redis/redis/archive/refs/tags/7.2.4.tar.gz",
-    )
     version(
         "7.0.15",
         sha256="4b1dc4ee6d622a09fff9c6777191209750fb5e5a725ef78ea012d6eef4c22982",

@@ -9,7 +9,6 @@ class Valkey(MakefilePackage):
 
     homepage = "https://valkey.io"
     git = "https://github.com/valkey-io/valkey.git"
-    url = "https://github.com/valkey-io/valkey/archive/refs/tags/8.0.1.tar.gz"
 
     license("BSD-3-Clause")
 
@@ -21,12 +20,7 @@ class Valkey(MakefilePackage):
         url="https://deb.debian.org/debian/pool/main/v/valkey/"
         "valkey_8.1.1+dfsg1.orig.tar.xz",
     )
-    version(
-        "8.0.1",
-        sha256="1e1d6dfbed2f932a87afbc7402be050a73974a9b19a9116897e537a6638e5e1d",
-    )
 
-    variant("tls", default=False, description="Encrypted connections")
     variant(
         "malloc",
         default="jemalloc",
@@ -36,28 +30,23 @@ class Valkey(MakefilePackage):
     )
 
     depends_on("c", type="build")
-    # 8.1 parses numbers with a C++ library.
-    depends_on("cxx", type="build", when="@8.1:")
+    # The server parses numbers with a C++ library.
+    depends_on("cxx", type="build")
     depends_on("gmake", type="build")
-    depends_on("openssl@1.1.1:", when="+tls")
 
-    def options(self):
-        tls = "yes" if self.spec.satisfies("+tls") else "no"
+    @property
+    def build_targets(self):
         return [
-            f"BUILD_TLS={tls}",
+            "BUILD_TLS=no",
             "USE_SYSTEMD=no",
             f"MALLOC={self.spec.variants['malloc'].value}",
             f"PREFIX={self.prefix}",
         ]
 
     @property
-    def build_targets(self):
-        return self.options()
-
-    @property
     def install_targets(self):
         # The options once more: other ones would build it anew.
-        return [*self.options(), "install"]
+        return [*self.build_targets, "install"]
 
     def test_version(self):
         """server, client and load generator say their version"""

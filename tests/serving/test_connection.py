@@ -320,7 +320,7 @@ class Door(threading.Thread):
         super().__init__(daemon=True)
         self.selector = selectors.DefaultSelector()
         self.listener = Listener('127.0.0.1', SECRET, RUN, self.selector)
-        self.told = Rendezvous(self.listener.where, RUN, SECRET, '', 4.0)
+        self.told = Rendezvous(self.listener.where, RUN, SECRET)
         self.come, self.maximum, self.over = [], 0, False
 
     def run(self):
@@ -456,7 +456,7 @@ def test_an_agent_does_not_wait_for_ever(monkeypatch):
     monkeypatch.setattr(agent, 'HANDSHAKE_TIMEOUT', 0.6)
     monkeypatch.setattr(agent, 'RECONNECT_TIMEOUT', 1.0)
     with socket.create_server(('127.0.0.1', 0)) as mute:
-        to = Rendezvous(mute.getsockname(), RUN, SECRET, '', 4.0)
+        to = Rendezvous(mute.getsockname(), RUN, SECRET)
         began = time.monotonic()
         with pytest.raises(Failed, match='the handshake did not end in'):
             connect_to_conductor(to, lambda: None)
@@ -514,6 +514,7 @@ def test_the_password_is_not_on_the_wire(tmp_path):
             real = impostor.address_in(tmp_path)
             to = json.loads((folder / 'conductor').read_text())
             to['address'] = relay.getsockname()
+            (tmp_path / 'relayed').symlink_to('service.json')
             (tmp_path / 'relayed.private').mkdir(mode=0o700)
             copy = tmp_path / 'relayed.private' / 'conductor'
             copy.touch(mode=0o600)
@@ -648,7 +649,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     secret = folder / 'conductor'
     secret.touch(mode=0o600)
     secret.write_text(Rendezvous(
-        ('127.0.0.1', 1), RUN, SECRET, '', 4.0).to_json())
+        ('127.0.0.1', 1), RUN, SECRET).to_json())
     os.chown(folder, impostor.UID, impostor.UID)
     with pytest.raises(private.NotPrivate, match=f'user {impostor.UID}'):
         private.Secrets(folder)

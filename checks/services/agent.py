@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from ..machine import cpus
 from . import ask, network, private
+from .listener import Peer
 from .plan import Plan, PlanError, fill_template
 from .processes import (
     TERMINATION_SIGNALS,
@@ -45,7 +46,6 @@ from .wire import (
     Channel,
     Handshake,
     Heartbeat,
-    authenticate,
     derive_secret,
 )
 
@@ -72,7 +72,8 @@ DISK_FULL_BELOW = 1 << 20
 #: server died, which would be the cause. Unit: seconds.
 CAUSE_TIMEOUT = 0.5
 
-#: Interval between two checks whether a server is ready. Unit: seconds.
+#: Interval between two checks whether a server is ready, or whether the
+#: conductor has answered. Unit: seconds.
 POLL_INTERVAL = 0.02
 
 #: Open files of a server besides its clients' connections.
@@ -894,8 +895,13 @@ def connect_to_conductor(to: Rendezvous, check_parent: Callable[[], None]
         sock = None
         try:
             sock = socket.create_connection(to.address, HANDSHAKE_TIMEOUT)
-            return authenticate(sock, Handshake(AGENT, to.secret, to.run),
-                                HANDSHAKE_TIMEOUT, check_parent)
+            handshake = Handshake(AGENT, to.secret, to.run)
+            sock.sendall(handshake.opening_message())
+            peer = Peer(sock, where, handshake)
+            while not peer.continue_handshake():
+                check_parent()
+                time.sleep(POLL_INTERVAL)
+            return Channel(sock, *handshake.keys)
         except AuthenticationError as err:
             assert sock
             sock.close()

@@ -453,7 +453,7 @@ def dropping(listener):
 
 def test_an_agent_does_not_wait_for_ever(monkeypatch):
     from checks.services import agent
-    monkeypatch.setattr(agent, 'HANDSHAKE_TIMEOUT', 0.6)
+    monkeypatch.setattr(listener, 'HANDSHAKE_TIMEOUT', 0.6)
     monkeypatch.setattr(agent, 'RECONNECT_TIMEOUT', 1.0)
     with socket.create_server(('127.0.0.1', 0)) as mute:
         to = Rendezvous(mute.getsockname(), RUN, SECRET)

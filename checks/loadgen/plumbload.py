@@ -27,21 +27,12 @@ KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect', 'command')
 @dataclass(frozen=True)
 class Run:
     """The measurement of all clients of one run."""
-    store: str
-    store_version: str
-    protocol: str
-    tls: bool
-    cluster: bool
-    operation: str
-    connections: int
     #: Name of each client -> what limited it: client, rate or server.
     limited: Mapping[str, str]
     #: Name of each client -> its own rate. Unit: requests/s.
     rates: Mapping[str, float]
     #: The values of all requests.
     records: tuple[Record, ...]
-    #: Kind of request (get, set, ...) -> the values of that kind.
-    kinds: Mapping[str, tuple[Record, ...]]
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -65,18 +56,11 @@ def read_run(text: str) -> Run:
     first = clients[0]
     _check_one_document_per_client(clients, text.splitlines())
     size = first['parameters']['value_size']
-    kinds = {kind: _request_records([c for c in clients if kind in c['kinds']],
-                                    (kind,), first, size)
-             for kind in KINDS if any(kind in c['kinds'] for c in clients)}
-    records = (*_request_records(clients, KINDS, first, size),
+    records = (*_request_records(clients, first, size),
                *_client_records(clients, first, size))
-    return Run(first['store'], first['store_version'], first['protocol'],
-               first['tls'], first['cluster'],
-               first['parameters']['operation'],
-               sum(c['connections'] for c in clients),
-               {c['name']: c['limited'] for c in clients},
+    return Run({c['name']: c['limited'] for c in clients},
                {c['name']: sum(kind['count'] for kind in c['kinds'].values())
-                / c['measured_s'] for c in clients}, records, kinds)
+                / c['measured_s'] for c in clients}, records)
 
 
 def histogram_percentile(histogram: Mapping[int, int], share: float) -> float:
@@ -212,16 +196,14 @@ def _records_of_values(values: Iterator[tuple[str, float, str]], first: dict[str
                         unit, 1) for metric, value, unit in values)
 
 
-def _request_records(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
-                     first: dict[str, Any], size: str) -> tuple[Record, ...]:
-    """Rates and latencies of these kinds of requests over all clients."""
+def _request_records(clients: Sequence[dict[str, Any]], first: dict[str, Any],
+                     size: str) -> tuple[Record, ...]:
+    """Rates and latencies of all requests over all clients."""
     histogram: Counter[int] = Counter()
     rate = value_rate = total = top = 0.0
     gets = misses = 0
     for client in clients:
         for name, kind in client['kinds'].items():
-            if name not in kinds:
-                continue
             for lower, count in kind['histogram']:
                 histogram[lower] += count
             rate += kind['count'] / client['measured_s']

@@ -104,7 +104,7 @@ class Evaluation:
         """The plan with these steps of the clients."""
         clients = Clients(self.client_nodes, self.setup.clients // self.client_nodes,
                           unbound=True)
-        return Plan(self.server_role(), (clients,), steps, sample=0.25)
+        return Plan(self.server_role(), (clients,), steps)
 
     # Analysis ---------------------------------------------------------------
 

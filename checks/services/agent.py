@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 
 from ..machine import cpus
 from . import ask, network, private
-from .plan import PlanError, Server, fill_template
+from .listener import Peer
+from .plan import Plan, PlanError, fill_template
 from .processes import (
     TERMINATION_SIGNALS,
     Events,
@@ -45,7 +46,6 @@ from .wire import (
     Channel,
     Handshake,
     Heartbeat,
-    authenticate,
     derive_secret,
 )
 
@@ -72,7 +72,8 @@ DISK_FULL_BELOW = 1 << 20
 #: server died, which would be the cause. Unit: seconds.
 CAUSE_TIMEOUT = 0.5
 
-#: Interval between two checks whether a server is ready. Unit: seconds.
+#: Interval between two checks whether a server is ready, or whether the
+#: conductor has answered. Unit: seconds.
 POLL_INTERVAL = 0.02
 
 #: Open files of a server besides its clients' connections.
@@ -303,7 +304,7 @@ class Instance:
     """One server of the plan: its start and its checks until it is ready."""
 
     def __init__(self, agent: Agent, spec: Mapping[str, Any]) -> None:
-        self.server = Server(**spec['server'])
+        self.server = agent.plan.server
         self.index: int = spec['index']
         self.address = agent.address
         self.cpu_set: list[int] = spec['cpus']
@@ -510,9 +511,9 @@ class Instance:
 class Agent:
     """Servers and clients of one node, and the connection to the conductor."""
 
-    def __init__(self, channel: Channel, scratch: str, password: str
-                 ) -> None:
+    def __init__(self, channel: Channel, plan: Plan, password: str) -> None:
         self.channel = channel
+        self.plan = plan
         self.password = password
         self.host = socket.gethostname().partition('.')[0]
         self.address = self.interface = ''
@@ -526,7 +527,7 @@ class Agent:
         #: The conductor sent `stop`.
         self.stopping = False
         self.events = Events()
-        self.owned = create_data_folder(scratch)
+        self.owned = create_data_folder(plan.scratch)
         self.folder = self.owned.folder
 
     # Messages of the conductor -------------------------------------------
@@ -536,16 +537,16 @@ class Agent:
 
         :raises Failed: one does not become ready.
         """
-        interface = message['interface']
+        interface = self.plan.interface
         self.address = (address_of_interface(interface) if interface else
                         self.channel.sock.getsockname()[0])
         self.interface, self.link = interface_and_link_speed(self.address)
-        check_link_speed(self.interface, self.link, message['link'])
-        self.check_free_memory(message)
-        if message['sample']:
+        check_link_speed(self.interface, self.link, self.plan.link)
+        self.check_free_memory(len(message['instances']))
+        if self.plan.sample:
             log = message['instances'][0]['log']
             self.usage = Usage(Path(f'{log}.cpu.{self.host}.csv'), (
-                cpu.number for cpu in self.cpus), message['sample'])
+                cpu.number for cpu in self.cpus), self.plan.sample)
         for spec in message['instances']:
             self.instances.append(Instance(self, spec))
         waiting = list(self.instances)
@@ -560,13 +561,12 @@ class Agent:
             self.channel.send(type='ready', instances=[
                 one.server_record() for one in self.instances])
 
-    def check_free_memory(self, message: Mapping[str, Any]) -> None:
-        """Check that enough memory is free for the servers.
+    def check_free_memory(self, servers: int) -> None:
+        """Check that enough memory is free for this number of servers.
 
         :raises Failed: less memory is free than the servers may use.
         """
-        needed = sum(
-            spec['server']['memory'] for spec in message['instances'])
+        needed = servers * self.plan.server.memory
         free = next((int(line.split()[1]) // 1024 for line in
                      _read_lines('/proc/meminfo')
                      if line.startswith('MemAvailable')), needed)
@@ -753,9 +753,9 @@ class Agent:
         if messages is None:
             raise Failed('the connection to the conductor is lost: it '
                          f'{self.channel.fault}')
-        if self.channel.peer_silence_seconds() > self.heartbeat_timeout:
+        if self.channel.peer_silence_seconds() > self.plan.heartbeat_timeout:
             raise Failed('the connection to the conductor is lost: no '
-                         f'heartbeat for {self.heartbeat_timeout:g} s'
+                         f'heartbeat for {self.plan.heartbeat_timeout:g} s'
                          ' (service_heartbeat_timeout of the partition)')
         self.channel.flush()
         if self.usage:
@@ -774,9 +774,8 @@ class Agent:
             elif message['type'] == 'question':
                 self.send_answers(message['question'])
 
-    def run_until_stopped(self, heartbeat_timeout: float) -> None:
+    def run_until_stopped(self) -> None:
         """Run until the conductor sends `stop`, or until a failure."""
-        self.heartbeat_timeout = heartbeat_timeout
         self.events.watch_signals()
         self.events.selector.register(self.channel.sock, selectors.EVENT_READ)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINATION_SIGNALS)
@@ -843,8 +842,6 @@ class Rendezvous(NamedTuple):
     address: tuple[str, int]
     run: str
     secret: bytes
-    scratch: str
-    heartbeat_timeout: float
 
     def to_json(self) -> str:
         return json.dumps({**self._asdict(), 'secret': self.secret.hex()})
@@ -859,8 +856,7 @@ class Rendezvous(NamedTuple):
         try:
             host, port = data['address']
             return cls((str(host), int(port)), data['run'],
-                       bytes.fromhex(data['secret']), data['scratch'],
-                       data['heartbeat_timeout'])
+                       bytes.fromhex(data['secret']))
         except (KeyError, TypeError) as err:
             raise ValueError(f'damaged: {err!r}') from None
 
@@ -899,8 +895,13 @@ def connect_to_conductor(to: Rendezvous, check_parent: Callable[[], None]
         sock = None
         try:
             sock = socket.create_connection(to.address, HANDSHAKE_TIMEOUT)
-            return authenticate(sock, Handshake(AGENT, to.secret, to.run),
-                                HANDSHAKE_TIMEOUT, check_parent)
+            handshake = Handshake(AGENT, to.secret, to.run)
+            sock.sendall(handshake.opening_message())
+            peer = Peer(sock, where, handshake)
+            while not peer.continue_handshake():
+                check_parent()
+                time.sleep(POLL_INTERVAL)
+            return Channel(sock, *handshake.keys)
         except AuthenticationError as err:
             assert sock
             sock.close()
@@ -939,6 +940,7 @@ def main(path: str) -> int:
     for number in TERMINATION_SIGNALS:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
+        plan = Plan.read(Path(path))
         to = read_rendezvous_file(folder, check_launcher_alive)
         channel = connect_to_conductor(to, check_launcher_alive)
         Heartbeat().add_channel(channel)
@@ -948,10 +950,9 @@ def main(path: str) -> int:
         # SIGTERM, not SIGKILL, when our parent dies: the agent must stop its
         # servers and clients.
         set_parent_death_signal(signal.SIGTERM)
-        Agent(
-            channel, to.scratch, derive_secret(to.secret, 'password')
-        ).run_until_stopped(to.heartbeat_timeout)
-    except Failed as err:
+        Agent(channel, plan,
+              derive_secret(to.secret, 'password')).run_until_stopped()
+    except (Failed, PlanError) as err:
         if channel is None:
             print(f'plumbline agent: {err}', file=sys.stderr)
             return 1

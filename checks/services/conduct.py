@@ -304,8 +304,7 @@ class Conductor:
                                  self.events.selector)
         self.private = private.Secrets(self.folder)
         self.write_secret_file(private.RENDEZVOUS, Rendezvous(
-            self.listener.where, self.run, self.run_secret,
-            self.plan.scratch, self.plan.heartbeat_timeout).to_json())
+            self.listener.where, self.run, self.run_secret).to_json())
         with open(f'{self.run_name}.launcher.err', 'wb') as errors:
             try:
                 # A session of its own: a signal to our process group does
@@ -404,12 +403,9 @@ class Conductor:
                 instances.append({
                     'index': index, 'slot': slot, 'cpus': cpu_set,
                     'log': self.run_name,
-                    'server': vars(self.plan.server),
                     'values': self.certificate})
                 index += 1
-            node.channel.send(type='servers', instances=instances,
-                              interface=self.plan.interface,
-                              sample=self.plan.sample, link=self.plan.link)
+            node.channel.send(type='servers', instances=instances)
         self.process_events_until(
             lambda: len(self.servers) == index,
             self.plan.server.ready_limit * 4 + 10,

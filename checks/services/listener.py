@@ -35,7 +35,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Peer:
-    """A connection that is not authenticated yet."""
+    """A connection that is not authenticated yet, at either end."""
 
     def __init__(self, sock: socket.socket, address: str,
                  handshake: Handshake) -> None:
@@ -48,17 +48,18 @@ class Peer:
         """Continue the handshake; return whether it is complete.
 
         :raises OSError: the peer has closed the connection, or is too late.
-        :raises AuthenticationError: the peer is not an agent of this run.
+        :raises AuthenticationError: as :meth:`Handshake.answer_to_peer`.
         """
         while self.handshake.wants:
             try:
                 data = self.sock.recv(self.handshake.wants - len(self.got))
             except BlockingIOError:
                 if time.monotonic() > self.deadline:
-                    raise TimeoutError from None
+                    raise TimeoutError('the handshake did not end in '
+                                       f'{HANDSHAKE_TIMEOUT:g} s') from None
                 return False
             if not data:
-                raise ConnectionResetError
+                raise ConnectionResetError('closed the connection')
             self.got += data
             if len(self.got) == self.handshake.wants:
                 # These few bytes fit into any socket's buffer.

@@ -6,11 +6,10 @@ written or read: a folder that another user prepared is refused.
 
 A process that is killed with SIGKILL leaves its folder. So each folder has a
 lock file that its owner keeps locked and touches regularly; the file contains
-where the owner runs. The next run removes a folder whose owner is certainly
-dead:
+the boot id of the owner's kernel. The next run removes a folder whose owner is
+certainly dead:
 
 - it is the same kernel, and the lock is free;
-- its job, of the same Slurm cluster, is neither pending nor running;
 - the lock file was not touched for STALE_AFTER, which is more than the clocks
   of nodes differ by.
 
@@ -22,15 +21,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
-import json
 import os
 import shutil
-import socket
 import stat
-import subprocess
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 #: Name of the lock file in such a folder.
@@ -46,9 +40,6 @@ RENDEZVOUS = 'conductor'
 #: at which the owner counts as dead on any node. Unit: seconds.
 TOUCH_INTERVAL, STALE_AFTER = 60.0, 3600.0
 
-#: Timeout of squeue and scontrol. Unit: seconds.
-SLURM_TIMEOUT = 10.0
-
 
 class NotPrivate(Exception):
     """A folder or file that another user made or can read; one line."""
@@ -60,13 +51,6 @@ def read_boot_id() -> str:
         return Path('/proc/sys/kernel/random/boot_id').read_text().strip()
     except OSError:
         return ''
-
-
-def _describe_this_process() -> str:
-    return json.dumps({
-        'host': socket.gethostname(), 'boot': read_boot_id(), 'pid': os.getpid(),
-        'job': os.environ.get('SLURM_JOB_ID', ''),
-        'cluster': os.environ.get('SLURM_CLUSTER_NAME', '')})
 
 
 def check_parent_permissions(folder: Path) -> None:
@@ -110,7 +94,7 @@ class OwnedFolder:
                              | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(self._lock, _describe_this_process().encode())
+        os.write(self._lock, read_boot_id().encode())
         self._next = time.monotonic() + TOUCH_INTERVAL
 
     def touch_lock_file(self) -> None:
@@ -213,10 +197,8 @@ def is_owner_dead(folder: Path) -> bool:
         return False
     try:
         # Empty while the owner is about to write it.
-        note = json.loads(os.read(lock, 4096) or b'{}')
-        if not isinstance(note, dict):
-            note = {}
-        if note.get('boot') and note['boot'] == read_boot_id():
+        boot = os.read(lock, 4096).decode(errors='replace')
+        if boot and boot == read_boot_id():
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
@@ -224,8 +206,6 @@ def is_owner_dead(folder: Path) -> bool:
                 if err.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     return False
                 # Another error: this file system has no locks.
-        return has_slurm_job_ended(note) or _file_age(folder / LOCK) > STALE_AFTER
-    except ValueError:
         return _file_age(folder / LOCK) > STALE_AFTER
     finally:
         os.close(lock)
@@ -236,40 +216,6 @@ def _file_age(path: Path) -> float:
         return time.time() - path.lstat().st_mtime
     except OSError:
         return 0.0
-
-
-def has_slurm_job_ended(note: dict[str, str]) -> bool:
-    """Whether Slurm reports that the job of a note has ended."""
-    job, cluster = note.get('job', ''), note.get('cluster', '')
-    if not job.isdigit() or not shutil.which('squeue'):
-        return False
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        if cluster != _slurm_cluster_name():
-            return False
-        done = subprocess.run(
-            ['squeue', '--noheader', '--format=%T', f'--jobs={job}'],
-            text=True, capture_output=True, timeout=SLURM_TIMEOUT,
-            stdin=subprocess.DEVNULL)
-        # Unknown to Slurm, or in a final state. Another error of squeue
-        # proves nothing about the job.
-        return ('Invalid job id' in done.stderr if done.returncode else
-                set(done.stdout.split()) <= {
-                    'BOOT_FAIL', 'CANCELLED', 'COMPLETED', 'DEADLINE',
-                    'FAILED', 'NODE_FAIL', 'OUT_OF_MEMORY', 'PREEMPTED',
-                    'TIMEOUT'})
-    return False
-
-
-def _slurm_cluster_name() -> str:
-    """The name of this machine's Slurm cluster."""
-    done = subprocess.run(['scontrol', 'show', 'config'], text=True,
-                          capture_output=True, timeout=SLURM_TIMEOUT,
-                          stdin=subprocess.DEVNULL)
-    for line in done.stdout.splitlines():
-        name, _, value = line.partition('=')
-        if name.strip() == 'ClusterName':
-            return value.strip()
-    return '?'
 
 
 def remove_if_owner_dead(folder: Path) -> bool:
@@ -285,38 +231,3 @@ def remove_if_owner_dead(folder: Path) -> bool:
     except (NotPrivate, OSError):
         pass
     return False
-
-
-# Registry of stage directories -----------------------------------------------
-
-def register_stage_directory(registry: Path, stage: Path) -> None:
-    """Register a stage directory in which a run will keep secrets."""
-    registry.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # One entry per stage directory, however often it is used.
-    name = hashlib.sha256(os.fsencode(stage.absolute())).hexdigest()[:32]
-    with contextlib.suppress(FileExistsError):
-        (registry / name).symlink_to(stage.absolute())
-
-
-def remove_secrets_of_dead_runs(registry: Path) -> list[Path]:
-    """Remove secrets of dead runs from all registered stage directories.
-
-    :returns: the removed folders.
-    """
-    removed = []
-    for entry in _registry_entries(registry):
-        with contextlib.suppress(OSError):
-            stage = Path(os.readlink(entry))
-            if not stage.is_dir():
-                entry.unlink()
-                continue
-            removed += [folder for folder in stage.glob(f'*{SUFFIX}')
-                        if remove_if_owner_dead(folder)]
-    return removed
-
-
-def _registry_entries(registry: Path) -> Iterable[Path]:
-    try:
-        return sorted(registry.iterdir())
-    except OSError:
-        return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ import reframe.core.runtime as rt
 from reframe.core.builtins import run_after, run_before
 from reframe.core.launchers.local import LocalLauncher
 
-from config import families, places
+from config import families
 from config.sites import launch
 
 from ..core import features, guards, placement
@@ -34,16 +35,26 @@ SERVING = Path(__file__).resolve().parent
 #: The plan of a job, in its stage directory.
 PLAN = 'service.json'
 
+#: The folder of secrets beside it.
+SECRETS = f'{PLAN}{private.SUFFIX}'
+
 
 @functools.cache
-def stage_directory_registry() -> Path:
-    """Folder in which runs register their stage directories.
+def remove_secrets_of_dead_runs(stage_prefix: str) -> None:
+    """Remove secrets of dead runs from the stage directories of all sessions.
 
-    Secrets of dead runs are removed first.
+    It is cached, so a process searches them once.
+
+    :arg stage_prefix: folder of the stage directories of this session.
     """
-    registry = places.work_folder() / 'services'
-    private.remove_secrets_of_dead_runs(registry)
-    return registry
+    # ReFrame's folders: system, partition, environment, test case.
+    folders = Path(stage_prefix).glob(f'*/*/*/*/{SECRETS}')
+    if 'PLUMBLINE_SESSION' in os.environ:
+        # Every session has a folder of stage directories, beside this one.
+        folders = Path(stage_prefix).parent.glob(f'*/*/*/*/*/{SECRETS}')
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            private.remove_if_owner_dead(folder)
 
 
 def cpus_of_largest_node() -> int:
@@ -134,12 +145,8 @@ class ServiceBenchmark(Benchmark, special=True):
             f'{self.programs.stagedir}/observe',
             extras.get('service_heartbeat_timeout', HEARTBEAT_TIMEOUT),
         ).write(Path(self.stagedir, PLAN))
-        # Without the registration only this test case's next run would find
-        # leftover secrets.
-        with contextlib.suppress(OSError):
-            private.register_stage_directory(
-                stage_directory_registry(), Path(self.stagedir)
-            )
+        # Otherwise only this test case's next run would find leftover secrets.
+        remove_secrets_of_dead_runs(rt.runtime().stage_prefix)
         if self.num_nodes == 1:
             # The batch script is on the node already: no launcher needed.
             self.job.launcher = LocalLauncher()

@@ -25,7 +25,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 #: Maximum length of a message. Unit: bytes.
@@ -121,37 +120,6 @@ class Handshake:
         other = AGENT if self.role == CONDUCTOR else CONDUCTOR
         self.keys = self._compute_mac('key', self.role), self._compute_mac('key', other)
         self.wants = 0
-
-
-def authenticate(sock: socket.socket, handshake: Handshake, timeout_seconds: float,
-                 on_wait: Callable[[], None] = lambda: None) -> Channel:
-    """Do a whole handshake; this call blocks.
-
-    :arg timeout_seconds: for the whole handshake, however slowly bytes arrive. Unit:
-        seconds.
-    :arg on_wait: called at least every half second; may raise.
-    :raises AuthenticationError: as :meth:`Handshake.answer_to_peer`.
-    :raises OSError: the peer closed the connection, or took too long.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    sock.settimeout(0.5)
-    sock.sendall(handshake.opening_message())
-    got = b''
-    while handshake.wants:
-        on_wait()
-        if time.monotonic() > deadline:
-            raise TimeoutError(f'the handshake did not end in {timeout_seconds:g} s')
-        try:
-            data = sock.recv(handshake.wants - len(got))
-        except TimeoutError:
-            continue
-        if not data:
-            raise ConnectionResetError('closed the connection')
-        got += data
-        if len(got) == handshake.wants:
-            sock.sendall(handshake.answer_to_peer(got))
-            got = b''
-    return Channel(sock, *handshake.keys)
 
 
 class Channel:

@@ -29,14 +29,12 @@ class Network:
     """
     shape: tuple[int, int, int]
     classes: int
-    #: Of one image.
-    flops: int
 
 
 NETWORKS = {
-    'tiny': Network((3, 16, 16), 10, 115_024),
-    'small': Network((3, 224, 224), 1000, 80_939_008),
-    'resnet50': Network((3, 224, 224), 1000, 8_178_368_512),
+    'tiny': Network((3, 16, 16), 10),
+    'small': Network((3, 224, 224), 1000),
+    'resnet50': Network((3, 224, 224), 1000),
 }
 
 
@@ -61,13 +59,10 @@ def module_build_command(out: str, cc: str = 'cc') -> str:
     return f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} {out}'
 
 
-def module_load_line(path: str, *, threads: int = 1, intra: int = 1,
-                     emulated_gpus: int = 0) -> str:
+def module_load_line(path: str, *, threads: int = 1, intra: int = 1) -> str:
     """The line of a server's configuration that loads it (`Needs.modules`).
 
     :arg threads: threads of each device (SmartSim's threads per queue).
     :arg intra: threads that share the work of one such thread.
-    :arg emulated_gpus: devices GPU:0, ... that are CPU threads.
     """
-    return (f'{path} THREADS_PER_QUEUE {threads} INTRA_OP_PARALLELISM '
-            f'{intra} EMULATE_GPUS {emulated_gpus}')
+    return f'{path} THREADS_PER_QUEUE {threads} INTRA_OP_PARALLELISM {intra}'

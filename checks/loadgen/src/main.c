@@ -17,63 +17,6 @@
 
 static pthread_barrier_t opened, started;
 
-/* --- the gate: starts the clients of a job together, and stops them -------
- * Standard input is one end of a socket pair whose other end the parent has:
- * neither a port nor a password is needed. */
-static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t gate_opens = PTHREAD_COND_INITIALIZER;
-static bool gate_open;
-
-static _Noreturn void gate_ends(const char *why)
-{
-    fprintf(stderr, "plumbload: %s\n", why);
-    _exit(3);
-}
-
-static void *watch_gate(void *unused)
-{
-    char line[512];
-
-    while (fgets(line, sizeof line, stdin)) {
-        line[strcspn(line, "\r\n")] = '\0';
-        if (strcmp(line, "go") == 0) {
-            pthread_mutex_lock(&gate_lock);
-            gate_open = true;
-            pthread_cond_signal(&gate_opens);
-            pthread_mutex_unlock(&gate_lock);
-        } else if (strncmp(line, "stop", 4) == 0) {
-            gate_ends(line);
-        }
-    }
-    gate_ends("the gate was closed, so this client ends");
-    return unused;
-}
-
-static void find_gate(void)
-{
-    pthread_t watcher;
-    int type;
-    socklen_t size = sizeof type;
-
-    if (getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &size))
-        usage("--gate: standard input is not a socket");
-    if (pthread_create(&watcher, NULL, watch_gate, NULL))
-        fail("no thread for the gate: %s", strerror(errno));
-}
-
-static void pass_gate(void)
-{
-    static const char ready[] = "ready\n";
-
-    if (send(STDIN_FILENO, ready, sizeof ready - 1, MSG_NOSIGNAL)
-        != (ssize_t)sizeof ready - 1)
-        gate_ends("the gate was closed, so this client ends");
-    pthread_mutex_lock(&gate_lock);
-    while (!gate_open)
-        pthread_cond_wait(&gate_opens, &gate_lock);
-    pthread_mutex_unlock(&gate_lock);
-}
-
 /* --- threads ------------------------------------------------------------- */
 static void *allocate(size_t count, size_t size)
 {
@@ -149,8 +92,6 @@ int main(int argc, char **argv)
     if (opt.service.tls)
         prepare_tls(false, opt.service.ca, opt.service.cert,
                     opt.service.key);
-    if (opt.service.gate)
-        find_gate();
     probe();
     if (opt.service.cluster)
         check_owners();

@@ -59,9 +59,6 @@ static const struct setting rows[] = {
     {"key", "FILE", "and its key", WORD, .target = &opt.service.key},
     {"cluster", NULL, "ask the server for the masters and their slots", FLAG,
      .target = &opt.service.cluster},
-    {"gate", NULL, "standard input is a socket: say 'ready' there and wait "
-     "for 'go'; end when it says 'stop' or is gone", FLAG,
-     .target = &opt.service.gate},
 
     {"what", .type = TITLE},
     {"protocol", NULL, "binary and meta are memcached's", CHOICE,
@@ -150,8 +147,7 @@ static _Noreturn void help(void)
          "  plumbload --server 127.0.0.1:6379 --connections 50 "
          "--rate 20000\n\n"
          "One JSON document on stdout, one line for people on stderr. Exit "
-         "codes: 0 good,\n1 the load failed, 2 usage, 3 the gate said stop "
-         "or is gone.");
+         "codes: 0 good,\n1 the load failed, 2 usage.");
     print_settings(&settings);
     exit(0);
 }
@@ -182,7 +178,7 @@ static void check_where(void)
 {
     static const char *const single[] = {
         "server", "password-file", "user", "tls", "ca", "cert", "key",
-        "cluster", "gate"};
+        "cluster"};
 
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         needs(single[i], !service_file, "and --service contradict each other");

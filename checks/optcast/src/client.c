@@ -84,21 +84,6 @@ static void head(const struct options *o)
          "    (GB/s)    (GB/s)");
 }
 
-/* A handshake with who started us, on standard input: all begin at once. */
-static void gate(void)
-{
-    char word[8] = "";
-    size_t got = 0;
-    if (!write_whole(0, "ready\n", 6))
-        fail("standard input has no gate");
-    while (got < 3) {
-        ssize_t n = read(0, word + got, 3 - got);
-        if (n <= 0)
-            fail("standard input was closed before the start");
-        got += n;
-    }
-}
-
 int run_client(struct options *o)
 {
     struct way way;
@@ -111,7 +96,7 @@ int run_client(struct options *o)
         trace_open(o->trace, o->host);
     void *self = (o->ring ? ring_way : optcast_way)(o, &way);
     if (o->service.gate)
-        gate();
+        pass_gate();
     bool prints = o->rank == 0;
     if (prints)
         head(o);

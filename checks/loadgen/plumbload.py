@@ -19,16 +19,13 @@ STEPS = 128
 PERCENTILES = {'latency_p50': 0.5, 'latency_p90': 0.9, 'latency_p99': 0.99,
                'latency_p999': 0.999, 'latency_p9999': 0.9999}
 #: Keys on which all clients of one run must agree.
-COMMON = ('version', 'protocol', 'tls', 'cluster', 'store', 'store_version',
-          'parameters')
+COMMON = ('version', 'protocol', 'tls', 'cluster', 'parameters')
 KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect', 'command')
 
 
 @dataclass(frozen=True)
 class Run:
     """The measurement of all clients of one run."""
-    store: str
-    store_version: str
     protocol: str
     tls: bool
     cluster: bool
@@ -70,8 +67,7 @@ def read_run(text: str) -> Run:
              for kind in KINDS if any(kind in c['kinds'] for c in clients)}
     records = (*_request_records(clients, KINDS, first, size),
                *_client_records(clients, first, size))
-    return Run(first['store'], first['store_version'], first['protocol'],
-               first['tls'], first['cluster'],
+    return Run(first['protocol'], first['tls'], first['cluster'],
                first['parameters']['operation'],
                sum(c['connections'] for c in clients),
                {c['name']: c['limited'] for c in clients},

@@ -135,10 +135,9 @@ unsigned key_number(char *out, uint64_t key);
 unsigned slot_of(uint64_t key, bool group);
 bool node_owns(const struct node *n, uint64_t key, bool group);
 
-/* --- probe.c: what the store is, before the load ----------------------- */
-extern char store_name[32], store_version[64];
-void probe(void);             /* fills opt.nodes                           */
-void check_owners(void);      /* each node of a cluster has some key       */
+/* --- probe.c ----------------------------------------------------------- */
+/* Fills opt.nodes. Each node of a cluster must have some key. */
+void probe(void);
 
 /* --- engine.c ---------------------------------------------------------- */
 struct op {
@@ -202,15 +201,6 @@ uint64_t answered_so_far(void);
 void consume(struct conn *c, const char *p, size_t n);
 
 /* --- protocol.c -------------------------------------------------------- */
-enum { BIN_GET = 0, BIN_SET = 1, BIN_VERSION = 11, BIN_AUTH = 0x21 };
-struct header {
-    uint8_t magic, opcode;
-    uint16_t key;
-    uint8_t extras, type;
-    uint16_t status;
-    uint32_t total, opaque;
-    uint64_t cas;
-} __attribute__((packed));
 bool is_read(enum kind kind);
 void put_greeting(struct conn *c);
 size_t put_request(struct conn *c, const struct op *op);  /* value bytes */

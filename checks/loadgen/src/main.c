@@ -152,8 +152,6 @@ int main(int argc, char **argv)
     if (opt.service.gate)
         find_gate();
     probe();
-    if (opt.service.cluster)
-        check_owners();
     ids = allocate(opt.threads, sizeof *ids);
     threads = allocate(opt.threads, sizeof *threads);
     running_threads = opt.threads;

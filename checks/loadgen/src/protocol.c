@@ -201,7 +201,16 @@ static size_t put_resp(struct conn *c, const struct op *op)
 }
 
 /* --- memcached, binary: 24 bytes of header, then extras, key, value ------ */
+enum { BIN_GET = 0, BIN_SET = 1, BIN_VERSION = 11, BIN_AUTH = 0x21 };
 enum { BIN_MISS = 1, BIN_RESPONSE = 0x81, BIN_FLAGS = 4 };
+struct header {
+    uint8_t magic, opcode;
+    uint16_t key;
+    uint8_t extras, type;
+    uint16_t status;
+    uint32_t total, opaque;
+    uint64_t cas;
+} __attribute__((packed));
 
 /* The server echoes `opaque`: it numbers the requests. */
 static char *put_header(struct conn *c, char *p, uint8_t opcode, size_t key,

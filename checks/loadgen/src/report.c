@@ -250,8 +250,6 @@ void print_report(double wall)
     printf("\"tls\": %s, \"cluster\": %s, ",
            opt.service.tls ? "true" : "false",
            opt.service.cluster ? "true" : "false");
-    text("store", store_name);
-    text("store_version", store_version);
     print_parameters();
     printf("\"connections\": %u, ", opt.connections);
     CPU_ZERO(&cpus);

@@ -23,27 +23,22 @@
 
 enum protocol { RESP2, RESP3, BINARY, META };
 enum operation {
-    OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL,
-    OP_COMMAND
+    OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL
 };
 /* Kinds of requests; a mixed load has two of them. Those after KINDS are not
  * measured: they read back what was written. */
 enum kind {
-    GET, SET, MSET, LPUSH, XADD, CONNECT, COMMAND, KINDS,
+    GET, SET, MSET, LPUSH, XADD, CONNECT, KINDS,
     READ_LIST = KINDS, READ_STREAM, READ_GROUP
 };
 enum verify { VERIFY_BYTES, VERIFY_LENGTH, VERIFY_NONE };
 /* Which write a value comes from: the fill, or a later one. */
 enum generation { ANY, FILLED, OVERWRITTEN };
-enum since { SINCE_DUE, SINCE_SENT };   /* where latency begins */
 enum on_miss { MISS_FAILS, MISS_COUNTS, MISS_SETS };
-/* The reply that a --command must get. */
-enum answer { A_STATUS, A_INTEGER, A_BULK, A_NULL, A_ARRAY };
 extern const char *const kind_names[KINDS];
 extern const char *const protocol_names[];
 extern const char *const operation_names[];
 extern const char *const verify_names[], *const miss_names[];
-extern const char *const answer_names[];
 
 /* --- histogram.c: log-linear, buckets at most 1/128 wide ---------------- */
 enum { STEPS = 128, BUCKETS = 40 * STEPS };   /* up to 2^46 ns, 19 hours */
@@ -107,12 +102,6 @@ struct options {
     double theta;                 /* 0: uniform                           */
     enum verify verify;
     enum on_miss on_miss;
-    enum since since;
-    const char *command;
-    char **words;                 /* of the command; "{key}": a drawn one */
-    unsigned word_count;
-    enum answer answer;
-    bool poisson;
     double rate, duration, warmup, timeout, interval;
     const char *series, *name;
 };

@@ -33,7 +33,7 @@ from common import (
     run_main_and_exit,
 )
 
-from checks.smartredis import parser as tensorload
+from checks.smartredis.folders import read_session
 from checks.stores import aimodule
 
 SIZES = (1024, 8192, 65536, 1048576, 4194304)
@@ -88,10 +88,11 @@ def python_client_throughput(python: str, socket: Path, size: int, count: int) -
 def tensorload_throughput(folder: Path, size: int, count: int,
                           options: Iterable[object] = (),
                           program: str = 'tensorload') -> float:
-    (rates,) = tensorload.parse_runs(run_client(
-        folder / program, 'throughput', '--service', folder / 'service',
-        '--bytes', size, '--iterations', count, *options))
-    return rates.moved
+    ranks = folder / 'ranks'
+    run_client(folder / program, 'throughput', '--service', folder / 'service',
+               '--bytes', size, '--iterations', count, '--folder', ranks, *options)
+    (loop,) = read_session(ranks).loop_times
+    return 2 * size * count / loop / 1e6
 
 
 def main() -> bool:

@@ -19,9 +19,8 @@ STEPS = 128
 PERCENTILES = {'latency_p50': 0.5, 'latency_p90': 0.9, 'latency_p99': 0.99,
                'latency_p999': 0.999, 'latency_p9999': 0.9999}
 #: Keys on which all clients of one run must agree.
-COMMON = ('version', 'protocol', 'tls', 'cluster', 'store', 'store_version',
-          'parameters')
-KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect', 'command')
+COMMON = ('version', 'protocol', 'tls', 'cluster', 'parameters')
+KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect')
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ def _request_records(clients: Sequence[dict[str, Any]], first: dict[str, Any],
         for metric, share in PERCENTILES.items():
             yield metric, min(histogram_percentile(histogram, share), top) / 1e3, 'us'
         yield 'latency_max', top / 1e3, 'us'
-        if operation not in ('connect', 'command'):
+        if not connect:
             yield 'bandwidth', value_rate / 1e6, 'MB/s'
         if gets:
             yield 'hit_ratio', 1 - misses / gets, '1'

@@ -2,9 +2,9 @@
 
 The folder of a session has a `run.cfg` ([run] and [attributes]) and, for each
 rank, a `rank_N_timing.csv` without a header: rank, function, seconds. Each
-application writes `main()` last. The program tensorload writes such files, too
-(`--folder`), without a run.cfg. The producer of an aggregation in the original
-writes no times.
+application writes `main()` last. The producer of an aggregation in the original
+writes no times. The program tensorload writes such files, too (`--folder`),
+without a run.cfg.
 
 The original's own evaluation drops the first row of every file; this module
 counts all rows.
@@ -12,7 +12,6 @@ counts all rows.
 from __future__ import annotations
 
 import configparser
-import csv
 import math
 import re
 import statistics
@@ -20,12 +19,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from config.records import samples
+
 from ..core.parsers import ParseError, Record
 from .functions import METRICS, UNITS
 
 _FILE = re.compile(r'rank_(\d+)_timing\.csv$')
-#: Size of the tensors in the name of a session.
-_SIZE = re.compile(r'-TB(\d+)(?:-|$)')
+#: Size of the tensors in the name of a session; `.size` is in those of a test
+#: case.
+_SIZE = re.compile(r'(?:-TB|\.size)(\d+)(?:[-.]|$)')
+#: Maximum length of a row.
+MAX_ROW = 100
 #: Name of a session of a producer.
 _PRODUCER = re.compile(r'-sess-prod\b')
 #: Function that only sessions of one kind have -> that kind.
@@ -60,6 +64,23 @@ class Session:
         """The version of SmartRedis that run.cfg has."""
         return self.attributes.get('smartredis_version', '').strip('"')
 
+    @property
+    def loop_times(self) -> list[float]:
+        """The time of the loop of each rank; 0: unknown. Unit: seconds."""
+        return [sum(rank.get('loop_time', ())) for rank in self.calls.values()]
+
+    def call_samples(self, first_rank: int = 0) -> list[samples.Sample]:
+        """All calls.
+
+        :arg first_rank: number of its rank 0 in the samples.
+        """
+        suffix = f'/{self.size}B' if self.size else ''
+        return [samples.Sample(first_rank + rank, function.removesuffix('()') + suffix,
+                               number, seconds)
+                for rank, functions in self.calls.items()
+                for function, times in functions.items()
+                for number, seconds in enumerate(times)]
+
     def records(self) -> tuple[Record, ...]:
         """Metrics over all ranks, with `bandwidth` if the size is known."""
         def make_record(metric: str, value: float, unit: str) -> Record:
@@ -74,7 +95,7 @@ class Session:
                 make_record(metric, _mean_or_percentile(times, column) * factor,
                             UNITS[factor])
                 for metric, column, factor in metrics if times]
-        loops = [sum(rank.get('loop_time', ())) for rank in self.calls.values()]
+        loops = self.loop_times
         if self.kind == 'throughput' and self.size and all(loops):
             one_way = sum(
                 self.size * len(rank.get('put_tensor', ())) / loop for rank, loop in
@@ -166,10 +187,10 @@ def _read_timing_file(path: Path, rank: int) -> dict[str, list[float]]:
     number, line = 0, '\n'
     with path.open(newline='', errors='replace') as file:
         for number, line in enumerate(file, 1):
-            row = next(csv.reader([line]), [])
+            row = line.rstrip('\r\n').split(',')
             if not line.endswith('\n'):
                 break
-            if len(row) != 3 or row[0] != str(rank):
+            if len(row) != 3 or row[0] != str(rank) or len(line) > MAX_ROW:
                 raise ParseError(number, line, f'expected {rank},FUNCTION,SECONDS',
                                  path.name)
             try:

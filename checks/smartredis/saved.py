@@ -153,14 +153,11 @@ def _samples_of_test_case(sessions: list) -> list[samples.Sample]:
 
 def _call_samples(session: Session) -> list[samples.Sample]:
     """The samples of a session, at most MAX_CALLS of each function."""
-    suffix = f'/{session.size}B' if session.size else ''
-    return [one for function in dict.fromkeys(
-                name for times in session.calls.values() for name in times)
-            for one in _calls_by_duration(
-                [samples.Sample(rank, function.removesuffix('()') + suffix, n,
-                                seconds)
-                 for rank, times in session.calls.items()
-                 for n, seconds in enumerate(times.get(function, ()))], MAX_CALLS)]
+    by_call: dict[str, list[samples.Sample]] = defaultdict(list)
+    for one in session.call_samples():
+        by_call[one.call].append(one)
+    return [one for calls in by_call.values()
+            for one in _calls_by_duration(calls, MAX_CALLS)]
 
 
 def _calls_by_duration(calls: list[samples.Sample], count: int) -> list[samples.Sample]:

@@ -1,7 +1,6 @@
 """Checks of SmartRedis: tensors of a simulation in an in-memory store."""
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 import sys
@@ -23,12 +22,15 @@ from reframe.core.builtins import (
 from config.records import metrics, samples
 
 from ..core import base, guards
+from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, make_server_role
 from . import parser, settings
+from .folders import Session, read_session
+from .functions import METRICS
 from .scenarios import (
     FEW,
     LIBRARY,
@@ -282,19 +284,19 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     # Values --------------------------------------------------------------
 
-    def parse_step_outputs(self, run: guards.Run, size: int) -> list[parser.Run]:
-        """Parsed output of the programs of a step."""
-        results: list[parser.Run] = []
-        for number, _ in enumerate(self.programs_for_size(size)):
-            name = f'{run.name}.size{size}.{number}.out'
-            text = Path(self.stagedir, name).read_text(errors='replace')
-            try:
-                results += parser.parse_runs(text)
-            except parser.ParseError as err:
-                guards.fail_test_case('table', f'{name}:{err}')
-        return results
+    def read_program_results(self, name: str) -> tuple[parser.Run, Session]:
+        """Output and times of a program."""
+        file = f'{name}.out'
+        text = Path(self.stagedir, file).read_text(errors='replace')
+        try:
+            out = parser.parse_run(text)
+            file = f'{name}.ranks'
+            return out, read_session(Path(self.stagedir, file))
+        except ParseError as err:
+            guards.fail_test_case('table', f'{Path(file, err.file)}:{err}')
 
-    def check_output_counts(self, out: parser.Run, where: str) -> None:
+    def check_output_counts(self, out: parser.Run, session: Session,
+                            where: str) -> None:
         """Refuse other numbers of ranks, iterations or values than planned."""
         planned_client = ('files' if self.scenario.has_datasets_in_files
                           else self.client_name)
@@ -302,11 +304,22 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             guards.fail_test_case('client', f'{where}: tensorload used the client '
                                   f'{out.client} instead of {planned_client}')
         expected = (self.rank_count_of_tensorload_mode(out.mode),
-                    self.scenario.iterations)
-        if (out.ranks, out.iterations) != expected:
+                    self.scenario.iterations, session.size)
+        if (out.ranks, out.iterations, out.bytes) != expected:
             guards.fail_test_case('ranks', f'{where}: {out.mode} ran {out.ranks} '
-                                  f'ranks and {out.iterations} iterations; requested: '
-                                  f'{expected[0]} and {expected[1]}')
+                                  f'ranks and {out.iterations} iterations with '
+                                  f'{out.bytes} B; requested: {expected[0]} and '
+                                  f'{expected[1]} with {expected[2]} B')
+        if len(session.calls) != out.ranks:
+            guards.fail_test_case('ranks', f'{where}: {len(session.calls)} of '
+                                  f'{out.ranks} ranks of {out.mode} wrote '
+                                  'rank_N_timing.csv')
+        for function in METRICS[out.mode]:
+            calls = len(session.calls[0].get(function, ()))
+            if calls not in (1, out.iterations):
+                guards.fail_test_case('table', f'{where}: rank_0_timing.csv of '
+                                      f'{out.mode} has {calls} calls of {function} '
+                                      f'in {out.iterations} iterations')
         if out.verified != self.verified_value_count(out.mode):
             guards.fail_test_case(
                 'verify',
@@ -342,20 +355,24 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 guards.fail_test_case('evicted', f'{run.name}: {size} B: '
                                       f'{self.scenario.db} evicted {evicted:g} keys, '
                                       'because its memory limit is below the data')
-            for number, out in enumerate(self.parse_step_outputs(run, size)):
-                self.check_output_counts(out, f'{run.name}.size{size}')
-                values |= {metrics.metric_key(r.metric, r.size): r.value
-                           for r in parser.records_of_run(out)}
+            name = f'{run.name}.size{size}'
+            for number, _ in enumerate(self.programs_for_size(size)):
+                out, session = self.read_program_results(f'{name}.{number}')
+                self.check_output_counts(out, session, name)
+                values |= self.values_of_session(session)
                 # Ranks of a second program continue the numbers of the first.
-                self.calls += read_call_samples(Path(
-                    self.stagedir, f'{run.name}.size{size}.{number}.ranks'),
-                    size, number * self.scenario.rank_count)
+                self.calls += session.call_samples(number * self.scenario.rank_count)
         if not self.scenario.has_datasets_in_files:
             grown = [services.steps[f'size{size}'] for size in self.tensor_sizes]
             values['server_cpu'] = sum(
                 step.counter_increase('cpu') for step in grown) / max(
                 1, sum(step.counter_increase('commands') for step in grown)) * 1e6
         return values
+
+    def values_of_session(self, session: Session) -> dict[str, float]:
+        """Metrics of the times of a program."""
+        return {metrics.metric_key(r.metric, r.size): r.value
+                for r in session.records()}
 
     @property
     def attached_files(self) -> dict[str, str]:
@@ -398,25 +415,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             if not self.uses_unix_socket
             and 0 < value < self.connections_per_server()
         ]
-
-
-def read_call_samples(folder: Path, size: int,
-                      first_rank: int = 0) -> list[samples.Sample]:
-    """Samples from the rows of rank_N_timing.csv of all ranks of a program.
-
-    :arg first_rank: number of its rank 0 in the samples.
-    """
-    results = []
-    for path in folder.glob('rank_*_timing.csv'):
-        counts: dict[str, int] = {}
-        with path.open(newline='') as file:
-            for rank, function, seconds in csv.reader(file):
-                name = f'{function.removesuffix("()")}/{size}B'
-                results.append(samples.Sample(
-                    first_rank + int(rank), name, counts.get(name, 0),
-                    float(seconds)))
-                counts[name] = counts.get(name, 0) + 1
-    return results
 
 
 class SmartRedisThroughput(TensorBenchmark):
@@ -516,6 +514,12 @@ class SmartRedisInference(TensorBenchmark):
     def min_command_count(self) -> int:
         return 4 * self.verified_value_count('inference')
 
+    def values_of_session(self, session: Session) -> dict[str, float]:
+        # Not in records(): the original writes 99 of the 101 calls in its loop.
+        rate = sum(self.scenario.iterations / loop for loop in session.loop_times)
+        return {**super().values_of_session(session),
+                metrics.metric_key('inference_rate', session.size): rate}
+
     def metric_names_per_size(self) -> tuple[str, ...]:
         return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
                 'run_model_p99', 'unpack_tensor', 'warmup_time',
@@ -581,6 +585,15 @@ class SmartRedisAggregation(TensorBenchmark):
         # Per dataset: append to the list, read its hash, read its tensors.
         return 0 if self.scenario.has_datasets_in_files else (
             self.verified_value_count('consumer') * (2 + self.tensors_per_rank()))
+
+    def values_of_session(self, session: Session) -> dict[str, float]:
+        values = super().values_of_session(session)
+        if session.kind == 'consumer':
+            (loop,) = session.loop_times
+            moved = (self.scenario.rank_count * self.tensors_per_rank()
+                     * (session.size or 0) * self.scenario.iterations)
+            values[metrics.metric_key('bandwidth', session.size)] = moved / loop / 1e6
+        return values
 
     def metric_names_per_size(self) -> tuple[str, ...]:
         return ('put_dataset', 'append_to_list', 'append_to_list_p99',

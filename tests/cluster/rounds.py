@@ -126,7 +126,8 @@ def of_ranks(seconds: float, folder: Path, launcher: str,
         roles has a node of its own.
     """
     _, env = MPI[launcher]
-    common = ('--service', '{service}', '--limit', '20')
+    common = ('--service', '{service}', '--limit', '20', '--folder',
+              '{output}.ranks')
     nodes = [3] if len(programs) == 1 else [2, 1]
     return Plan(
         make_server_role(STORE, str(WORK / 'stores'),

@@ -22,15 +22,14 @@ tao)
 replies | probe | files)
     add _exit exit pthread_mutex_lock getaddrinfo freeaddrinfo
     sources="$here/harness.c $load/engine.c $load/histogram.c
-        $load/protocol.c $load/report.c $common/cluster.c $common/net.c
-        $common/program.c"
+        $load/protocol.c $load/report.c $common/net.c $common/program.c"
     case $target in
-    replies) sources="$sources $load/draw.c $load/options.c $load/probe.c
+    replies) sources="$sources $load/draw.c $load/options.c $common/cluster.c
         $common/options.c $common/resp.c $common/service.c" ;;
-    probe) add start_connect link_read link_write link_close put_greeting
+    probe) add start_connect link_read link_write link_close
         sources="$sources $load/draw.c $load/options.c $common/options.c
         $common/service.c" ;;
-    files) sources="$sources $load/probe.c $common/resp.c" ;;
+    files) sources="$sources $common/cluster.c $common/resp.c" ;;
     esac ;;
 *) echo "build.sh: no target $target" >&2; exit 2 ;;
 esac

@@ -1,6 +1,6 @@
-/* probe.c - what a server answers to plumbload's first questions: greeting,
- * INFO, CLUSTER SLOTS, memcached's version. The first byte says which
- * protocol, the second how the answers are cut. */
+/* probe.c - what the first server of a cluster answers to plumbload: greeting
+ * and CLUSTER SLOTS. The first byte says whether there is a password, the
+ * second how the answers are cut. */
 #define _GNU_SOURCE
 #include "feed.h"
 #include "harness.h"
@@ -11,6 +11,7 @@
 #define calloc(n, size) tracked((calloc)(n, size))
 /* What ends well frees its own. */
 #define free(p) ((void)(p))
+#include "../../checks/core/src/common/cluster.c"
 #include "../../checks/core/src/common/resp.c"
 #include "../../checks/loadgen/src/probe.c"
 #undef calloc
@@ -37,21 +38,10 @@ ssize_t __wrap_link_write(struct link *l, const struct iovec *v, int count)
 
 void __wrap_link_close(struct link *l, bool abort) { (void)l, (void)abort; }
 
-void __real_put_greeting(struct conn *c);
-
-void __wrap_put_greeting(struct conn *c)
-{
-    __real_put_greeting(c);
-    tracked(c->bytes);
-    tracked(c->pieces);
-}
-
 static void reader(void *unused)
 {
     (void)unused;
     probe();
-    if (opt.service.cluster)
-        check_owners();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -69,10 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         opt.connections = 4;
         prepare_draw();
     }
-    opt.protocol = data[0] & 3;
     opt.service = (struct service){
-        .servers = &server, .count = 1,
-        .cluster = data[0] & 4 && opt.protocol < BINARY,
+        .servers = &server, .count = 1, .cluster = true,
         .password = data[0] & 8 ? "geheim" : NULL};
     feed.bytes = data + 2;
     feed.left = size - 2;

@@ -3,10 +3,10 @@
     python judge.py FOLDER_OF_A_SITE FOLDER < runs.json
 
 A separate process, because a check reads its parameters from the system during
-its import. A run has the `check`, the text of each of its programs for each
-size (`texts`: the end of a file's name -> text), what the servers counted
-(`commands`, `evicted`) and the facts of the nodes; `scenario` and `options`
-are fields of the check that differ from its plain test case. Nothing is run.
+its import. A run has the `check`, the files of its programs for each size
+(`files`: the end of a name -> text), what the servers counted (`commands`,
+`evicted`) and the facts of the nodes; `scenario` and `options` are fields of the
+check that differ from its plain test case. Nothing is run.
 """
 import json
 import sys
@@ -40,8 +40,10 @@ for name, run in json.load(sys.stdin).items():
     check.options = replace(check.options, **run.get('options', {}))
     folder = Path(sys.argv[2], name)
     folder.mkdir(parents=True)
-    for end, text in run['texts'].items():
-        (folder / f'run.1.{end}.out').write_text(text)
+    for end, text in run['files'].items():
+        file = folder / f'run.1.{end}'
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
     check._stagedir = str(folder)
     check.programs = SimpleNamespace(stagedir='', program_origin=lambda *_: {})
     check.facts_files = run.get('facts', {})

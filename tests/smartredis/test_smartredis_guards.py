@@ -13,44 +13,69 @@ from tests.conftest import ROOT
 from tests.smartredis.test_smartredis_pbs import SITE
 
 HERE = Path(__file__).parent
-#: What the programs of a real run printed, for each size.
+#: Sizes of the tensors of a run.
 SIZES = (1024, 65536, 1024000)
+#: Mode -> calls of a rank in 100 iterations: function, number, seconds.
+CALLS = {
+    'throughput': (('client()', 1, 0.004), ('put_tensor', 100, 0.0002),
+                   ('unpack_tensor', 100, 0.0003), ('loop_time', 1, 0.05)),
+    'inference': (('client()', 1, 0.004), ('warmup', 1, 0.1),
+                  ('put_tensor', 100, 0.001), ('run_script', 100, 0.002),
+                  ('run_model', 100, 0.016), ('unpack_tensor', 100, 0.001),
+                  ('loop_time', 1, 2)),
+    'producer': (('client()', 1, 0.004), ('put_dataset', 1, 0.001),
+                 ('append_to_list', 100, 0.001), ('loop_time', 1, 0.5)),
+    'consumer': (('client()', 1, 0.004), ('poll_list', 100, 0.001),
+                 ('get_list', 100, 0.002), ('loop_time', 1, 0.4))}
 
 
-def parts(name):
-    """The outputs in a golden file."""
-    text = (HERE / 'golden' / name).read_text()
-    return [part + '# end\n' for part in text.split('# end\n')[:-1]]
+def program(mode, ranks, size, verified, number=0):
+    """End of a file's name -> its text: what a program prints and writes."""
+    return {f'size{size}.{number}.out': (
+        f'# tensorload 1.0 {mode}\n# client embedded commands SET\n'
+        f'# ranks {ranks} iterations 100 bytes {size}\n'
+        f'# verified {verified}\n# end\n')} | {
+        f'size{size}.{number}.ranks/rank_{rank}_timing.csv': ''.join(
+            f'{rank},{function},{seconds}\n' * count for function, count, seconds
+            in (*CALLS[mode], ('main()', 1, 3)))
+        for rank in range(ranks)}
 
 
-def throughput(old='', new='', size=65536, **more):
+def changed(files, end, old, new):
+    """The files, with a change to those whose names have this end."""
+    assert any(old in text for name, text in files.items() if name.endswith(end))
+    return {name: text.replace(old, new, 1) if name.endswith(end) else text
+            for name, text in files.items()}
+
+
+def throughput(old='', new='', end='size65536.0.out', ranks=4, **more):
     """A run of the throughput check, with a change to one size's output."""
-    texts = {f'size{each}.0': text for each, text in zip(
-        SIZES, parts('throughput-redis-7.0.15-4-ranks.txt'), strict=True)}
-    where = f'size{size}.0'
-    assert old in texts[where]
-    texts[where] = texts[where].replace(old, new, 1)
-    return {'check': 'SmartRedisThroughput', 'texts': texts,
-            'commands': 800, **more}
+    files = {}
+    for size in SIZES:
+        files |= program('throughput', ranks, size, 100 * ranks)
+    return {'check': 'SmartRedisThroughput', 'commands': 800,
+            'files': changed(files, end, old, new), **more}
 
 
-def aggregation(old='', new='', **more):
+def aggregation(old='', new='', end='.1.out', **more):
     """The same of the aggregation; the change is to the consumer's output of
     each size."""
-    producer, consumer = parts('aggregation-redis-7.0.15.txt')
-    assert old in consumer
-    texts = {}
+    files = {}
     for size in SIZES:
-        for number, text in enumerate((producer, consumer.replace(old,
-                                                                  new, 1))):
-            texts[f'size{size}.{number}'] = text.replace(
-                'bytes 1024\n', f'bytes {size}\n')
-    return {'check': 'SmartRedisAggregation', 'texts': texts,
-            'commands': 2400, **more}
+        files |= (program('producer', 4, size, 0)
+                  | program('consumer', 1, size, 400, number=1))
+    return {'check': 'SmartRedisAggregation', 'commands': 2400,
+            'files': changed(files, end, old, new), **more}
+
+
+def inference():
+    """A run of the inference check."""
+    return {'check': 'SmartRedisInference', 'commands': 4 * 404,
+            'files': program('inference', 4, 602112, 404)}
 
 
 def without(run, end):
-    del run['texts'][end]
+    del run['files'][end]
     return run
 
 
@@ -64,12 +89,30 @@ def facts(*backlogs):
 RUNS = {
     'good': (throughput(), ''),
     'good-lists': (aggregation(), ''),
+    'good-inference': (inference(), ''),
     'fewer-ranks': (throughput('ranks 4', 'ranks 2'),
-                    'ran 2 ranks and 100 iterations; requested: 4 and 100'),
+                    'ran 2 ranks and 100 iterations with 65536 B; requested: 4 '
+                    'and 100 with 65536 B'),
     'fewer-iterations': (throughput('iterations 100', 'iterations 10'),
-                         'ran 4 ranks and 10 iterations; requested: 4'),
+                         'ran 4 ranks and 10 iterations with 65536 B; requested: 4 '
+                         'and 100'),
+    'another-size': (throughput('bytes 65536', 'bytes 65532'),
+                     '100 iterations with 65532 B; requested: 4 and 100 with 65536 B'),
+    'a-rank-without-times': (
+        without(throughput(), 'size1024.0.ranks/rank_3_timing.csv'),
+        '3 of 4 ranks of throughput wrote rank_N_timing.csv'),
+    'cut-times': (
+        throughput('3,main(),3\n', '', end='size1024.0.ranks/rank_3_timing.csv'),
+        'run.1.size1024.0.ranks/rank_3_timing.csv:202: unfinished'),
+    'fewer-calls': (
+        aggregation('0,get_list,0.002\n', '', end='.1.ranks/rank_0_timing.csv'),
+        'rank_0_timing.csv of consumer has 99 calls of get_list in 100 iterations'),
+    'no-loop': (
+        aggregation('0,loop_time,0.4\n', '', end='.1.ranks/rank_0_timing.csv'),
+        'rank_0_timing.csv of consumer has 0 calls of loop_time in 100 iterations'),
     'two-consumers': (aggregation('ranks 1', 'ranks 2'),
-                      'consumer ran 2 ranks and 100 iterations; requested: 1'),
+                      'consumer ran 2 ranks and 100 iterations with 1024 B; '
+                      'requested: 1'),
     'another-client': (throughput('client embedded', 'client smartredis'),
                        'used the client smartredis instead of embedded'),
     'not-compared': (throughput('verified 400', 'verified 399'),
@@ -82,7 +125,7 @@ RUNS = {
                         'redis counted only 2399 of at least 2400 commands'),
     'evicted': (throughput(evicted=3), '1024 B: redis evicted 3 keys'),
     'cut': (throughput('# end\n', ''), 'size65536.0.out:'),
-    'missing': (without(throughput(), 'size1024.0'), 'No such file')}
+    'missing': (without(throughput(), 'size1024.0.out'), 'No such file')}
 
 
 @pytest.fixture(scope='module')
@@ -96,11 +139,8 @@ def judged(tmp_path_factory):
     runs['backlogs'] = throughput(facts=facts(4096, 2, 4096))
     # Last, as it changes the check: four ranks for each of two servers.
     runs['colocated'] = throughput(
-        facts=facts(3, 4), options={'net_type': 'tcp'}, commands=1600,
+        ranks=8, facts=facts(3, 4), options={'net_type': 'tcp'}, commands=1600,
         scenario={'deployment': 'colocated', 'client_nodes': 2})
-    for end, text in runs['colocated']['texts'].items():
-        runs['colocated']['texts'][end] = text.replace(
-            'ranks 4', 'ranks 8').replace('verified 400', 'verified 800')
     done = subprocess.run(
         [sys.executable, HERE / 'judge.py', site, folder / 'runs'],
         input=json.dumps(runs), capture_output=True, text=True, timeout=240,
@@ -117,11 +157,17 @@ def test_a_run_that_is_none_is_refused(judged, name):
     if words:
         assert words in output
     elif name == 'good':
-        assert output['bandwidth@65536B'] == pytest.approx(403.859686)
-        assert output['one_way_bandwidth@65536B'] == pytest.approx(201.929843)
+        # 4 ranks, 100 iterations, in 0.05 s.
+        assert output['one_way_bandwidth@65536B'] == pytest.approx(524.288)
+        assert output['bandwidth@65536B'] == pytest.approx(2 * 524.288)
         assert 'dip' in output and output['limits'] == []
+    elif name == 'good-inference':
+        assert output['inference_rate@602112B'] == pytest.approx(4 * 100 / 2)
+        assert output['run_model@602112B'] == pytest.approx(16)
     else:
-        assert output['get_list@1024B'] == pytest.approx(1.732481)
+        assert output['get_list@1024B'] == pytest.approx(2)
+        # 4 datasets of 4 tensors, 100 iterations, in 0.4 s.
+        assert output['bandwidth@1024B'] == pytest.approx(4.096)
 
 
 def test_a_limit_on_connections_is_noted(judged):

@@ -14,6 +14,7 @@ import pytest
 
 from checks.services.plan import Clients, Plan, Program, Step
 from checks.smartredis import parser
+from checks.smartredis.folders import read_sessions
 from checks.stores import aimodule
 from checks.stores.servers import Needs, make_server_role
 from config.sites import launch
@@ -73,7 +74,8 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
         lines += 'cluster-enabled yes\n'
     program = (str(tools / 'tensorload'), mode, '--service', '{service}',
                *(() if '--limit' in options else ('--limit', '20')),
-               *(() if module else ('--plain',)), *options)
+               *(() if module else ('--plain',)), '--folder',
+               '{output}.ranks', *options)
     return Plan(
         replace(real(store, instances=servers, cluster=servers > 1),
                 config=lines),
@@ -84,11 +86,18 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
 
 
 def runs(one):
-    """What the programs of a job said."""
+    """What the programs of a job printed, and their times, by mode."""
     assert one.end(90) == 0, one.messages()
     assert not one.leftovers()
-    text = (one.folder / 'out').read_text()
-    return parser.parse_runs(text.partition('\n')[2])
+    text = (one.folder / 'out').read_text().partition('\n')[2]
+    printed = [parser.parse_run(f'{part}# end\n')
+               for part in text.split('# end\n')[:-1]]
+    times = {session.kind: session for _, session in read_sessions(one.folder)}
+    return {run.mode: (run, times[run.mode]) for run in printed}
+
+
+def call_count(session, function):
+    return sum(len(functions[function]) for functions in session.calls.values())
 
 
 def fault(one):
@@ -112,13 +121,12 @@ def kill(one, word):
 @pytest.mark.parametrize('module, servers', [(False, 1), (True, 1),
                                              (True, 3)])
 def test_four_ranks_and_their_tensors(tools, store, start, module, servers):
-    (run,) = runs(start(loop(
+    run, session = runs(start(loop(
         tools, store, 'throughput', '--bytes', '65536', '--iterations', '5',
-        '--folder', '{output}.ranks', ranks=4, module=module,
-        servers=servers)))
+        ranks=4, module=module, servers=servers)))['throughput']
     assert (run.ranks, run.iterations, run.bytes) == (4, 5, 65536)
-    assert run.verified == 20 and run.moved > 0
-    assert run.functions['put_tensor'].calls == 20
+    assert run.verified == 20
+    assert call_count(session, 'put_tensor') == 20
     assert run.commands == ('AI.TENSORSET' if module else 'SET')
 
 
@@ -144,19 +152,16 @@ def test_producers_and_a_consumer(tools, store, start, tmp_path, servers,
     one = start(aggregation(
         tools, store, 4, servers=servers, module=module,
         files=str(folder) if files else ''))
-    result = {run.mode: run for run in runs(one)}
-    producer, consumer = result['producer'], result['consumer']
-    assert producer.functions['append_to_list'].calls == 8
-    assert producer.functions['put_dataset'].calls == 2
-    assert consumer.functions['get_list'].calls == 4
+    result = runs(one)
+    (producer, appended), (consumer, read) = result['producer'], result['consumer']
+    assert call_count(appended, 'append_to_list') == 8
+    assert call_count(appended, 'put_dataset') == 2
+    assert call_count(read, 'get_list') == 4
     assert consumer.verified == 8
     assert consumer.client == producer.client == (
         'files' if files else 'embedded')
     # Lists and datasets are removed.
     assert not files or list(folder.iterdir()) == []
-    (rows,) = one.folder.glob('*.measure.1.ranks/rank_0_timing.csv')
-    times = [line.split(',')[1] for line in rows.read_text().split()]
-    assert times.count('get_list') == 4 and times[-1] == 'main()'
 
 
 def model(tmp_path):
@@ -169,11 +174,11 @@ def model(tmp_path):
 
 @pytest.mark.parametrize('servers', [1, 3])
 def test_inference_with_the_module(tools, store, start, tmp_path, servers):
-    (run,) = runs(start(loop(
+    run, session = runs(start(loop(
         tools, store, 'inference', *model(tmp_path), '--iterations', '3',
-        '--num-devices', '2', module=True, servers=servers)))
-    assert run.functions['run_model'].calls == 6
-    assert run.functions['warmup'].calls == 2 and run.verified == 8
+        '--num-devices', '2', module=True, servers=servers)))['inference']
+    assert call_count(session, 'run_model') == 6
+    assert call_count(session, 'warmup') == 2 and run.verified == 8
 
 
 @pytest.fixture(scope='session')
@@ -217,7 +222,7 @@ def test_the_library_of_smartredis(library_tools, store, start, tmp_path, mode,
         plan = loop(library_tools, store, mode, '--iterations', '3', *(
             model(tmp_path) if mode == 'inference' else ['--bytes', '65536']),
             module=True, servers=servers)
-    for run in runs(start(open_door(plan, store))):
+    for run, _ in runs(start(open_door(plan, store))).values():
         assert run.client == 'smartredis'
         assert run.verified == {'throughput': 6, 'inference': 8, 'producer': 0,
                                 'consumer': 8}[run.mode]
@@ -325,15 +330,17 @@ def test_files_that_are_not_what_was_written(tmp_path, tools, change, words):
     done = subprocess.run(
         [tools / 'tensorload', 'consumer', '--files', tmp_path, '--bytes',
          '8192', '--tensors', '2', '--iterations', '1', '--limit', '1'],
-        text=True, capture_output=True, env={**os.environ, **MPI})
+        text=True, capture_output=True, cwd=tmp_path, env={**os.environ, **MPI})
     assert done.returncode == bool(words), done.stderr
     if words:
         (line,) = [line for line in done.stderr.splitlines()
                    if line.startswith('tensorload: ')]
         assert words in line
     else:
-        (run,) = parser.parse_runs(done.stdout)
+        run = parser.parse_run(done.stdout)
         assert run.verified == 1 and run.ranks == 1
+        # Without --folder the times are in the current folder.
+        assert (tmp_path / 'rank_0_timing.csv').is_file()
 
 
 def test_what_a_client_cannot_do(tools, tmp_path):

@@ -262,8 +262,6 @@ static enum kind draw_kind(struct rng *r)
         return LPUSH;
     case OP_XADD:
         return XADD;
-    case OP_COMMAND:
-        return COMMAND;
     default:
         return SET;
     }
@@ -323,7 +321,7 @@ static void dispatch(struct thread *t)
         t->credit_first = (t->credit_first + 1)
                           % (t->conn_count * opt.pipeline);
         t->credit_count--;
-        push_next(c, opt.since == SINCE_SENT ? t->now : due);
+        push_next(c, due);
         flush(c);
         t->now = clock_ns();
         if (due >= begin_ns) {
@@ -331,7 +329,7 @@ static void dispatch(struct thread *t)
             if (t->lag_last > t->lag_max)
                 t->lag_max = t->lag_last;
         }
-        t->due += opt.poisson ? -log1p(-rng_unit(&t->rng)) * gap : gap;
+        t->due += gap;
     }
 }
 

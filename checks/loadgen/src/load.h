@@ -23,27 +23,22 @@
 
 enum protocol { RESP2, RESP3, BINARY, META };
 enum operation {
-    OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL,
-    OP_COMMAND
+    OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL
 };
 /* Kinds of requests; a mixed load has two of them. Those after KINDS are not
  * measured: they read back what was written. */
 enum kind {
-    GET, SET, MSET, LPUSH, XADD, CONNECT, COMMAND, KINDS,
+    GET, SET, MSET, LPUSH, XADD, CONNECT, KINDS,
     READ_LIST = KINDS, READ_STREAM, READ_GROUP
 };
 enum verify { VERIFY_BYTES, VERIFY_LENGTH, VERIFY_NONE };
 /* Which write a value comes from: the fill, or a later one. */
 enum generation { ANY, FILLED, OVERWRITTEN };
-enum since { SINCE_DUE, SINCE_SENT };   /* where latency begins */
 enum on_miss { MISS_FAILS, MISS_COUNTS, MISS_SETS };
-/* The reply that a --command must get. */
-enum answer { A_STATUS, A_INTEGER, A_BULK, A_NULL, A_ARRAY };
 extern const char *const kind_names[KINDS];
 extern const char *const protocol_names[];
 extern const char *const operation_names[];
 extern const char *const verify_names[], *const miss_names[];
-extern const char *const answer_names[];
 
 /* --- histogram.c: log-linear, buckets at most 1/128 wide ---------------- */
 enum { STEPS = 128, BUCKETS = 40 * STEPS };   /* up to 2^46 ns, 19 hours */
@@ -107,12 +102,6 @@ struct options {
     double theta;                 /* 0: uniform                           */
     enum verify verify;
     enum on_miss on_miss;
-    enum since since;
-    const char *command;
-    char **words;                 /* of the command; "{key}": a drawn one */
-    unsigned word_count;
-    enum answer answer;
-    bool poisson;
     double rate, duration, warmup, timeout, interval;
     const char *series, *name;
 };
@@ -135,10 +124,9 @@ unsigned key_number(char *out, uint64_t key);
 unsigned slot_of(uint64_t key, bool group);
 bool node_owns(const struct node *n, uint64_t key, bool group);
 
-/* --- probe.c: what the store is, before the load ----------------------- */
-extern char store_name[32], store_version[64];
-void probe(void);             /* fills opt.nodes                           */
-void check_owners(void);      /* each node of a cluster has some key       */
+/* --- probe.c ----------------------------------------------------------- */
+/* Fills opt.nodes. Each node of a cluster must have some key. */
+void probe(void);
 
 /* --- engine.c ---------------------------------------------------------- */
 struct op {
@@ -202,15 +190,6 @@ uint64_t answered_so_far(void);
 void consume(struct conn *c, const char *p, size_t n);
 
 /* --- protocol.c -------------------------------------------------------- */
-enum { BIN_GET = 0, BIN_SET = 1, BIN_VERSION = 11, BIN_AUTH = 0x21 };
-struct header {
-    uint8_t magic, opcode;
-    uint16_t key;
-    uint8_t extras, type;
-    uint16_t status;
-    uint32_t total, opaque;
-    uint64_t cas;
-} __attribute__((packed));
 bool is_read(enum kind kind);
 void put_greeting(struct conn *c);
 size_t put_request(struct conn *c, const struct op *op);  /* value bytes */

@@ -93,8 +93,6 @@ int main(int argc, char **argv)
         prepare_tls(false, opt.service.ca, opt.service.cert,
                     opt.service.key);
     probe();
-    if (opt.service.cluster)
-        check_owners();
     ids = allocate(opt.threads, sizeof *ids);
     threads = allocate(opt.threads, sizeof *threads);
     running_threads = opt.threads;

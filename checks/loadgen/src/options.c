@@ -18,19 +18,13 @@ struct options opt = {
 const char *const protocol_names[] = {"resp2", "resp3", "binary", "meta",
                                       NULL};
 const char *const operation_names[] = {
-    "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill",
-    "command", NULL};
+    "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill", NULL};
 const char *const kind_names[] = {"get", "set", "mset", "lpush", "xadd",
-                                  "connect", "command"};
+                                  "connect"};
 const char *const verify_names[] = {"bytes", "length", "none", NULL};
 const char *const miss_names[] = {"fail", "count", "set", NULL};
-const char *const answer_names[] = {"status", "integer", "bulk", "null",
-                                    "array", NULL};
 
 static const char *service_file, *password_file, *share = "0/1";
-static unsigned arrivals;
-static const char *const since_names[] = {"due", "sent", NULL};
-static const char *const arrival_names[] = {"even", "poisson", NULL};
 
 static void add_from_option(const char *where)
 {
@@ -66,11 +60,6 @@ static const struct setting rows[] = {
     {"operation", NULL, "fill sets each key once; connect is a connection "
      "up, a greeting answered, and down", CHOICE, &opt.operation,
      .choices = operation_names},
-    {"command", "LINE", "of --operation command: words, in quotes where "
-     "they have blanks; the word {key} is a drawn key", WORD,
-     .target = &opt.command},
-    {"answer", NULL, "what the command must be answered with", CHOICE,
-     &opt.answer, .choices = answer_names},
     {"ratio", "G:S", "GETs to SETs of mixed (10:1)", WORD,
      .target = &opt.ratio},
     {"batch", "N", "keys of one MSET (10)", COUNT, &opt.batch, 1,
@@ -109,11 +98,6 @@ static const struct setting rows[] = {
     {"rate", "R", "open loop: requests a second of this process; latency "
      "counts from when each was to be sent", REAL, &opt.rate, 1e-3,
      .high = 1e9},
-    {"arrivals", NULL, "spacing of an open loop's requests", CHOICE,
-     &arrivals, .choices = arrival_names},
-    {"since", NULL, "where an open loop's latency begins (due); sent, as "
-     "others count it, leaves out what waited", CHOICE, &opt.since,
-     .choices = since_names},
     {"duration", "S", "seconds to measure (10)", REAL, &opt.duration, 1e-3,
      .high = 1e6},
     {"requests", "N", "requests to measure; with --duration: what is first",
@@ -205,31 +189,6 @@ static void check_where(void)
         usage("a user without a password");
 }
 
-/* Words between blanks; what stands in quotes is one. */
-static void read_command(void)
-{
-    static char *words[256];
-    char *at = copy_of(opt.command ? opt.command : "");
-
-    if (!opt.command || !is_given(&settings, "answer"))
-        usage("--operation command needs --command LINE and --answer TYPE");
-    while (*(at += strspn(at, " "))) {
-        bool quoted = *at == '"' || *at == '\'';
-        char *start = at + quoted;
-        char *end = quoted ? strchr(start, *at) : start + strcspn(start, " ");
-        if (!end || (quoted && end[1] && end[1] != ' '))
-            usage("--command: a quote without its end");
-        if (opt.word_count == sizeof words / sizeof *words)
-            usage("--command: at most %u words", opt.word_count);
-        at = *end ? end + 1 : end;
-        *end = '\0';
-        words[opt.word_count++] = start;
-    }
-    if (!opt.word_count)
-        usage("--command: a line of words");
-    opt.words = words;
-}
-
 static void check_what(void)
 {
     enum operation o = opt.operation;
@@ -244,15 +203,11 @@ static void check_what(void)
         if (*p <= ' ' || *p == 127)
             usage("--key-prefix: no blanks and no control characters");
     if (opt.protocol >= BINARY && (o == OP_MSET || o == OP_LPUSH
-                                   || o == OP_XADD || o == OP_COMMAND))
+                                   || o == OP_XADD))
         usage("--operation %s: memcached has none", operation_names[o]);
     needs("ratio", o == OP_MIXED, "is for --operation mixed");
     needs("batch", o == OP_MSET, "is for --operation mset");
     needs("on-miss", reads, "is for --operation get or mixed");
-    needs("command", o == OP_COMMAND, "is for --operation command");
-    needs("answer", o == OP_COMMAND, "is for --operation command");
-    if (o == OP_COMMAND)
-        read_command();
     if (!is_given(&settings, "value-seed"))
         opt.value_seed = opt.seed;
     if (sscanf(opt.ratio, "%lf:%lf%c", &gets, &sets, &end) != 2 || gets < 0
@@ -279,10 +234,6 @@ static void check_how(void)
     bool fill = opt.operation == OP_FILL, connect = opt.operation
                                                     == OP_CONNECT;
 
-    if (opt.service.cluster && opt.operation == OP_COMMAND)
-        usage("--operation command: not in a cluster");
-    needs("arrivals", opt.rate > 0, "needs --rate");
-    needs("since", opt.rate > 0, "needs --rate");
     needs("rate", !fill && !connect,
           "is not for --operation fill or connect");
     needs("duration", !fill, "is not for --operation fill: each key once");
@@ -309,7 +260,6 @@ void read_options(int argc, char **argv)
         help();
     if (is_given(&settings, "histogram"))
         exit(histogram_of_stdin());
-    opt.poisson = arrivals;
     check_what();
     if (!opt.dump_keys)
         check_where();

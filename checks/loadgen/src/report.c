@@ -126,24 +126,17 @@ static void print_parameters(void)
         text("ratio", opt.ratio);
     if (opt.operation == OP_MSET)
         printf("\"batch\": %u, ", opt.batch);
-    if (opt.since == SINCE_SENT)
-        text("since", "sent");
-    if (opt.operation == OP_COMMAND) {
-        text("command", opt.command);
-        text("answer", answer_names[opt.answer]);
-    }
     printf("\"keys\": %" PRIu64 ", ", opt.keys);
     text("key_prefix", opt.prefix);
     text("key_distribution", opt.distribution);
     text("value_size", opt.value_size);
     printf("\"on_miss\": \"%s\", \"verify\": \"%s\", \"seed\": %" PRIu64 ", "
            "\"value_seed\": %" PRIu64 ", "
-           "\"pipeline\": %u, \"rate\": %.6g, \"arrivals\": \"%s\", "
+           "\"pipeline\": %u, \"rate\": %.6g, "
            "\"duration_s\": %g, \"requests\": %" PRIu64 ", "
            "\"warmup_s\": %g, \"timeout_s\": %g}, ",
            miss_names[opt.on_miss], verify_names[opt.verify], opt.seed,
            opt.value_seed, opt.pipeline, opt.rate,
-           opt.poisson ? "poisson" : "even",
            opt.duration, opt.requests, opt.warmup, opt.timeout);
 }
 
@@ -250,8 +243,6 @@ void print_report(double wall)
     printf("\"tls\": %s, \"cluster\": %s, ",
            opt.service.tls ? "true" : "false",
            opt.service.cluster ? "true" : "false");
-    text("store", store_name);
-    text("store_version", store_version);
     print_parameters();
     printf("\"connections\": %u, ", opt.connections);
     CPU_ZERO(&cpus);

@@ -60,7 +60,6 @@ void produce(void)
     if (rank == 0)
         await(list, 0);
     add_time("loop_time", loop);
-    loops = arg.iterations;
     free(data);
 }
 
@@ -101,8 +100,6 @@ void consume_lists(void)
         loop += now() - begin;
     }
     add_time("loop_time", loop);
-    loops = arg.iterations;
-    bytes_moved = (double)(datasets * each * sizeof *data) * arg.iterations;
     free(data);
     free(who);
 }

@@ -75,21 +75,6 @@ static void keep_local(void)
     service.count = 1;
 }
 
-/* The first server knows the others of a cluster. */
-static void find_cluster(void)
-{
-    struct server *all = calloc(MAX_SERVERS, sizeof *all);
-    struct wire w;
-
-    if (!all)
-        fail("cannot allocate %d servers", MAX_SERVERS);
-    wire_open(&w, service.servers, arg.limit);
-    resp_greet(&w, service.user, service.password);
-    service.count = resp_slots(&w, all);
-    service.servers = all;
-    wire_close(&w);
-}
-
 struct service *read_servers(void)
 {
     open_service(&service, arg.service);
@@ -108,7 +93,7 @@ static void open_client(void)
     if (service.tls)
         prepare_tls(false, service.ca, service.cert, service.key);
     if (service.cluster && !arg.colocated)
-        find_cluster();
+        find_masters(&service, arg.limit);
     open_wires(&mine);
 }
 

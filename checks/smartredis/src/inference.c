@@ -161,9 +161,6 @@ void inference(void)
             MPI_Barrier(MPI_COMM_WORLD);
     }
     add_time("loop_time", loop);
-    loops = arg.iterations;
-    bytes_moved = (double)(arg.bytes + classes * sizeof *result)
-                  * arg.iterations;
     free(image);
     free(result);
     free(due);

@@ -21,8 +21,8 @@ static const struct setting rows[] = {
      "for a server without the module", FLAG, .target = &arg.plain},
     {"colocated", NULL, "of the servers, the one on this node alone", FLAG,
      .target = &arg.colocated},
-    {"folder", "DIR", "for rank_N_timing.csv, in the original's form (none)",
-     WORD, .target = &arg.folder},
+    {"folder", "DIR", "for rank_N_timing.csv, in the original's form (the "
+     "current one)", WORD, .target = &arg.folder},
     {"files", "DIR", "datasets and lists as files in this folder, which all "
      "nodes see, instead of a server", WORD, .target = &arg.files},
     {"tensors", "N", "of a dataset (4)", COUNT, &arg.tensors, 1, .high = 64},

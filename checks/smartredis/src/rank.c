@@ -19,12 +19,11 @@ const char program_name[] = "tensorload";
 struct arguments arg = {
     .bytes = 1024, .iterations = 100, .tensors = 4, .threads = 1,
     .producers = 1, .poll = 0.005, .limit = 60, .batch = 1, .devices = 1,
-    .device = "CPU", .list_name = "iteration", .side = 224,
+    .device = "CPU", .folder = ".", .list_name = "iteration", .side = 224,
     .classes = 1000};
 int rank, ranks;
 const struct client *client;
 uint64_t verified;
-double bytes_moved, loops;
 
 /* --- times --------------------------------------------------------------- */
 struct series { char name[32]; double *seconds; size_t count, room; };
@@ -135,8 +134,6 @@ void write_csv(void)
 {
     char path[4096];
 
-    if (!arg.folder)
-        return;
     if (mkdir(arg.folder, 0777) && errno != EEXIST)
         fail("%s: %s", arg.folder, strerror(errno));
     snprintf(path, sizeof path, "%s/rank_%d_timing.csv", arg.folder, rank);
@@ -151,80 +148,15 @@ void write_csv(void)
         fail("%s: %s", path, strerror(errno));
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* The times of all ranks, sorted, on rank 0; their number. */
-static size_t gathered(const struct series *s, double **all)
-{
-    int own = (int)s->count, *counts = calloc((size_t)ranks, sizeof *counts);
-    int *places = calloc((size_t)ranks, sizeof *places);
-    size_t total = 0;
-
-    if (!counts || !places)
-        fail("cannot allocate the report");
-    MPI_Gather(&own, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    for (int r = 0; r < ranks; r++) {
-        places[r] = (int)total;
-        total += (size_t)counts[r];
-    }
-    *all = malloc((total ? total : 1) * sizeof **all);
-    if (!*all)
-        fail("cannot allocate the report");
-    MPI_Gatherv(s->seconds, own, MPI_DOUBLE, *all, counts, places,
-                MPI_DOUBLE, 0, MPI_COMM_WORLD);
-    free(counts);
-    free(places);
-    qsort(*all, total, sizeof **all, compare);
-    return total;
-}
-
-static double quantile(const double *sorted, size_t n, double share)
-{
-    double at = share * (double)(n - 1);
-    size_t low = (size_t)at;
-
-    return low + 1 < n ? sorted[low] + (at - (double)low)
-                         * (sorted[low + 1] - sorted[low]) : sorted[low];
-}
-
 void report(const char *mode)
 {
-    double *all, sum, own[2] = {0, 0}, all_of_it[2];
     uint64_t checked = 0;
 
-    if (rank == 0)
-        printf("# tensorload " TENSORLOAD " %s\n# client %s commands %s\n"
-               "# ranks %d iterations %d bytes %zu\n"
-               "%-16s %9s %13s %13s %13s %13s %13s %13s\n", mode,
-               client->name, client->commands(), ranks, arg.iterations,
-               arg.bytes, "# function (s)", "calls", "min", "mean", "p50",
-               "p95", "p99", "max");
-    for (int i = 0; i < functions; i++) {
-        size_t n = gathered(&series[i], &all);
-        if (rank == 0 && n) {
-            sum = 0;
-            for (size_t k = 0; k < n; k++)
-                sum += all[k];
-            printf("%-16s %9zu %13.9f %13.9f %13.9f %13.9f %13.9f %13.9f\n",
-                   series[i].name, n, all[0], sum / (double)n,
-                   quantile(all, n, 0.5), quantile(all, n, 0.95),
-                   quantile(all, n, 0.99), all[n - 1]);
-        }
-        free(all);
-        if (!strcmp(series[i].name, "loop_time") && series[i].count)
-            own[0] = bytes_moved / series[i].seconds[0] / 1e6,
-            own[1] = loops / series[i].seconds[0];
-    }
-    MPI_Reduce(own, all_of_it, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Reduce(&verified, &checked, 1, MPI_UINT64_T, MPI_SUM, 0,
                MPI_COMM_WORLD);
     if (rank == 0)
-        printf("# moved %.6f MB/s\n# loops %.6f 1/s\n# verified %llu\n"
-               "# end\n", all_of_it[0], all_of_it[1],
-               (unsigned long long)checked);
+        printf("# tensorload " TENSORLOAD " %s\n# client %s commands %s\n"
+               "# ranks %d iterations %d bytes %zu\n# verified %llu\n"
+               "# end\n", mode, client->name, client->commands(), ranks,
+               arg.iterations, arg.bytes, (unsigned long long)checked);
 }

@@ -85,8 +85,6 @@ void add_time(const char *function, double seconds);
 extern const struct client *client;
 long producer_of(const char *dataset);
 extern uint64_t verified;     /* values that were compared, of this rank   */
-extern double bytes_moved;    /* there and back, of this rank              */
-extern double loops;          /* iterations of this rank                   */
 
 /* The value of element i of a tensor; `stamp` makes each write another. */
 void fill(float *data, size_t n, unsigned stamp);
@@ -97,7 +95,7 @@ const char *key_of(char *out, size_t room, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 void write_csv(void);         /* the times, in arg.folder                  */
-void report(const char *mode);  /* of all ranks, by rank 0                 */
+void report(const char *mode);  /* what was done, by rank 0                */
 
 /* Runs a function on each of `count` shares of `size` bytes at once, on the
  * first in this thread. */

@@ -37,8 +37,6 @@ void throughput(void)
             verified++;
     }
     add_time("loop_time", loop);
-    loops = arg.iterations;
-    bytes_moved = 2.0 * (double)arg.bytes * arg.iterations;
     free(array);
     free(result);
 }

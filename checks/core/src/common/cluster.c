@@ -1,9 +1,9 @@
 /* cluster.c - which server of a cluster has which key; see resp.h. */
 #include "program.h"
 #include "resp.h"
-#include "service.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 uint16_t slot_server[SLOTS];
@@ -73,8 +73,9 @@ static int index_of(const struct wire *w, struct server *servers, int *count,
     return i;
 }
 
-/* CLUSTER SLOTS: from, to, then the master's address, then its replicas. */
-int resp_slots(struct wire *w, struct server *servers)
+/* CLUSTER SLOTS: from, to, then the master's address, then its replicas.
+ * Returns how many servers there are; `servers` has room for MAX_SERVERS. */
+static int read_slots(struct wire *w, struct server *servers)
 {
     bool covered[SLOTS] = {false};
     int count = 0;
@@ -102,4 +103,18 @@ int resp_slots(struct wire *w, struct server *servers)
             fail("%s: slot %d is served by no node: is the cluster whole?",
                  w->server->name, s);
     return count;
+}
+
+void find_masters(struct service *s, double timeout)
+{
+    struct server *masters = calloc(MAX_SERVERS, sizeof *masters);
+    struct wire w;
+
+    if (!masters)
+        fail("no memory for %d servers", MAX_SERVERS);
+    wire_open(&w, s->servers, timeout);
+    resp_greet(&w, s->user, s->password);
+    s->count = read_slots(&w, masters);
+    s->servers = masters;
+    wire_close(&w);
 }

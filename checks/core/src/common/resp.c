@@ -128,19 +128,18 @@ static _Noreturn void lost(const struct wire *w, ssize_t how)
          w->server->name, w->asked, how ? link_error() : "end of stream");
 }
 
-_Noreturn void unexpected(const struct wire *w, const char *line)
+static _Noreturn void unexpected(const struct wire *w, const char *line)
 {
-    fail("%s: no %s server: it answers %s with '%.40s'", w->server->name,
-         w->protocol, w->asked, printable(line));
+    fail("%s: no RESP server: it answers %s with '%.40s'", w->server->name,
+         w->asked, printable(line));
 }
 
 void wire_open(struct wire *w, const struct server *s, double timeout)
 {
     int fd = start_connect(s, timeout), done;
 
-    *w = (struct wire){.server = s, .timeout = timeout, .protocol = "RESP",
-                       .resp2 = true, .asked = "the greeting",
-                       .input = malloc(INPUT)};
+    *w = (struct wire){.server = s, .timeout = timeout,
+                       .asked = "the greeting", .input = malloc(INPUT)};
     if (fd < 0)
         fail("%s: %s: does the server run, and listen there?", s->name,
              strerror(errno));
@@ -160,7 +159,7 @@ void wire_close(struct wire *w)
     w->input = NULL;
 }
 
-void wire_send(struct wire *w, struct iovec *v, int count)
+static void wire_send(struct wire *w, struct iovec *v, int count)
 {
     while (count) {
         ssize_t put = link_write(&w->link, v, count);
@@ -194,14 +193,14 @@ static void more(struct wire *w)
     w->filled += read_some(w, w->input + w->filled, INPUT - w->filled);
 }
 
-char *wire_line(struct wire *w)
+static char *wire_line(struct wire *w)
 {
     char *end;
 
     while (!(end = memchr(w->input + w->at, '\n', w->filled - w->at))) {
         if (w->filled - w->at > MAX_LINE)
-            fail("%s: no %s server: it answers %s with a line without end",
-                 w->server->name, w->protocol, w->asked);
+            fail("%s: no RESP server: it answers %s with a line without end",
+                 w->server->name, w->asked);
         more(w);
     }
     char *line = w->input + w->at;
@@ -233,7 +232,7 @@ void wire_take(struct wire *w, void *to, size_t n)
     }
 }
 
-/* --- RESP over it -------------------------------------------------------- */
+/* --- RESP2 over it ------------------------------------------------------- */
 void resp_ask(struct wire *w, const struct word *words, int count)
 {
     char heads[MAX_WORDS][40], last[] = "\r\n";
@@ -260,7 +259,7 @@ char *resp_head(struct wire *w, struct head *h)
 
     if (*line == '-')
         refused(w->server, line + 1);
-    if (read_head(line, w->resp2, h))
+    if (read_head(line, true, h))
         unexpected(w, line);
     return line;
 }
@@ -310,11 +309,11 @@ static long long text_size(struct wire *w, const char **simple)
     char *line = resp_head(w, &h);
 
     *simple = h.type == '+' ? line + 1 : NULL;
-    if (!strchr("$=+_", h.type))
+    if (!strchr("$+", h.type))
         unexpected(w, line);
     if (h.n > MAX_SAID)
         unexpected(w, "a text that is too long");
-    return *simple ? (long long)strlen(*simple) : h.type == '_' ? -1 : h.n;
+    return *simple ? (long long)strlen(*simple) : h.n;
 }
 
 static void take_text(struct wire *w, char *out, size_t n)
@@ -341,34 +340,18 @@ void resp_text(struct wire *w, char *out, size_t room)
     out[n > 0 ? n : 0] = '\0';
 }
 
-char *resp_long_text(struct wire *w)
-{
-    const char *simple;
-    long long n = text_size(w, &simple);
-    char *text = malloc(n > 0 ? (size_t)n + 1 : 1);
-
-    if (!text)
-        fail("no memory for an answer");
-    if (simple)
-        memcpy(text, simple, (size_t)n);
-    else if (n >= 0)
-        take_text(w, text, (size_t)n);
-    text[n > 0 ? n : 0] = '\0';
-    return text;
-}
-
 void resp_skip(struct wire *w, unsigned values)
 {
     struct head h;
 
     for (unsigned seen = 1; values; values--, seen++) {
         resp_head(w, &h);
-        if (strchr("$=", h.type) && h.n > MAX_SAID)
+        if (h.type == '$' && h.n > MAX_SAID)
             unexpected(w, "a text that is too long");
-        if (strchr("$=", h.type) && h.n >= 0)
+        if (h.type == '$' && h.n >= 0)
             take_text(w, NULL, (size_t)h.n);
-        else if (strchr("*~%", h.type) && h.n > 0)
-            values += (unsigned)h.n * (h.type == '%' ? 2 : 1);
+        else if (h.type == '*' && h.n > 0)
+            values += (unsigned)h.n;
         if (seen + values > MAX_ELEMENTS)
             unexpected(w, "an answer without end");
     }

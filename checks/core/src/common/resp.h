@@ -6,6 +6,7 @@
 #define RESP_H
 
 #include "net.h"
+#include "service.h"
 
 #include <stdint.h>
 
@@ -27,8 +28,6 @@ _Noreturn void refused(const struct server *s, const char *said);
 struct wire {
     struct link link;
     const struct server *server;
-    const char *protocol;         /* for messages                         */
-    bool resp2;
     double timeout;               /* for one read or write, seconds       */
     const char *asked;            /* what the server has to answer        */
     char *input;
@@ -37,28 +36,23 @@ struct wire {
 /* All of these end the program with one line if something is wrong. */
 void wire_open(struct wire *w, const struct server *s, double timeout);
 void wire_close(struct wire *w);
-void wire_send(struct wire *w, struct iovec *v, int count);
-/* A line without its end; it stays valid until the next call. */
-char *wire_line(struct wire *w);
 /* n bytes; to NULL: they are skipped. */
 void wire_take(struct wire *w, void *to, size_t n);
-_Noreturn void unexpected(const struct wire *w, const char *line);
 
-/* --- RESP over it -------------------------------------------------------- */
+/* --- RESP2 over it ------------------------------------------------------- */
 struct word { const void *at; size_t size; };
 #define TEXT(text) ((struct word){text, strlen(text)})
 enum { MAX_WORDS = 40 };
 void resp_ask(struct wire *w, const struct word *words, int count);
 /* AUTH, if there is a password, then PING. */
 void resp_greet(struct wire *w, const char *user, const char *password);
-/* The line of the next value, decoded; an error of the server ends. */
+/* The line of the next value, decoded; it stays valid until the next call. An
+ * error of the server ends. */
 char *resp_head(struct wire *w, struct head *h);
 long long resp_number(struct wire *w, char type);   /* : or a length       */
 void resp_ok(struct wire *w);
 /* A text that fits into `room`; a null is an empty one. */
 void resp_text(struct wire *w, char *out, size_t room);
-/* A text of any length up to MAX_SAID, in memory of its own. */
-char *resp_long_text(struct wire *w);
 /* So many values with all their elements. */
 void resp_skip(struct wire *w, unsigned values);
 
@@ -68,8 +62,8 @@ extern uint16_t slot_server[SLOTS];   /* index of the server               */
 uint16_t crc16(uint16_t crc, const char *p, size_t n);
 /* The slot of a key, with a {tag} or without. */
 unsigned slot_of_text(const char *key, size_t n);
-/* Asks w's server which servers have which slots. Returns how many servers
- * there are; `servers` has room for MAX_SERVERS. */
-int resp_slots(struct wire *w, struct server *servers);
+/* Asks the first server of a cluster for the others. Then the servers are all
+ * masters, and slot_server is known. */
+void find_masters(struct service *s, double timeout);
 
 #endif

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from config import strict
+from config import schema, strict
 from config.commandline import Parser
 from config.families import families
 
@@ -50,8 +50,20 @@ Exit codes: 0 good, also if a plot has nothing to show (a line on stderr lists
 it); 1 the perflogs have damaged places; 2 the file or the perflogs cannot be
 used, or nothing was written.
 """
-#: What an entry may say besides what its kind knows.
-OWN = ('name',)
+#: Schema of FILE. The kind of an entry describes its other keys.
+SCHEMA = {
+    'type': 'object', 'required': ['plots'], 'additionalProperties': False,
+    'expected': '{title, plots}',
+    'properties': {
+        'title': plots.TEXT,
+        'plots': {
+            'type': 'array', 'minItems': 1, 'expected': 'a list of {kind, ...}',
+            'examples': ["a list, such as 'plots: [{kind: curve}]'"],
+            'items': {
+                'type': 'object', 'required': ['kind'], 'expected': '{kind, ...}',
+                'properties': {'name': {
+                    'type': 'string', 'pattern': r'^[\w.-]+$',
+                    'expected': 'the name of a file'}}}}}}
 
 
 def parser() -> Parser:
@@ -112,46 +124,14 @@ def load_plot_entries(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, A
 
     :raises strict.Fault: file, line, key and what is allowed
     """
-    data: Any = strict.load_yaml(file)
-    if not isinstance(data, strict.Mapping) or 'plots' not in data:
-        raise strict.Fault(file, 1, 'plots is missing: a list of {kind, '
-                           '...}; ./plumb plot --help has an example')
-    for key in data:
-        if key not in ('title', 'plots'):
-            raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
-                               '(allowed: title, plots)'
-                               + plots.did_you_mean_text(key, ('title', 'plots')))
-    try:
-        title = plots.parse_text_option(data.get('title'))
-    except ValueError as err:
-        raise strict.Fault(file, data.lines['title'], f'title: {err}'
-                           ) from None
-    if not isinstance(data['plots'], list) or not data['plots']:
-        raise strict.Fault(file, data.lines['plots'], 'plots: expected a '
-                           f"list of {{kind, ...}}, got {data['plots']!r}")
-    plots_ = []
-    for entry in data['plots']:
-        if not isinstance(entry, strict.Mapping) or not isinstance(
-                entry.get('kind'), str):
-            raise strict.Fault(
-                file,
-                _line_number_of_entry(entry) or data.lines['plots'],
-                f'plots: expected {{kind, ...}}, got {entry!r}',
-            )
-        name = entry.get('name')
-        if name is not None and not (isinstance(name, str) and re.fullmatch(
-                r'[\w.-]+', name)):
-            raise plots.PlotError(file, entry.lines['name'],
-                                  f'plots: name: {name!r} is not the '
-                                  'name of a file')
-        own_options = strict.Mapping(
-            {key: value for key, value in entry.items() if key not in OWN}
-        )
-        own_options.lines = entry.lines
-        plots_.append(
-            (entry, *plots.parse_plot_entry(own_options, None, str(file)))
-        )
-    return title, plots_
+    data = strict.load_yaml(file)
+    for fault in schema.faults_by_schema(str(file), data, SCHEMA):
+        raise fault
+    return data.get('title', ''), [
+        (entry, *plots.parse_plot_entry(plots.mapping_with_lines({
+            key: value for key, value in entry.items() if key != 'name'}, entry),
+            str(file)))
+        for entry in data['plots']]
 
 
 def drawings_of_file(frame: pd.DataFrame, file: Path, title: str,
@@ -160,7 +140,7 @@ def drawings_of_file(frame: pd.DataFrame, file: Path, title: str,
     """The plots that a file lists; one line on stderr for each that is empty.
 
     :param entries: see load_plot_entries
-    :raises PlotError: it names a field that no record has
+    :raises strict.Fault: it names a field that no record has
     """
     records = build_plot_records(frame)
     for entry, kind, options in entries:
@@ -224,24 +204,22 @@ def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
              ) -> list[plots.Drawing]:
     """The plots of an entry.
 
-    :raises PlotError: it names a field that no record has
+    :raises strict.Fault: it names a field that no record has
     """
     for key in ('where', 'by', 'panel', 'merge', 'over', 'of'):
         for name in _field_names_of_option(options.get(key)):
             if name not in records.table and name != 'speed':
                 known = [c for c in records.table if c not in (
                     'params', 'valid')]
-                raise plots.PlotError(
+                raise strict.Fault(
                     file, entry.lines.get(key, _line_number_of_entry(entry)), f'plots: '
                     f"{entry['kind']}: {key}: no record has the field "
-                    f"{name!r} (fields: {', '.join(known)})"
-                    + plots.did_you_mean_text(name, known))
+                    f"{name!r} (fields: {', '.join(known)})")
     base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
-        raise plots.PlotError(
-            file, entry.lines['base'], f"plots: {entry['kind']}: base: no "
-            f'record has {of} {base!r}' + plots.did_you_mean_text(
-                base, set(records.table[of])))
+        raise strict.Fault(
+            file, entry.lines['base'], f"plots: {entry['kind']}: base: no record has "
+            f'{of} {base!r}; {schema.suggest_name(base, set(records.table[of]))}')
     families_ = _families_in_plot(records, options)
     if len(families_) == 1:
         records = dataclasses.replace(records, family=families_[0])

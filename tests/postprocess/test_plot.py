@@ -38,14 +38,13 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
 @pytest.mark.parametrize(
     ('text', 'line', 'reason'),
     [
-        ('title: x\n', 1, 'plots is missing: a list'),
+        ('title: x\n', 1, 'plots is missing; write a list'),
         (
             'plots:\n- {kind: curve}\nplts: x\n',
             3,
-            "unknown key 'plts' "
-            "(allowed: title, plots); did you mean 'plots'?",
+            "unknown key 'plts'; did you mean 'plots'?",
         ),
-        ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: 5 is not text'),
+        ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: expected text, got 5'),
         ('title: x\nplots: curve\n', 2, 'plots: expected a list'),
         ('plots:\n- curve\n', 1, 'plots: expected {kind, ...}'),
         ('plots:\n- {kind: curve}\n- {kind: curv}\n', 3, 'did you mean'),
@@ -57,7 +56,7 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
         (
             'plots:\n- kind: curve\n  name: a/b\n',
             3,
-            "name: 'a/b' is not the name",
+            "name: expected the name of a file, got 'a/b'",
         ),
         (
             'plots:\n- kind: curve\n  where: {programm: x}\n',

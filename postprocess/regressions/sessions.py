@@ -132,7 +132,7 @@ def metric_histories(frame: pd.DataFrame) -> History:
 
 def _add_duplicate_test_case_column(frame: pd.DataFrame) -> pd.DataFrame:
     """With the column `twin`."""
-    cases = naming.first_record_per_group(frame, [*perflogs.CASE, 'run', 'case'])
+    cases = frame.drop_duplicates([*perflogs.CASE, 'run', 'case'])
     twice = cases[cases.duplicated([*perflogs.CASE, 'run'], keep=False)]
     if twice.empty:
         return frame.assign(twin='')

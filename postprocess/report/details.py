@@ -85,10 +85,9 @@ def _environment_changes(rows: pd.DataFrame
 
 def _first_record_per_session(page: Page) -> pd.DataFrame:
     """The first record of each test case and session, by test case and time."""
-    key = page.past.case * len(page.past.sessions) + page.past.session
-    _, at = np.unique(key, return_index=True)
-    return page.data.frame.iloc[at].assign(
-        number=page.past.case[at], session=page.past.session[at])
+    return page.data.frame.assign(
+        number=page.past.case, session=page.past.session).drop_duplicates(
+            ['number', 'session']).sort_values(['number', 'session'])
 
 
 def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dict:

@@ -24,7 +24,7 @@ from config.records.units import number_text, size_text, unit_text
 from config.sessions.judged import change_in_percent, is_improved
 from config.sites.topology import nodes_of_record
 
-from .. import naming, outcomes, perflogs, results
+from .. import outcomes, perflogs, results
 from ..names import short_name
 from ..perflogs import attached, reasons, series
 from ..perflogs.plans import Left, Partial
@@ -476,18 +476,16 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Versions, time and number of sessions: (name, text)."""
     def distinct_texts(*columns: str) -> str:
-        rows = naming.first_record_per_group(frame, columns)[[*columns]].astype(str)
+        rows = frame[[*columns]].drop_duplicates().astype(str)
         return ', '.join(sorted({' '.join(filter(None, r)) for r in
                                  rows.itertuples(index=False)} - {''}))
 
     first, last = frame['time'].min(), frame['time'].max()
-    programs = naming.first_record_per_group(
-        frame, ['version', 'source', 'program']).groupby(
-            ['version', 'source'], observed=True)['program'].unique()
-    cases = naming.first_record_per_group(frame, perflogs.CASE)
+    programs = frame.groupby(
+        ['version', 'source'], observed=True)['program'].unique()
+    cases = frame.drop_duplicates(perflogs.CASE)
     runs = frame['run'].nunique()
-    speeds = naming.first_record_per_group(
-        frame, ['speed', 'run'])['speed'].value_counts()
+    speeds = frame.drop_duplicates(['speed', 'run'])['speed'].value_counts()
     return [(name, text) for name, text in [
         ('System', ', '.join(sorted({
             f'{s}:{p}' for s, p in frame[['system', 'partition']]

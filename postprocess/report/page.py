@@ -6,7 +6,6 @@ filter or open are JSON in the page.
 """
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import functools
 import json
@@ -75,9 +74,7 @@ class Page:
         :param png: plots come as PNG too
         :param verdict: what is worse than it was; None: judged by these records
         """
-        data = build_tidy_records(frame)
-        self.data = dataclasses.replace(
-            data, frame=frame.assign(kind=data.kind))
+        data = self.data = build_tidy_records(frame)
         self.before, self.png = before, png
         self.files: dict[str, bytes] = {}
         self.plots: list[str] = []
@@ -400,7 +397,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         'waiting': len(standing.waiting),
         'no_tolerance': len({row.Index for row, *_ in standing.no_tolerance}),
         'improved': len({row['number'] for row in rows if row['note']})}
-    series_of = sections.time_series_by_family(page, runs.series if runs else [])
+    series_of = sections.time_series_by_family(page.data, runs.series if runs else [])
     families_ = [sections.family_section(page, name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
     sites = sections.site_comparison(page)

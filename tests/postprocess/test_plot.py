@@ -15,8 +15,8 @@ from config.records import samples
 from config.records.samples import Sample
 from postprocess import perflogs
 from postprocess.report import charts, plot, plots, sections
-from postprocess.report.page import Page
 from postprocess.report.plots import ratio, scaling, violin
+from postprocess.report.tidy import build_tidy_records
 
 
 def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
@@ -32,7 +32,8 @@ def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
 
 def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     make.write(tmp_path, rows)
-    return sections.records_for_plots(Page(perflogs.read(tmp_path)), 'osu', [])
+    return sections.records_for_plots(
+        build_tidy_records(perflogs.read(tmp_path)), 'osu', [], [])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,8 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     (folder / samples.FILE).write_text(samples.samples_as_csv(
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
         for rank in range(3) for call in ('put', 'get') for n in range(5)))
-    result = plot.build_plot_records(perflogs.read(tmp_path / 'perflogs'))
+    result = plot.build_plot_records(
+        build_tidy_records(perflogs.read(tmp_path / 'perflogs')))
     violins = list(violin.drawings_from_records(result, call=('g*',), by=(), panel=(),
                                                 title=''))
     [axes] = violins[0].chart(*violins[0].args).axes
@@ -230,7 +232,7 @@ def write_samples_of_arrangements(folder):
         clients = int(row['case'].partition('c')[2])
         (own / samples.FILE).write_text(samples.samples_as_csv(
             Sample(0, 'put', n, 0.001 * clients * (n + 1)) for n in range(5)))
-    return plot.build_plot_records(perflogs.read(folder))
+    return plot.build_plot_records(build_tidy_records(perflogs.read(folder)))
 
 
 def test_violins_over_a_field_stand_upright(tmp_path):

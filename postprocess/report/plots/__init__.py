@@ -63,11 +63,8 @@ class Drawing:
     #: Makes the plot of `args`: its records, its title, and what else it needs.
     chart: Callable[..., Figure]
     args: tuple
-    #: Where it stands on the page: with its program, or below a heading of
-    #: the family's own.
-    program: str = ''
+    #: Heading of the family's own above it on the page; '': none.
     section: str = ''
-    metric: str = ''
     #: Shown below it, in red.
     note: str = ''
 
@@ -193,8 +190,7 @@ class Panel:
         return Drawing(
             f'{self.name} {kind}',
             about or self.plot_description + numbers_text(frame, self.quantity.unit),
-            chart, (frame, with_origin(title, self.records, self.labels.index), *more),
-            program=self.program, metric=self.metric)
+            chart, (frame, with_origin(title, self.records, self.labels.index), *more))
 
 
 def with_origin(title: str, records: Records, kinds: Iterable[int]) -> str:

@@ -68,7 +68,7 @@ def drawings_from_records(records: Records, panels: Sequence[Panel]
         yield Drawing(
             f'{run.program} time {run.name}', run.title, draw_series_panels,
             (run.series.points, run.title, run.series.server_names, run.bands,
-             panels), program=run.program, note=run.note)
+             panels), note=run.note)
 
 
 def draw_series_panels(points: pd.DataFrame, title: str, servers: list[str],

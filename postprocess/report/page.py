@@ -24,7 +24,7 @@ from config.sessions.judged import change_in_percent, is_improved
 from config.sites.topology import nodes_of_record
 
 from .. import outcomes, perflogs, results
-from ..names import short_name
+from ..names import natural_sort_key, short_name
 from ..perflogs import attached, reasons, series
 from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
@@ -250,7 +250,7 @@ class Page:
         rows = []
         for case in sorted(self.cases, key=lambda c: (
                 c.cells[-1:] != '-' and c.newest_result_letter not in FAILED + WORSE,
-                str(c.row.family), plots.natural_sort_key(c.name), place_text(c.row))):
+                str(c.row.family), natural_sort_key(c.name), place_text(c.row))):
             place = place_text(case.row)
             ended = '-' if case.cells.endswith('-') else case.newest_result_letter
             rows.append(grid.Row(

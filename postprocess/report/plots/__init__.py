@@ -36,6 +36,7 @@ from config.records.units import size_text, value_text
 from config.sessions import judged
 
 from ... import naming, perflogs
+from ...names import natural_sort_key
 from .. import charts, summary
 
 if TYPE_CHECKING:
@@ -531,11 +532,6 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (),
                     ', '.join(filter(None, [head, split])),
                     part.sort_values('label', key=lambda texts: texts.map(
                         natural_sort_key)))
-
-
-def natural_sort_key(text: str) -> str:
-    """A key that sorts '2 nodes' before '10 nodes'."""
-    return re.sub(r'\d+', lambda number: number[0].zfill(9), text)
 
 
 def physical_limits_of_panel(panel: Panel) -> list[Mapping[str, Any]]:

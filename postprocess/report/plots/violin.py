@@ -11,6 +11,7 @@ import pandas as pd
 from config.records.units import size_text
 
 from ... import naming
+from ...names import natural_sort_key
 from .. import charts
 from . import (
     FIELD,
@@ -22,7 +23,6 @@ from . import (
     Records,
     field_title,
     fields_given_by_axis,
-    natural_sort_key,
     rows_matching_fields,
     with_origin,
 )

@@ -13,6 +13,7 @@ from config.sessions.judged import point_in_bytes
 
 from .. import perflogs
 from ..regressions import telling
+from ..regressions.sessions import ENVIRONMENT_NAMES
 from . import plots
 from .curves import NO_LINES, Key
 from .testcases import place_text, reframe_name
@@ -24,13 +25,8 @@ if TYPE_CHECKING:
 #: environment of a test case.
 SESSIONS = 180
 #: Column that may differ between sessions of a test case -> its title.
-ENVIRONMENT = {
-    'version': 'version', 'source': 'source', 'stack': 'stack',
-    'spec': 'spec hash', 'reframe': 'ReFrame', 'suite': 'suite',
-    'commit': 'commit of the suite', 'machine': 'node facts',
-    'binding': 'CPU binding', 'num_nodes': 'number of nodes',
-    'num_tasks': 'number of ranks', 'nodes': 'nodes',
-    'speed': 'speed class'}
+ENVIRONMENT = ENVIRONMENT_NAMES | {
+    'binding': 'CPU binding', 'source': 'source', 'speed': 'speed class'}
 #: Rows of numbers in the page.
 MAX_NUMBERS = 20_000
 

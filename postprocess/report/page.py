@@ -31,7 +31,7 @@ from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Baseline, Regression, Verdict
 from ..regressions.judging import judge_session
-from . import cards, charts, details, folders, grid, plots, sections
+from . import cards, charts, details, grid, plots, sections
 from .curves import (
     Curve,
     Key,
@@ -266,8 +266,8 @@ class Page:
         return f'{row.file}:{row.line}'
 
     @functools.cached_property
-    def _folders(self) -> dict[folders.Key, dict[str, str]]:
-        return folders.folders_of_test_cases(str(case.row.run) for case in self.cases)
+    def _folders(self) -> dict[details.FolderKey, dict[str, str]]:
+        return details.folders_of_test_cases(str(case.row.run) for case in self.cases)
 
     def folders_of_test_case(self, case: Case) -> dict[str, str]:
         """Stage folder, output folder and log of the newest session of a test

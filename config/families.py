@@ -298,6 +298,7 @@ def _faults_beyond_schema(path: Path, data: Mapping[str, Any],
             yield keys, reason
     yield from _faults_of_derived_metrics(data, known)
     yield from _faults_of_parts(data)
+    yield from _faults_of_panels(data)
     for word, module in data.get('parsers', {}).items():
         if not (path.parent / f'{module}.py').is_file():
             yield ['parsers', word], (
@@ -356,6 +357,21 @@ def _faults_of_parts(data: Mapping[str, Any]) -> Wrong:
             yield ['parts', part, 'feature'], (
                 f'{row["feature"]!r} is not a feature of this file; '
                 f'{schema.suggest_name(row["feature"], features)}')
+
+
+def _faults_of_panels(data: Mapping[str, Any]) -> Wrong:
+    """Names in `panels` of plots that `series` does not have; what else is wrong in
+    `panels`, the kind of the plot reports."""
+    series = data.get('series', {})
+    for at, row in enumerate(data.get('plots', ())):
+        for number, panel in enumerate(row.get('panels', ())):
+            known: dict[str, Iterable[str]] = {'of': series, **dict.fromkeys(
+                ('metric', 'beside', 'share_of'), series.get(panel.get('of'), ()))}
+            for key, names in known.items():
+                if key in panel and panel[key] not in names:
+                    yield ['plots', at, 'panels', number, key], (
+                        f'{panel[key]!r} is not in `series` of this file; '
+                        f'{schema.suggest_name(panel[key], names)}')
 
 
 def _faults_of_bands(data: Mapping[str, Any], keys: list[str],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,28 +27,37 @@ TYPES = {'object': 'a mapping', 'array': 'a list', 'string': 'text',
 
 
 @functools.cache
-def _schema_validator(name: str, part: str) -> jsonschema.Draft202012Validator:
-    import jsonschema
+def _load_schema(name: str, part: str) -> dict[str, Any]:
     schema = strict.load_trusted_yaml(FOLDER / f'{name}.yaml')
     if part:
         schema = {'$defs': schema['$defs'], '$ref': f'#/$defs/{part}'}
-    kind = jsonschema.Draft202012Validator
-    return kind(schema, format_checker=kind.FORMAT_CHECKER)
+    return schema
 
 
 def schema_faults(file: str, data: Any, name: str, part: str = ''
            ) -> list[strict.Fault]:
+    """All faults of a file's data, as `faults_by_schema` gives them.
+
+    :param name: name of the schema: config/schemas/NAME.yaml
+    :param part: the part of its `$defs`; '': the whole schema
+    """
+    return faults_by_schema(file, data, _load_schema(name, part))
+
+
+def faults_by_schema(file: str, data: Any, schema: Mapping[str, Any]
+                     ) -> list[strict.Fault]:
     """All faults of a file's data, in the order of its lines.
 
     Missing keys come last, because the cause may be a misspelt key.
 
     :param file: name of the file in messages
     :param data: from :func:`strict.load_yaml`
-    :param name: name of the schema: config/schemas/NAME.yaml
-    :param part: the part of its `$defs`; '': the whole schema
     """
+    import jsonschema
+    kind = jsonschema.Draft202012Validator
+    validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
     errors = [(error.validator in ('required', 'anyOf'), fault.line, fault)
-              for error in _schema_validator(name, part).iter_errors(data)
+              for error in validator.iter_errors(data)
               for fault in _faults_of_error(file, data, error)]
     return [fault for *_, fault in sorted(errors, key=lambda row: row[:2])]
 

@@ -1,4 +1,4 @@
-"""The short name of a test case, the same on page, terminal, verdict and plots."""
+"""Names: the short one of a test case, the same everywhere, and their order."""
 from __future__ import annotations
 
 import re
@@ -7,6 +7,11 @@ import re
 WIDTH = 60
 #: Values of parameters that are usual, so that a name leaves them out.
 USUAL = {'', '0', '1', 'off', 'False', 'none', 'host', 'standard'}
+
+
+def natural_sort_key(text: str) -> str:
+    """A key that sorts '2 nodes' before '10 nodes'."""
+    return re.sub(r'\d+', lambda number: number[0].zfill(9), text)
 
 
 def short_name(check: str, params: str, case: str) -> str:

@@ -49,11 +49,8 @@ def group_number_of_records(frame: pd.DataFrame, columns: Sequence[str]) -> np.n
 
 
 def first_record_per_group(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The first record of each combination of texts in the columns, which is
-    what drop_duplicates gives in a tenth of the time."""
-    return frame.iloc[
-        np.unique(group_number_of_records(frame, columns), return_index=True)[1]
-    ]
+    """The first record of each combination of texts in the columns."""
+    return frame.drop_duplicates(columns)
 
 
 def mask_preferring_median_to_repetitions(frame: pd.DataFrame,

@@ -13,25 +13,19 @@ from config import regular
 
 from .. import perflogs
 from .finding import Changed
-from .sessions import RAN_ON, History
+from .sessions import ENVIRONMENT_NAMES, History
 
-#: What tells that something else changed, the most telling first.
-CAUSES = [c for c in RAN_ON if c != 'run']
-NAMES = {'machine': 'node facts', 'num_nodes': 'number of nodes',
-         'num_tasks': 'ranks', 'tasks_per_node': 'ranks per node',
-         'nodes': 'nodes', 'spec': 'spec hash', 'commit': 'suite commit',
-         'suite': 'suite version', 'reframe': 'ReFrame',
-         'version': 'program version', 'binding': 'CPUs per rank'}
-#: What is told by itself, whether or not a metric changed with it. Other
-#: nodes, and another commit of the suite, are what a session may have.
-ENVIRONMENT = [c for c in CAUSES if c not in ('nodes', 'commit')]
+#: Columns whose changes are reported by themselves, whether or not a metric changed
+#: with them. Other nodes, and another commit of the suite, are what a session may have.
+REPORTED = [column for column in ENVIRONMENT_NAMES if column not in ('nodes', 'commit')]
 #: Sessions before that are looked at: what was there in one of them is no
 #: news.
 BEFORE = 5
 
 
 def environment_differences(before: pd.DataFrame, after: pd.DataFrame,
-                            columns: Iterable[str] = CAUSES) -> list[str]:
+                            columns: Iterable[str] = (*ENVIRONMENT_NAMES,)
+                            ) -> list[str]:
     """Values of sessions that no session before had: `spec hash a -> b`.
 
     :param before: rows of History.ran, the oldest first
@@ -52,7 +46,7 @@ def environment_differences(before: pd.DataFrame, after: pd.DataFrame,
             continue
         was = list(dict.fromkeys(old[::-1]))[:3]
         now = list(dict.fromkeys(new))[:3]
-        texts.append(f'{NAMES.get(column, column)} '
+        texts.append(f'{ENVIRONMENT_NAMES[column]} '
                      f"{', '.join(was) or '-'} -> {', '.join(now) or '-'}")
     return texts
 
@@ -75,7 +69,7 @@ def environment_changes(hist: History, this_session: Iterable[str]) -> list[Chan
     now = ran['run'].isin(list(this_session)).to_numpy()
     name = ran['name'].to_numpy()
     suspects: set[str] = set()
-    for column in ENVIRONMENT:
+    for column in REPORTED:
         value = ran[column].astype(str).to_numpy()
         suspects |= set(name[1:][(value[1:] != value[:-1]) & now[1:]
                                  & (name[1:] == name[:-1])])
@@ -84,7 +78,7 @@ def environment_changes(hist: History, this_session: Iterable[str]) -> list[Chan
         rows = ran[name == case_name]
         after = rows[now[name == case_name]].tail(1)
         before = rows[rows['session'] < after['session'].iloc[0]]
-        columns = [c for c in ENVIRONMENT if c != 'machine'
+        columns = [c for c in REPORTED if c != 'machine'
                    or _has_new_node_kind(before, after)]
         head = heads.loc[after['of'].iloc[0]]
         for text in environment_differences(before.tail(BEFORE), after, columns):

@@ -17,7 +17,7 @@ from config import places
 from config.sessions import judged
 from config.sites import topology
 
-from .. import naming, outcomes, perflogs, results
+from .. import outcomes, perflogs, results
 from ..perflogs import clock, reasons
 from ..perflogs.plans import Partial
 from . import changes, detect, power
@@ -109,10 +109,9 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     judging = _Judging(metric_histories(frame), this_session, session is None,
                        _test_case_keys(stale), decisions, switches, label)
     regressions, muted = judging.find_regressions()
-    cases = naming.first_record_per_group(
-        frame[frame['run'].isin(this_session)
-              & ~frame['guard'].isin([*reasons.NOT_RUN])], perflogs.CASE
-    )
+    cases = frame[
+        frame['run'].isin(this_session) & ~frame['guard'].isin([*reasons.NOT_RUN])
+        ].drop_duplicates(perflogs.CASE)
     return Verdict(
         session=label, verdict='regressed' if regressions else
         verdict_of_failures(failures), regressions=regressions,
@@ -126,10 +125,10 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
         judged=int(judging.enough.sum()), cases=len(cases),
         power=power.power_of_test_cases(judging.hist, judging.walk, judging.enough),
         baselines=judging.baselines(),
-        compared=len(naming.first_record_per_group(complete[
+        compared=len(complete[
             complete['result'].isin(['pass', 'xpass', 'xfail'])
-            | complete['result'].eq('fail') & complete['guard'].eq('')],
-            perflogs.CASE)),
+            | complete['result'].eq('fail') & complete['guard'].eq('')
+            ].drop_duplicates(perflogs.CASE)),
         results=_results_with_regressions(newest, regressions))
 
 

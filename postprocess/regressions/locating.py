@@ -55,7 +55,6 @@ import dataclasses
 import itertools
 import json
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +66,7 @@ import numpy as np
 from config.console import count_with_noun
 from config.records.units import change_text, number_text, value_text
 
+from ..names import natural_sort_key
 from .detect import student_t_quantile
 
 #: Chance that a search accuses a good part, and that a look takes a slow node
@@ -237,8 +237,8 @@ class Search:
         self.above = {node: tuple((above or {}).get(node, ()))
                       for node in set(nodes)}
         self.nodes = sorted(self.above, key=lambda node: (
-            [_natural_sort_key(name) for name in reversed(self.above[node])],
-            _natural_sort_key(node)))
+            [natural_sort_key(name) for name in reversed(self.above[node])],
+            natural_sort_key(node)))
         if len(self.nodes) < 2:
             raise ValueError('pairs of nodes need at least two nodes; '
                              f'{len(self.nodes)} given')
@@ -730,12 +730,6 @@ def _compare_jobs(own: Sequence[tuple[_Job, float]],
 
 def _normal_quantile(chance: float) -> float:
     return NormalDist().inv_cdf(1 - chance)
-
-
-def _natural_sort_key(name: str) -> list[Any]:
-    """n10 after n9; numbers and words are never compared."""
-    return [(part.isdigit(), int(part) if part.isdigit() else part)
-            for part in re.split(r'(\d+)', name) if part]
 
 
 # In words ------------------------------------------------------------------

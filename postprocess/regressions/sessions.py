@@ -20,10 +20,14 @@ from ..references.progress import add_edition_column, usable_records
 #: What a metric is of; `twin` is the hash of the test case where a session has
 #: several test cases that differ in nothing else.
 KEYS = [*perflogs.CASE, 'edition', 'speed', 'twin']
-#: What a test case ran on, and with.
-RAN_ON = ['run', 'nodes', 'binding', 'machine', 'version', 'stack', 'spec',
-          'reframe', 'suite', 'num_nodes', 'num_tasks', 'tasks_per_node',
-          'commit']
+#: What a test case ran on, and with, the most telling first: column -> its name in
+#: texts.
+ENVIRONMENT_NAMES = {
+    'nodes': 'nodes', 'binding': 'CPUs per rank', 'machine': 'node facts',
+    'version': 'program version', 'stack': 'stack', 'spec': 'spec hash',
+    'reframe': 'ReFrame', 'suite': 'suite version', 'num_nodes': 'number of nodes',
+    'num_tasks': 'ranks', 'tasks_per_node': 'ranks per node', 'commit': 'suite commit'}
+RAN_ON = ['run', *ENVIRONMENT_NAMES]
 #: A change below this means nothing; smallest spread: both logs.
 MINIMUM, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.
@@ -132,7 +136,7 @@ def metric_histories(frame: pd.DataFrame) -> History:
 
 def _add_duplicate_test_case_column(frame: pd.DataFrame) -> pd.DataFrame:
     """With the column `twin`."""
-    cases = naming.first_record_per_group(frame, [*perflogs.CASE, 'run', 'case'])
+    cases = frame.drop_duplicates([*perflogs.CASE, 'run', 'case'])
     twice = cases[cases.duplicated([*perflogs.CASE, 'run'], keep=False)]
     if twice.empty:
         return frame.assign(twin='')

@@ -8,7 +8,6 @@ details     what the script of the page shows: test cases, all values
 sections    families and the comparison of sites, with their plots
 grid        the grid of results
 curves      values over sessions
-folders     folders of test cases on this machine
 tidy        records prepared for plots and page
 summary     quantiles of many repetitions
 charts      colours, sizes, axes and legends; PNG and PDF

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from config import strict
 from config.commandline import Parser
 from config.console import count_with_noun, print_lines
 
@@ -22,7 +23,6 @@ from ..perflogs import plans, series
 from ..references.progress import Progress, progress_of_test_cases
 from ..regressions import telling
 from ..regressions.verdict import Verdict, verdict_of_records
-from . import plots
 from .page import build_page
 
 #: End of an SVG that a page drew (sections.draw_plot).
@@ -119,7 +119,7 @@ def write_page(folder: str, output: Path, references: str | None = None,
         made = build_page(frame, faults, title, over_time,
                           plans.partial_sessions([folder]), ahead, output,
                           png, judged, left)
-    except plots.PlotError as err:
+    except strict.Fault as err:
         return _print_error_and_return_failure(frame, str(err))
     _print_faults(faults[known:])
     counts = made.counts

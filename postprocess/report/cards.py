@@ -286,7 +286,7 @@ def _regression_row(page: Page, regression: Regression, member: Member) -> dict:
 
 def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
     """Changes since the session before: {what, lines, count}."""
-    changed: dict[str, list[tuple[str, int]]] = {}
+    changed: dict[str, list[tuple[str, int | None]]] = {}
     this_session = len(page.past.sessions) - 1
     for case in page.cases:
         now, before = (
@@ -303,33 +303,20 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
         elif before in FAILED and now not in FAILED:
             changed.setdefault('no longer failing', []).append(
                 (case.name, case.number))
-    improved = [(f"{row['name']} {row['metric']} "
-                 f"{row['ratio']}", row['number'])
-                for row in rows if row['note']]
-    news = [{'what': what, 'count': len(cases),
-             'lines': cases[:MAX_LINES],
-             'more': len(cases) - MAX_LINES}
-            for what, cases in changed.items()]
-    if improved:
-        news.append({'what': 'improved: propose new references',
-                     'count': len(improved),
-                     'lines': improved[:MAX_LINES],
-                     'more': len(improved) - MAX_LINES})
-    if page.verdict.improved:
-        news.append({'what': 'improved',
-                     'count': len(page.verdict.improved), 'lines': [
-                         (telling.regression_lines(one)[0], None)
-                         for one in page.verdict.improved[:MAX_LINES]],
-                     'more': len(page.verdict.improved) - MAX_LINES})
     # What changed when something regressed is in the card of the event.
     causes = {cause for one in page.regressions for cause in one.cause.split('; ')}
-    changes = [one for one in page.verdict.changed if one.what not in causes]
-    if changes:
-        news.append({'what': 'changed environment', 'count': len(changes),
-                     'lines': [(telling.environment_change_line(one), None)
-                               for one in changes[:MAX_LINES]],
-                     'more': len(changes) - MAX_LINES})
-    return news
+    news: dict[str, list[tuple[str, int | None]]] = {
+        **changed,
+        'improved: propose new references': [
+            (f"{row['name']} {row['metric']} {row['ratio']}", row['number'])
+            for row in rows if row['note']],
+        'improved': [(telling.regression_lines(one)[0], None)
+                     for one in page.verdict.improved],
+        'changed environment': [
+            (telling.environment_change_line(one), None)
+            for one in page.verdict.changed if one.what not in causes]}
+    return [{'what': what, 'count': len(lines), 'lines': lines[:MAX_LINES],
+             'more': len(lines) - MAX_LINES} for what, lines in news.items() if lines]
 
 
 def certainty_text(regressions: Sequence[Regression]) -> str:

@@ -10,7 +10,6 @@ import pandas as pd
 
 from config.records.units import number_text
 
-from .. import naming
 from .tidy import Tidy
 
 #: Sessions of a small plot.
@@ -99,37 +98,23 @@ def curves_of_metrics(data: Tidy, session: np.ndarray,
         & (records['point'].isin(points) | records['point'].isna())]
     at = data.frame.index.get_indexer(records.index)
     records = records.assign(number=data.case[at], session=session[at])
-    group = naming.group_number_of_records(
-        records, ['number', 'speed', 'metric', 'point'])
-    first = np.unique(group, return_index=True)[1]
-    keys = [Key(int(number), str(speed), str(metric),
-                -1 if point != point else int(point))
-            for number, speed, metric, point in records.iloc[first][
-                ['number', 'speed', 'metric', 'point']].itertuples(index=False)]
-    chosen = np.isin(group, [n for n, key in enumerate(keys) if (
-        key.test_case, key.metric, key.point) in wanted])
-    group, column = group[chosen], records['session'].to_numpy()[chosen]
-    values = records['value'].to_numpy(float)[chosen]
-    order = np.lexsort((column, group))
-    group, column, values = group[order], column[order], values[order]
-    is_last = np.ones(len(group), bool)
-    is_last[:-1] = (np.diff(group) != 0) | (np.diff(column) != 0)
-    group, column, values = group[is_last], column[is_last], values[is_last]
-    ends = np.flatnonzero(np.diff(group)) + 1
-    return {keys[part[0]]: Curve(sessions, of_group)
-            for part, sessions, of_group in zip(
-                np.split(group, ends), np.split(column, ends),
-                np.split(values, ends), strict=True) if len(part)}
+    keys = ['number', 'speed', 'metric', 'point']
+    records = records.drop_duplicates([*keys, 'session'], keep='last').sort_values(
+        'session', kind='stable')
+    curves = {
+        Key(int(number), str(speed), str(metric), -1 if point != point else int(point)):
+        Curve(rows['session'].to_numpy(), rows['value'].to_numpy(float))
+        for (number, speed, metric, point), rows in records.groupby(
+            keys, observed=True, dropna=False, sort=False)[['session', 'value']]}
+    return {key: curve for key, curve in curves.items()
+            if (key.test_case, key.metric, key.point) in wanted}
 
 
 def median_curve(curves: Sequence[Curve]) -> Curve:
     """The median of several metrics in each session."""
-    sessions = np.concatenate([curve.sessions for curve in curves])
-    values = np.concatenate([curve.values for curve in curves])
-    order = np.argsort(sessions, kind='stable')
-    every, starts = np.unique(sessions[order], return_index=True)
-    return Curve(every, np.array([
-        np.median(part) for part in np.split(values[order], starts[1:])]))
+    medians = pd.concat([pd.Series(curve.values, curve.sessions) for curve in curves]
+                        ).groupby(level=0).median()
+    return Curve(medians.index.to_numpy(), medians.to_numpy())
 
 
 def sparkline(curve: Curve | None, lines: Lines = NO_LINES, since: int | None = None,

@@ -2,17 +2,22 @@
 from __future__ import annotations
 
 import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from config.places import site_option
+from config import regular
+from config.places import site_option, work_folder
 from config.records.units import size_text, unit_text
 from config.sessions.judged import point_in_bytes
 
 from .. import perflogs
 from ..regressions import telling
+from ..regressions.sessions import ENVIRONMENT_NAMES
 from . import plots
 from .curves import NO_LINES, Key
 from .testcases import place_text, reframe_name
@@ -24,13 +29,10 @@ if TYPE_CHECKING:
 #: environment of a test case.
 SESSIONS = 180
 #: Column that may differ between sessions of a test case -> its title.
-ENVIRONMENT = {
-    'version': 'version', 'source': 'source', 'stack': 'stack',
-    'spec': 'spec hash', 'reframe': 'ReFrame', 'suite': 'suite',
-    'commit': 'commit of the suite', 'machine': 'node facts',
-    'binding': 'CPU binding', 'num_nodes': 'number of nodes',
-    'num_tasks': 'number of ranks', 'nodes': 'nodes',
-    'speed': 'speed class'}
+ENVIRONMENT = ENVIRONMENT_NAMES | {
+    'binding': 'CPU binding', 'source': 'source', 'speed': 'speed class'}
+#: Session, partition, environment, hash of a test case.
+FolderKey = tuple[str, str, str, str]
 #: Rows of numbers in the page.
 MAX_NUMBERS = 20_000
 
@@ -85,10 +87,38 @@ def _environment_changes(rows: pd.DataFrame
 
 def _first_record_per_session(page: Page) -> pd.DataFrame:
     """The first record of each test case and session, by test case and time."""
-    key = page.past.case * len(page.past.sessions) + page.past.session
-    _, at = np.unique(key, return_index=True)
-    return page.data.frame.iloc[at].assign(
-        number=page.past.case[at], session=page.past.session[at])
+    return page.data.frame.assign(
+        number=page.past.case, session=page.past.session).drop_duplicates(
+            ['number', 'session']).sort_values(['number', 'session'])
+
+
+def folders_of_test_cases(sessions: Iterable[str]) -> dict[FolderKey, dict[str, str]]:
+    """Test case -> its folders and its log: {stage, output, log}.
+
+    From the report that ReFrame wrote of each session, as long as the session's
+    folder exists on this machine. ReFrame removes the stage folder of a test case
+    that passed. Paths that no longer exist are left out.
+    """
+    folders = {}
+    for session in sorted(set(sessions)):
+        path = work_folder() / 'sessions' / session / 'report.json'
+        try:
+            report = json.loads(regular.read_regular_file(path))
+            test_cases = [dict(case) for run in report['runs']
+                          for case in run['testcases']]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        for case in test_cases:
+            paths = {name: Path(str(case.get(key) or ''))
+                     for name, key in (('stage', 'stagedir'), ('output', 'outputdir'))}
+            existing = {name: str(path) for name, path in paths.items()
+                     if path.is_absolute() and path.is_dir()}
+            log = Path(next(iter(existing.values()), ''), str(case.get('job_stdout')))
+            if existing and log.is_file():
+                existing['log'] = str(log)
+            folders[session, str(case.get('partition')), str(case.get('environ')),
+                    str(case.get('hashcode'))] = existing
+    return folders
 
 
 def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dict:

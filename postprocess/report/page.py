@@ -6,7 +6,6 @@ filter or open are JSON in the page.
 """
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import functools
 import json
@@ -24,15 +23,15 @@ from config.records.units import number_text, size_text, unit_text
 from config.sessions.judged import change_in_percent, is_improved
 from config.sites.topology import nodes_of_record
 
-from .. import naming, outcomes, perflogs, results
-from ..names import short_name
+from .. import outcomes, perflogs, results
+from ..names import natural_sort_key, short_name
 from ..perflogs import attached, reasons, series
 from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Baseline, Regression, Verdict
 from ..regressions.judging import judge_session
-from . import cards, charts, details, folders, grid, plots, sections
+from . import cards, charts, details, grid, plots, sections
 from .curves import (
     Curve,
     Key,
@@ -75,9 +74,7 @@ class Page:
         :param png: plots come as PNG too
         :param verdict: what is worse than it was; None: judged by these records
         """
-        data = build_tidy_records(frame)
-        self.data = dataclasses.replace(
-            data, frame=frame.assign(kind=data.kind))
+        data = self.data = build_tidy_records(frame)
         self.before, self.png = before, png
         self.files: dict[str, bytes] = {}
         self.plots: list[str] = []
@@ -253,7 +250,7 @@ class Page:
         rows = []
         for case in sorted(self.cases, key=lambda c: (
                 c.cells[-1:] != '-' and c.newest_result_letter not in FAILED + WORSE,
-                str(c.row.family), plots.natural_sort_key(c.name), place_text(c.row))):
+                str(c.row.family), natural_sort_key(c.name), place_text(c.row))):
             place = place_text(case.row)
             ended = '-' if case.cells.endswith('-') else case.newest_result_letter
             rows.append(grid.Row(
@@ -269,8 +266,8 @@ class Page:
         return f'{row.file}:{row.line}'
 
     @functools.cached_property
-    def _folders(self) -> dict[folders.Key, dict[str, str]]:
-        return folders.folders_of_test_cases(str(case.row.run) for case in self.cases)
+    def _folders(self) -> dict[details.FolderKey, dict[str, str]]:
+        return details.folders_of_test_cases(str(case.row.run) for case in self.cases)
 
     def folders_of_test_case(self, case: Case) -> dict[str, str]:
         """Stage folder, output folder and log of the newest session of a test
@@ -400,7 +397,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         'waiting': len(standing.waiting),
         'no_tolerance': len({row.Index for row, *_ in standing.no_tolerance}),
         'improved': len({row['number'] for row in rows if row['note']})}
-    series_of = sections.time_series_by_family(page, runs.series if runs else [])
+    series_of = sections.time_series_by_family(page.data, runs.series if runs else [])
     families_ = [sections.family_section(page, name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
     sites = sections.site_comparison(page)
@@ -476,18 +473,16 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Versions, time and number of sessions: (name, text)."""
     def distinct_texts(*columns: str) -> str:
-        rows = naming.first_record_per_group(frame, columns)[[*columns]].astype(str)
+        rows = frame[[*columns]].drop_duplicates().astype(str)
         return ', '.join(sorted({' '.join(filter(None, r)) for r in
                                  rows.itertuples(index=False)} - {''}))
 
     first, last = frame['time'].min(), frame['time'].max()
-    programs = naming.first_record_per_group(
-        frame, ['version', 'source', 'program']).groupby(
-            ['version', 'source'], observed=True)['program'].unique()
-    cases = naming.first_record_per_group(frame, perflogs.CASE)
+    programs = frame.groupby(
+        ['version', 'source'], observed=True)['program'].unique()
+    cases = frame.drop_duplicates(perflogs.CASE)
     runs = frame['run'].nunique()
-    speeds = naming.first_record_per_group(
-        frame, ['speed', 'run'])['speed'].value_counts()
+    speeds = frame.drop_duplicates(['speed', 'run'])['speed'].value_counts()
     return [(name, text) for name, text in [
         ('System', ', '.join(sorted({
             f'{s}:{p}' for s, p in frame[['system', 'partition']]

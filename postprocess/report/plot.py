@@ -9,9 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pandas as pd
-
-from config import strict
+from config import schema, strict
 from config.commandline import Parser
 from config.families import families
 
@@ -25,7 +23,7 @@ from ..options import (
 )
 from ..perflogs import series
 from . import charts, plots, sections, svg
-from .page import Page
+from .tidy import Tidy, build_tidy_records
 
 HELP = """\
 Draws the plots of the page, or those that a YAML file describes.
@@ -50,8 +48,20 @@ Exit codes: 0 good, also if a plot has nothing to show (a line on stderr lists
 it); 1 the perflogs have damaged places; 2 the file or the perflogs cannot be
 used, or nothing was written.
 """
-#: What an entry may say besides what its kind knows.
-OWN = ('name',)
+#: Schema of FILE. The kind of an entry describes its other keys.
+SCHEMA = {
+    'type': 'object', 'required': ['plots'], 'additionalProperties': False,
+    'expected': '{title, plots}',
+    'properties': {
+        'title': plots.TEXT,
+        'plots': {
+            'type': 'array', 'minItems': 1, 'expected': 'a list of {kind, ...}',
+            'examples': ["a list, such as 'plots: [{kind: curve}]'"],
+            'items': {
+                'type': 'object', 'required': ['kind'], 'expected': '{kind, ...}',
+                'properties': {'name': {
+                    'type': 'string', 'pattern': r'^[\w.-]+$',
+                    'expected': 'the name of a file'}}}}}}
 
 
 def parser() -> Parser:
@@ -91,13 +101,14 @@ def main(argv: list[str] | None = None) -> int:
                   '--perflogs', file=sys.stderr)
             return 2
         files: dict[str, bytes] = {}
-        for drawing in (drawings_of_file(frame, args.file, title, entries)
+        data = build_tidy_records(frame)
+        widths, formats = ((charts.PAPER_WIDTHS, ('pdf', 'svg')) if args.paper else
+                           ((0.0,), ('svg', 'png') if args.png else ('svg',)))
+        for drawing in (drawings_of_file(data, args.file, title, entries)
                         if args.file else drawings_of_families(
-                            frame, [] if args.parsed else families())):
-            if args.paper:
-                draw_plot_for_paper(files, drawing, args.dark)
-            else:
-                draw_plot(files, drawing, args.dark, args.png)
+                            data, [] if args.parsed else families())):
+            for width in widths:
+                draw_plot(files, drawing, args.dark, formats, width)
         write_files_atomically(args.output, files)
     except (strict.Fault, OSError, ValueError) as err:
         print(f'plumb plot: {err}', file=sys.stderr)
@@ -112,57 +123,25 @@ def load_plot_entries(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, A
 
     :raises strict.Fault: file, line, key and what is allowed
     """
-    data: Any = strict.load_yaml(file)
-    if not isinstance(data, strict.Mapping) or 'plots' not in data:
-        raise strict.Fault(file, 1, 'plots is missing: a list of {kind, '
-                           '...}; ./plumb plot --help has an example')
-    for key in data:
-        if key not in ('title', 'plots'):
-            raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
-                               '(allowed: title, plots)'
-                               + plots.did_you_mean_text(key, ('title', 'plots')))
-    try:
-        title = plots.parse_text_option(data.get('title'))
-    except ValueError as err:
-        raise strict.Fault(file, data.lines['title'], f'title: {err}'
-                           ) from None
-    if not isinstance(data['plots'], list) or not data['plots']:
-        raise strict.Fault(file, data.lines['plots'], 'plots: expected a '
-                           f"list of {{kind, ...}}, got {data['plots']!r}")
-    plots_ = []
-    for entry in data['plots']:
-        if not isinstance(entry, strict.Mapping) or not isinstance(
-                entry.get('kind'), str):
-            raise strict.Fault(
-                file,
-                _line_number_of_entry(entry) or data.lines['plots'],
-                f'plots: expected {{kind, ...}}, got {entry!r}',
-            )
-        name = entry.get('name')
-        if name is not None and not (isinstance(name, str) and re.fullmatch(
-                r'[\w.-]+', name)):
-            raise plots.PlotError(file, entry.lines['name'],
-                                  f'plots: name: {name!r} is not the '
-                                  'name of a file')
-        own_options = strict.Mapping(
-            {key: value for key, value in entry.items() if key not in OWN}
-        )
-        own_options.lines = entry.lines
-        plots_.append(
-            (entry, *plots.parse_plot_entry(own_options, None, str(file)))
-        )
-    return title, plots_
+    data = strict.load_yaml(file)
+    for fault in schema.faults_by_schema(str(file), data, SCHEMA):
+        raise fault
+    return data.get('title', ''), [
+        (entry, *plots.parse_plot_entry(plots.mapping_with_lines({
+            key: value for key, value in entry.items() if key != 'name'}, entry),
+            str(file)))
+        for entry in data['plots']]
 
 
-def drawings_of_file(frame: pd.DataFrame, file: Path, title: str,
+def drawings_of_file(data: Tidy, file: Path, title: str,
                      entries: list[tuple[Any, Any, dict[str, Any]]]
                      ) -> Iterator[plots.Drawing]:
     """The plots that a file lists; one line on stderr for each that is empty.
 
     :param entries: see load_plot_entries
-    :raises PlotError: it names a field that no record has
+    :raises strict.Fault: it names a field that no record has
     """
-    records = build_plot_records(frame)
+    records = build_plot_records(data)
     for entry, kind, options in entries:
         drawn = drawings_of_entry(records, entry, kind, options, file, title)
         if not drawn:
@@ -172,7 +151,7 @@ def drawings_of_file(frame: pd.DataFrame, file: Path, title: str,
         yield from drawn
 
 
-def drawings_of_families(frame: pd.DataFrame, expected: Iterable[str]
+def drawings_of_families(data: Tidy, expected: Iterable[str]
                          ) -> Iterator[plots.Drawing]:
     """The plots that the page has of each family; one line on stderr for each that is
     empty.
@@ -180,16 +159,16 @@ def drawings_of_families(frame: pd.DataFrame, expected: Iterable[str]
     :param expected: families that are listed as empty if they have no record
     """
     empty: dict[str, None] = {}
-    for name in sorted(map(str, frame['family'].unique())):
-        family = families().get(name)
-        records = dataclasses.replace(
-            build_plot_records(frame[frame['family'] == name]), family=name)
-        for kind, options in plots.parse_family_plot_entries(family):
+    names = sorted(map(str, data.frame['family'].unique()))
+    for name in names:
+        records = sections.records_for_plots(
+            data, name, series_of_family(data, name), [], len(data.table))
+        for kind, options in plots.parse_family_plot_entries(families().get(name)):
             drawn = list(kind.drawings_from_records(records, **options))
             if not drawn:
                 empty[_entry_name(name, kind, options)] = None
             yield from drawn
-    for name in [*empty, *sorted({*expected} - {*frame['family'].unique()})]:
+    for name in [*empty, *sorted({*expected} - {*names})]:
         print(f'plumb plot: {name}: no records to draw', file=sys.stderr)
 
 
@@ -205,18 +184,19 @@ def _line_number_of_entry(entry: Any) -> int:
     return min(getattr(entry, 'lines', {}).values(), default=0)
 
 
-def build_plot_records(frame: pd.DataFrame) -> plots.Records:
+def build_plot_records(data: Tidy) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
-    page = Page(frame)
-    runs_of_family = sections.time_series_by_family(
-        page, series.read_series_of_newest_runs(frame).series
-    )
-    table = page.data.table
     return plots.Records(
-        '', page.data.metric_records, table,
-        page.data.point_statistics_without_repetitions,
-        [one for runs in runs_of_family.values() for one in runs],
-        lambda: sections.raw_samples(page, table, len(table)))
+        '', data.metric_records, data.table, data.point_statistics_without_repetitions,
+        [run for name in data.frame['family'].unique()
+         for run in series_of_family(data, name)],
+        lambda: sections.raw_samples(data, data.table, [], len(data.table)))
+
+
+def series_of_family(data: Tidy, name: str) -> list[plots.OverTime]:
+    """What the newest runs of a family left over time."""
+    newest = series.read_series_of_newest_runs(data.frame[data.frame['family'] == name])
+    return sections.time_series_by_family(data, newest.series).get(name, [])
 
 
 def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
@@ -224,24 +204,22 @@ def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
              ) -> list[plots.Drawing]:
     """The plots of an entry.
 
-    :raises PlotError: it names a field that no record has
+    :raises strict.Fault: it names a field that no record has
     """
     for key in ('where', 'by', 'panel', 'merge', 'over', 'of'):
         for name in _field_names_of_option(options.get(key)):
             if name not in records.table and name != 'speed':
                 known = [c for c in records.table if c not in (
                     'params', 'valid')]
-                raise plots.PlotError(
+                raise strict.Fault(
                     file, entry.lines.get(key, _line_number_of_entry(entry)), f'plots: '
                     f"{entry['kind']}: {key}: no record has the field "
-                    f"{name!r} (fields: {', '.join(known)})"
-                    + plots.did_you_mean_text(name, known))
+                    f"{name!r} (fields: {', '.join(known)})")
     base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
-        raise plots.PlotError(
-            file, entry.lines['base'], f"plots: {entry['kind']}: base: no "
-            f'record has {of} {base!r}' + plots.did_you_mean_text(
-                base, set(records.table[of])))
+        raise strict.Fault(
+            file, entry.lines['base'], f"plots: {entry['kind']}: base: no record has "
+            f'{of} {base!r}; {schema.suggest_name(base, set(records.table[of]))}')
     families_ = _families_in_plot(records, options)
     if len(families_) == 1:
         records = dataclasses.replace(records, family=families_[0])
@@ -274,26 +252,21 @@ def _families_in_plot(records: plots.Records, options: Mapping[str, Any]
     return [name for name in names if name in families()]
 
 
-def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, dark: bool, png: bool
-              ) -> None:
-    """Draws a plot for a screen into `files`, by a name of its own."""
-    stem = _unused_stem(files, drawing, '')
-    with charts.use_theme_temporarily(dark):
+def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, dark: bool,
+              formats: Iterable[str], paper_width: float) -> None:
+    """Draws a plot into `files`, by a name of its own.
+
+    :param formats: svg, png, pdf
+    :param paper_width: as `use_theme_temporarily` has it
+    """
+    stem = _unused_stem(files, drawing, f'-{paper_width:g}in' if paper_width else '')
+    with charts.use_theme_temporarily(dark, paper_width):
         figure = drawing.chart(*drawing.args)
-        files[f'{stem}.svg'] = svg.render_svg(figure, stem)
-        if png:
-            files[f'{stem}.png'] = charts.render_png(figure)
-
-
-def draw_plot_for_paper(files: dict[str, bytes], drawing: plots.Drawing, dark: bool
-                        ) -> None:
-    """Draws a plot in the widths of a paper into `files`, as PDF and SVG."""
-    for width in charts.PAPER_WIDTHS:
-        stem = _unused_stem(files, drawing, f'-{width:g}in')
-        with charts.use_theme_temporarily(dark, paper_width=width):
-            figure = drawing.chart(*drawing.args)
-            files[f'{stem}.pdf'] = charts.render_pdf(figure)
-            files[f'{stem}.svg'] = svg.render_svg(figure, stem)
+        for name in formats:
+            files[f'{stem}.{name}'] = (
+                svg.render_svg(figure, stem) if name == 'svg' else
+                charts.render_png(figure) if name == 'png' else
+                charts.render_pdf(figure))
 
 
 def _unused_stem(files: dict[str, bytes], drawing: plots.Drawing, end: str) -> str:

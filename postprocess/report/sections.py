@@ -13,9 +13,10 @@ import pandas as pd
 from config.families import Family, families
 
 from .. import naming, perflogs, results
-from ..perflogs import samples, series
+from ..perflogs import attached, samples, series
 from . import charts, plots, svg
 from .plots import ratio
+from .tidy import Tidy
 
 if TYPE_CHECKING:
     from .page import Page
@@ -29,7 +30,7 @@ def family_section(page: Page, name: str, over_time: list[plots.OverTime],
     """The section of a family."""
     known = families().get(name)
     drawings, reading = plots.drawings_of_family(
-        records_for_plots(page, name, over_time), known)
+        records_for_plots(page.data, name, over_time, page.faults), known)
     plain = [draw_plot(page, name, one) for one in drawings if not one.section]
     sections: dict[str, list[dict]] = {}
     for one in drawings:
@@ -52,7 +53,7 @@ def site_comparison(page: Page) -> dict | None:
         return None
     drawn, rows = [], []
     for name in sorted(page.data.table['family'].unique()):
-        records = records_for_plots(page, name, [])
+        records = records_for_plots(page.data, name, [], page.faults)
         for one in ratio.drawings_from_records(records, of='system', base='',
                                                metric=(),
                                                where=(), title=''):
@@ -78,32 +79,37 @@ def site_comparison(page: Page) -> dict | None:
     return {'plots': drawn, 'rows': rows} if rows else None
 
 
-def records_for_plots(page: Page, name: str, over_time: list[plots.OverTime]
-            ) -> plots.Records:
-    """The records of a family for its plots."""
-    table = page.data.table
-    table = table[table['family'] == name]
-    drawn = page.data.metric_records
-    points = page.data.point_statistics_without_repetitions
-    if len(table) < len(page.data.table):
+def records_for_plots(data: Tidy, name: str, over_time: list[plots.OverTime],
+                      faults: attached.Faults, maximum: int = MAX_SAMPLES
+                      ) -> plots.Records:
+    """The records of a family for its plots.
+
+    :param faults: gets those of files with raw samples
+    :param maximum: number of runs whose raw samples are read
+    """
+    table = data.table[data.table['family'] == name]
+    drawn = data.metric_records
+    points = data.point_statistics_without_repetitions
+    if len(table) < len(data.table):
         drawn = drawn[drawn['kind'].isin(table.index)]
         points = points[points['kind'].isin(table.index)]
     return plots.Records(name, drawn, table, points, over_time,
-                         functools.cache(lambda: raw_samples(page, table)))
+                         functools.cache(
+                             lambda: raw_samples(data, table, faults, maximum)))
 
 
-def raw_samples(page: Page, table: pd.DataFrame, maximum: int = MAX_SAMPLES
+def raw_samples(data: Tidy, table: pd.DataFrame, faults: attached.Faults, maximum: int
                 ) -> list[plots.Raw]:
     """Raw samples of the newest run of each kind of a table, the newest first.
 
     :param maximum: number of runs
     """
-    frame = page.data.frame
+    frame = data.frame
     records = frame[frame['kind'].isin(table.index)].drop_duplicates(
         'kind', keep='last').sort_values('time', kind='stable')
     raw_samples = []
     for row in records[::-1].itertuples():
-        calls = samples.read_samples_of_record(row, page.faults)
+        calls = samples.read_samples_of_record(row, faults)
         if calls is not None and len(calls):
             raw_samples.append(
                 plots.Raw(int(row.kind), str(row.run), calls)
@@ -135,12 +141,12 @@ def draw_plot(page: Page, family: str, drawing: plots.Drawing) -> dict:
             'stem': stem, 'note': drawing.note, 'png': page.png}
 
 
-def time_series_by_family(page: Page, runs: list[series.Series]
+def time_series_by_family(data: Tidy, runs: list[series.Series]
                ) -> dict[str, list[plots.OverTime]]:
     """The series over time to draw, by family."""
     by_family: dict[str, list[plots.OverTime]] = {}
-    frame = page.data.frame
-    labels = _kind_labels(page.data.table)
+    frame = data.frame
+    labels = _kind_labels(data.table)
     for run in runs:
         row = frame.loc[run.record]
         of_run = (frame[[*perflogs.CASE, 'run']] == row[

@@ -18,7 +18,7 @@ DRAWN = ['kind', 'speed', 'run', 'case', 'time', 'metric', 'point', 'value',
 @dataclass(frozen=True)
 class Tidy:
     """Records, with the numbers of their test cases and series."""
-    #: As perflogs.read gives them.
+    #: As perflogs.read gives them, and `kind`.
     frame: pd.DataFrame
     #: The number of each record's test case (perflogs.CASE).
     case: np.ndarray
@@ -70,6 +70,6 @@ def build_tidy_records(frame: pd.DataFrame) -> Tidy:
     )
     repetition = frame['repetition'].to_numpy(np.int64)
     alone = np.bincount(metric)[metric] == 1
-    return Tidy(frame, case, kind, table,
+    return Tidy(frame.assign(kind=kind), case, kind, table,
                 judged=naming.mask_preferring_median_to_repetitions(frame, metric),
                 sample=(repetition > 0) | alone)

@@ -28,6 +28,7 @@ limits:
   - {metric: triad, max: 1000000, why: no memory does that}
 plots:
   - {kind: curve, metric: triad}
+  - {kind: series, panels: [{of: server, metric: rate, beside: rate, says: x}]}
 parsers: {stream: parser}
 about: {stream: what memory gives, 'stream_*': the same}
 series: {server: {rate: 1/s}}
@@ -75,11 +76,11 @@ def test_a_good_file_is_read_whole(tmp_path):
      "'meens'; did you mean 'means'?"),
     ('built_with: mpi', 'built_with: mpicc', "3: features: stream: "
      "built_with: 'mpicc' is not allowed; did you mean 'mpi'?"),
-    ('feature: stream', 'feature: steam', "22: parts: all loops: feature: "
+    ('feature: stream', 'feature: steam', "23: parts: all loops: feature: "
      "'steam' is not a feature of this file; did you mean 'stream'?"),
-    (', without: build it anew', '', '22: parts: all loops: without is '
+    (', without: build it anew', '', '23: parts: all loops: without is '
      'missing; it needs feature, without'),
-    ('without: build it anew', 'without: 3', '22: parts: all loops: '
+    ('without: build it anew', 'without: 3', '23: parts: all loops: '
      'without: expected text, got 3'),
     ('[embedded]', '[embeded]', "4: sources: 'embeded' is not allowed; did "
      "you mean 'embedded'?"),
@@ -105,11 +106,16 @@ def test_a_good_file_is_read_whole(tmp_path):
     ('why: no', "when: '(', why: no", "14: limits: when: '(' is not a regular "
      'expression: '),
     ('kind: curve', 'knd: curve', '16: plots: kind is missing'),
+    ('of: server', 'of: disk', "17: plots: panels: of: 'disk' is not in `series` of "
+     "this file; allowed: 'server'"),
+    ('metric: rate', 'metric: rat', "17: plots: panels: metric: 'rat' is not in "
+     "`series` of this file; did you mean 'rate'?"),
+    ('beside: rate', 'beside: rat', "17: plots: panels: beside: 'rat' is not in "),
     ('stream: parser}', 'stream: parse}', 'parsers: stream: parse.py does '
      'not exist in '),
-    ('bands: {rate', 'bands: {rat', "20: bands: rat: this is not a metric of "
+    ('bands: {rate', 'bands: {rat', "21: bands: rat: this is not a metric of "
      "series; did you mean 'rate'?"),
-    ('[1, 2]', '[2, 1]', '20: bands: rate: expected [min, max], got [2, 1]'),
+    ('[1, 2]', '[2, 1]', '21: bands: rate: expected [min, max], got [2, 1]'),
     ('sources:', 'title: x\nsources:', "4: 'title' occurs twice here "),
     ('title:', '- title:', 'not YAML'),
     (GOOD, '', '1: expected the keys of a family; the first line is title: '),

@@ -11,7 +11,7 @@ pytest.importorskip('jinja2')
 import perflogs_factory as make
 
 from postprocess import perflogs
-from postprocess.report import details, folders, page
+from postprocess.report import details, page
 
 RUN = make.record()['run']
 
@@ -34,11 +34,11 @@ def test_folders_that_exist_are_in_the_page(tmp_path, monkeypatch):
     make.write(tmp_path / 'perflogs', [make.record()])
     frame = perflogs.read(tmp_path / 'perflogs')
     key = RUN, 'cpu', 'openmpi', 'c0ffee00'
-    assert folders.folders_of_test_cases([RUN]) == {key: {}}
+    assert details.folders_of_test_cases([RUN]) == {key: {}}
     stage.mkdir(parents=True)
     (stage / 'rfm_job.out').touch()
     expected = {'stage': str(stage), 'log': str(stage / 'rfm_job.out')}
-    assert folders.folders_of_test_cases([RUN, 'x']) == {key: expected}
+    assert details.folders_of_test_cases([RUN, 'x']) == {key: expected}
     [test_case] = details.test_case_details(page.Page(frame))
     assert test_case['d'] == expected
 
@@ -48,4 +48,4 @@ def test_a_report_that_is_cut_off_names_no_folder(tmp_path, monkeypatch, text):
     monkeypatch.setenv('PLUMBLINE_WORK', str(tmp_path))
     write_report(tmp_path)
     (tmp_path / 'sessions' / RUN / 'report.json').write_text(text)
-    assert folders.folders_of_test_cases([RUN]) == {}
+    assert details.folders_of_test_cases([RUN]) == {}

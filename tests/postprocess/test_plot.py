@@ -15,8 +15,8 @@ from config.records import samples
 from config.records.samples import Sample
 from postprocess import perflogs
 from postprocess.report import charts, plot, plots, sections
-from postprocess.report.page import Page
 from postprocess.report.plots import ratio, scaling, violin
+from postprocess.report.tidy import build_tidy_records
 
 
 def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
@@ -32,20 +32,20 @@ def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
 
 def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     make.write(tmp_path, rows)
-    return sections.records_for_plots(Page(perflogs.read(tmp_path)), 'osu', [])
+    return sections.records_for_plots(
+        build_tidy_records(perflogs.read(tmp_path)), 'osu', [], [])
 
 
 @pytest.mark.parametrize(
     ('text', 'line', 'reason'),
     [
-        ('title: x\n', 1, 'plots is missing: a list'),
+        ('title: x\n', 1, 'plots is missing; write a list'),
         (
             'plots:\n- {kind: curve}\nplts: x\n',
             3,
-            "unknown key 'plts' "
-            "(allowed: title, plots); did you mean 'plots'?",
+            "unknown key 'plts'; did you mean 'plots'?",
         ),
-        ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: 5 is not text'),
+        ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: expected text, got 5'),
         ('title: x\nplots: curve\n', 2, 'plots: expected a list'),
         ('plots:\n- curve\n', 1, 'plots: expected {kind, ...}'),
         ('plots:\n- {kind: curve}\n- {kind: curv}\n', 3, 'did you mean'),
@@ -57,7 +57,7 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
         (
             'plots:\n- kind: curve\n  name: a/b\n',
             3,
-            "name: 'a/b' is not the name",
+            "name: expected the name of a file, got 'a/b'",
         ),
         (
             'plots:\n- kind: curve\n  where: {programm: x}\n',
@@ -198,7 +198,8 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     (folder / samples.FILE).write_text(samples.samples_as_csv(
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
         for rank in range(3) for call in ('put', 'get') for n in range(5)))
-    result = plot.build_plot_records(perflogs.read(tmp_path / 'perflogs'))
+    result = plot.build_plot_records(
+        build_tidy_records(perflogs.read(tmp_path / 'perflogs')))
     violins = list(violin.drawings_from_records(result, call=('g*',), by=(), panel=(),
                                                 title=''))
     [axes] = violins[0].chart(*violins[0].args).axes
@@ -231,7 +232,7 @@ def write_samples_of_arrangements(folder):
         clients = int(row['case'].partition('c')[2])
         (own / samples.FILE).write_text(samples.samples_as_csv(
             Sample(0, 'put', n, 0.001 * clients * (n + 1)) for n in range(5)))
-    return plot.build_plot_records(perflogs.read(folder))
+    return plot.build_plot_records(build_tidy_records(perflogs.read(folder)))
 
 
 def test_violins_over_a_field_stand_upright(tmp_path):

@@ -20,8 +20,8 @@ from config.records import units
 from postprocess import perflogs
 from postprocess.report import build as report
 from postprocess.report import charts, plots, sections, svg
-from postprocess.report.page import Page
 from postprocess.report.plots import box, curve
+from postprocess.report.tidy import build_tidy_records
 
 ROOT = Path(__file__).resolve().parents[2]
 JUDGED = {'reference': '1.0', 'upper': '0.2', 'result': 'pass'}
@@ -46,8 +46,8 @@ def visible(text: str) -> str:
 def panels(tmp_path, records) -> list[plots.Panel]:
     """What stands in a metric each, of the latencies of these records."""
     make.write(tmp_path / 'perflogs', records)
-    made = Page(perflogs.read(tmp_path / 'perflogs'))
-    records = sections.records_for_plots(made, 'osu', [])
+    made = build_tidy_records(perflogs.read(tmp_path / 'perflogs'))
+    records = sections.records_for_plots(made, 'osu', [], [])
     return list(plots.metric_panels(records, ('latency',)))
 
 

@@ -20,8 +20,8 @@ from postprocess import perflogs
 from postprocess.perflogs import series
 from postprocess.report import build as report
 from postprocess.report import plots, sections
-from postprocess.report.page import Page
 from postprocess.report.plots import series as timeline
+from postprocess.report.tidy import build_tidy_records
 
 TAO = families()['taobench']
 
@@ -399,8 +399,8 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
                    lower='0.0', result='fail', guard='validity'),
         tao_record(value=99.0, day=3)])
     records = sections.records_for_plots(
-        Page(perflogs.read(tmp_path / 'perflogs')),
-        'taobench', [])
+        build_tidy_records(perflogs.read(tmp_path / 'perflogs')),
+        'taobench', [], [])
     [panel] = plots.metric_panels(records, ('total_qps',))
     assert dict(panel.points_of_panel[['value', 'label']].itertuples(index=False)) == {
         9000.0: '', 99.0: 'not valid'}

@@ -6,9 +6,9 @@ A family says in its family.yaml which plots are drawn of it:
       - {kind: curve, metric: latency}
       - {kind: runs, metric: [server_cpu, memory_ratio]}
 
-`kind` is the name of a module here; what else an entry says are options that
-the module names in OPTIONS, and every fault is told with file and line. A
-family that says nothing gets DEFAULT. How to add a kind: README.md.
+`kind` is the name of a module here. OPTIONS of the module has the JSON schema of
+each option of an entry, and every fault is reported with file and line. A family
+without plots gets DEFAULT. How to add a kind: README.md.
 
 No module here imports matplotlib before it draws: a page without a plot
 costs nothing of it.
@@ -16,7 +16,6 @@ costs nothing of it.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import fnmatch
 import functools
 import hashlib
@@ -31,12 +30,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from config import strict
+from config import schema, strict
 from config.families import Family, families, shared_limits
 from config.records.units import size_text, value_text
 from config.sessions import judged
 
 from ... import naming, perflogs
+from ...names import natural_sort_key
 from .. import charts, summary
 
 if TYPE_CHECKING:
@@ -54,10 +54,6 @@ DEFAULT: tuple[dict[str, Any], ...] = (
     {'kind': 'times'})
 
 
-class PlotError(strict.Fault):
-    """A fault of an entry of `plots`: `FILE:LINE: reason`."""
-
-
 @dataclass(frozen=True)
 class Drawing:
     """One plot of the page, not drawn yet."""
@@ -68,11 +64,8 @@ class Drawing:
     #: Makes the plot of `args`: its records, its title, and what else it needs.
     chart: Callable[..., Figure]
     args: tuple
-    #: Where it stands on the page: with its program, or below a heading of
-    #: the family's own.
-    program: str = ''
+    #: Heading of the family's own above it on the page; '': none.
     section: str = ''
-    metric: str = ''
     #: Shown below it, in red.
     note: str = ''
 
@@ -198,8 +191,7 @@ class Panel:
         return Drawing(
             f'{self.name} {kind}',
             about or self.plot_description + numbers_text(frame, self.quantity.unit),
-            chart, (frame, with_origin(title, self.records, self.labels.index), *more),
-            program=self.program, metric=self.metric)
+            chart, (frame, with_origin(title, self.records, self.labels.index), *more))
 
 
 def with_origin(title: str, records: Records, kinds: Iterable[int]) -> str:
@@ -278,166 +270,96 @@ def parse_family_plot_entries(family: Family | None
     """Kinds and options of a family's plots, all of them known and well.
 
     :param family: None, or without plots: DEFAULT
-    :raises PlotError: file, line, key and what is allowed
+    :raises strict.Fault: file, line, key and what is allowed
     """
     entries = family.plots if family and family.plots else DEFAULT
     file = f'checks/{family.name}/family.yaml' if family else 'DEFAULT'
-    return [parse_plot_entry(entry, family, file) for entry in entries]
+    return [parse_plot_entry(entry, file) for entry in entries]
 
 
-def parse_plot_entry(entry: Mapping[str, Any], family: Family | None, file: str
+def parse_plot_entry(entry: Mapping[str, Any], file: str
           ) -> tuple[ModuleType, dict[str, Any]]:
     """Kind and options of an entry of a file.
 
-    :raises PlotError: file, line, key and what is allowed
+    :raises strict.Fault: file, line, key and what is allowed
     """
-    lines: Mapping[str, int] = getattr(entry, 'lines', {})
-
-    def make_plot_error(key: str, reason: str) -> PlotError:
-        line = lines.get(key) or min(lines.values(), default=1)
-        return PlotError(file, line, f'plots: {reason}')
-
-    kind = entry.get('kind')
-    if kind not in plot_kinds():
-        raise make_plot_error(
-            'kind',
-            f'kind {kind!r} is not one of '
-            f'{", ".join(plot_kinds())} (a kind is a module of '
-            f'postprocess/report/plots/){did_you_mean_text(kind, plot_kinds())}',
-        )
-    options = module_of_kind(kind).OPTIONS
-    for key in entry:
-        if key != 'kind' and key not in options:
-            allowed = ', '.join(options) or 'none'
-            raise make_plot_error(key, f'{kind} has no option {key!r} (allowed: '
-                                  f'{allowed}){did_you_mean_text(key, options)}')
-    parsed = {}
-    for key, parse in options.items():
-        try:
-            parsed[key] = parse(entry.get(key), family)
-        except ValueError as err:
-            raise make_plot_error(key, f'{kind}: {key}: {err}') from None
-    return module_of_kind(kind), parsed
+    _raise_first_fault('plots', schema.faults_by_schema(file, entry, {
+        'type': 'object', 'required': ['kind'],
+        'properties': {'kind': {'enum': plot_kinds()}}}))
+    kind = module_of_kind(entry['kind'])
+    options = mapping_with_lines({
+        key: _with_lists(value, kind.OPTIONS.get(key, {}))
+        for key, value in entry.items() if key != 'kind'}, entry)
+    _raise_first_fault(f'plots: {entry["kind"]}', schema.faults_by_schema(
+        file, options, {
+            'type': 'object', 'properties': kind.OPTIONS, 'additionalProperties': False,
+            '$defs': {'metric': {'enum': [*perflogs.all_metrics()]}}}))
+    return kind, {key: _with_tuples(options.get(key, option['default']))
+                  for key, option in kind.OPTIONS.items()}
 
 
-def did_you_mean_text(word: Any, known: Any) -> str:
-    near = difflib.get_close_matches(str(word), list(known), 1)
-    return f"; did you mean '{near[0]}'?" if near else ''
+def _raise_first_fault(prefix: str, faults: list[strict.Fault]) -> None:
+    """Raise the first of some faults, with a prefix."""
+    for fault in faults:
+        raise strict.Fault(fault.file, fault.line, f'{prefix}: {fault.reason}')
 
 
-def parse_metric_option(value: Any, family: Family | None = None
-            ) -> tuple[str, ...]:
-    """Option `metric`: a name or a list of them; (): what is judged.
-
-    :raises ValueError: what is wrong with it
-    """
-    if value is None:
-        return ()
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not names:
-        raise ValueError(f'{value!r} is not the name of a metric or a list '
-                         'of names')
-    for name in names:
-        if name not in perflogs.all_metrics():
-            raise ValueError(f'{name!r} is not a metric'
-                             + did_you_mean_text(name, perflogs.all_metrics()))
-    return tuple(names)
+def mapping_with_lines(values: dict[str, Any], source: Mapping[str, Any]
+                       ) -> strict.Mapping:
+    """Values with the lines of the mapping that they are from."""
+    made = strict.Mapping(values)
+    made.lines = getattr(source, 'lines', {})
+    return made
 
 
-def parse_where_option(value: Any, family: Family | None = None
-          ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Option `where`: field -> pattern, or a list of them.
-
-    :raises ValueError: what is wrong with it
-    """
-    if value is None:
-        return ()
-    if not isinstance(value, Mapping):
-        raise ValueError(f'{value!r} is not a mapping of fields to patterns, '
-                         "such as {program: 'x_*', num_nodes: 2}")
-    conditions = []
-    for name, patterns in value.items():
-        patterns = patterns if isinstance(patterns, list) else [patterns]
-        if not patterns or any(isinstance(pattern, dict | list | None)
-                               for pattern in patterns):
-            raise ValueError(f'{name}: {patterns!r} is not a pattern')
-        conditions.append((parse_field_option(name)[0], tuple(map(str, patterns))))
-    return tuple(conditions)
+def _with_lists(value: Any, option: Mapping[str, Any]) -> Any:
+    """A value of an option; if it is short for a list of one value, this list."""
+    if option.get('type') == 'array' and not isinstance(value, list):
+        return [value]
+    if option.get('type') == 'object' and isinstance(value, Mapping):
+        return mapping_with_lines({
+            name: _with_lists(inner, option['additionalProperties'])
+            for name, inner in value.items()}, value)
+    return value
 
 
-def parse_field_option(value: Any, family: Family | None = None) -> naming.Names:
-    """Options `by` and `panel`: a field or a list of them; a field is a
-    parameter of test cases, or one of naming.KNOWN.
-
-    :raises ValueError: what is wrong with it
-    """
-    if value is None:
-        return ()
-    names = value if isinstance(value, list) else [value]
-    for name in names:
-        if not isinstance(name, str) or not name.isidentifier():
-            raise ValueError(
-                f'{name!r} is not a field: a parameter, or one of '
-                + ', '.join(naming.KNOWN)
-            )
-    return tuple(names)
+def _with_tuples(value: Any) -> Any:
+    """A value of an option, with tuples instead of lists and of `where`."""
+    if isinstance(value, Mapping):
+        return tuple((name, tuple(map(str, patterns)))
+                     for name, patterns in value.items())
+    return tuple(value) if isinstance(value, list) else value
 
 
-def parse_text_option(value: Any, family: Family | None = None) -> str:
-    """Option `title`: some text.
-
-    :raises ValueError: it is none
-    """
-    if not isinstance(value, str | None):
-        raise ValueError(f'{value!r} is not text')
-    return value or ''
-
-
-def parse_size_option(value: Any, family: Family | None = None) -> tuple[Any, ...]:
-    """Option `at`: the first of these sizes that there is; left out: where
-    the metric is judged, or the largest.
-
-    :raises ValueError: what is wrong with it
-    """
-    choices = value if isinstance(value, list) else [value] * (
-        value is not None)
-    for size in choices:
-        if size not in ('smallest', 'largest') and type(size) is not int:
-            raise ValueError(f'{size!r} is not a size in B, smallest or '
-                             'largest')
-    return tuple(choices)
-
-
-#: Options of kinds that are made of records: which, and how they stand.
+#: Schemas of options. A field is a parameter of test cases, or one of naming.KNOWN.
+FIELD = {'type': 'string', 'pattern': r'^[^\W\d]\w*$', 'default': '',
+         'expected': f"a field: a parameter, or one of {', '.join(naming.KNOWN)}"}
+FIELDS = {'type': 'array', 'items': FIELD, 'default': []}
+TEXT = {'type': 'string', 'default': ''}
+METRIC = {'$ref': '#/$defs/metric', 'default': ''}
+#: Of a list of sizes the first that there is counts; without one, where the metric
+#: is judged, or the largest.
+SIZES = {'type': 'array', 'default': [], 'items': {
+    'anyOf': [{'type': 'integer'}, {'enum': ['smallest', 'largest']}],
+    'expected': 'a size in B, smallest or largest'}}
+#: Field -> patterns.
+WHERE = {
+    'type': 'object', 'default': {}, 'propertyNames': FIELD,
+    'expected': "a mapping of fields to patterns, such as {program: 'x_*', "
+                'num_nodes: 2}',
+    'additionalProperties': {
+        'type': 'array', 'minItems': 1, 'expected': 'a pattern or a list of them',
+        'items': {'type': ['string', 'number', 'boolean'], 'expected': 'a pattern'}}}
+#: Options of kinds that are made of records. Without `metric`: what is judged.
 CHOICE = {
-    'metric': parse_metric_option,
-    'where': parse_where_option,
-    'by': parse_field_option,
-    'panel': parse_field_option,
-    'merge': parse_field_option,
-    'title': parse_text_option,
+    'metric': {'type': 'array', 'items': METRIC, 'minItems': 1, 'default': [],
+               'expected': 'the name of a metric or a list of them'},
+    'where': WHERE,
+    'by': FIELDS,
+    'panel': FIELDS,
+    'merge': FIELDS,
+    'title': TEXT,
 }
-
-
-def parse_single_field_option(option: str, default: str, value: Any,
-                              family: Family | None) -> str:
-    """An option that is the name of one field.
-
-    :param default: its value if it is left out
-    :raises ValueError: what is wrong with it
-    """
-    names = parse_field_option(value, family) or (default,)
-    if len(names) > 1:
-        raise ValueError(f'option `{option}` needs one field, not {value!r}')
-    return names[0]
-
-
-def parse_over_option(value: Any, family: Family | None = None) -> str:
-    """Option `over`: the field on the axis; '': left out.
-
-    :raises ValueError: what is wrong with it
-    """
-    return parse_single_field_option('over', '', value, family)
 
 
 def fields_given_by_axis(table: pd.DataFrame, over: str, by: naming.Names
@@ -612,11 +534,6 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (),
                         natural_sort_key)))
 
 
-def natural_sort_key(text: str) -> str:
-    """A key that sorts '2 nodes' before '10 nodes'."""
-    return re.sub(r'\d+', lambda number: number[0].zfill(9), text)
-
-
 def physical_limits_of_panel(panel: Panel) -> list[Mapping[str, Any]]:
     """The physical limits of a panel's metric that are the same for all of
     its series; without what only the site's devices tell."""
@@ -642,7 +559,7 @@ def drawings_of_family(records: Records, family: Family | None
              ) -> tuple[list[Drawing], list[str]]:
     """The plots of a family, in their order, and how to read them.
 
-    :raises PlotError: an entry of its `plots` is wrong
+    :raises strict.Fault: an entry of its `plots` is wrong
     """
     all_drawings: list[Drawing] = []
     reading: dict[str, None] = {}

@@ -11,12 +11,12 @@ from ... import naming
 from .. import charts
 from . import (
     CHOICE,
+    SIZES,
     Drawing,
     Records,
     add_dates_of_older_sessions,
     drop_curves,
     metric_panels,
-    parse_size_option,
     points_at_size,
     title_size_suffix,
 )
@@ -24,7 +24,7 @@ from . import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {**CHOICE, 'at': parse_size_option}
+OPTIONS = {**CHOICE, 'at': SIZES}
 READING = ('Bars: the value of the newest session of each test case, with its date '
            'if other test cases have a later one. Values that differ by more than a '
            'factor of 60 are dots on a logarithmic axis.')

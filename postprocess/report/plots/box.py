@@ -12,14 +12,14 @@ from ... import naming
 from .. import charts
 from . import (
     CHOICE,
+    FIELD,
+    SIZES,
     Drawing,
     Records,
     field_title,
     fields_given_by_axis,
     metric_panels,
     numbers_text,
-    parse_over_option,
-    parse_size_option,
     points_at_size,
     title_size_suffix,
 )
@@ -27,7 +27,7 @@ from . import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = CHOICE | {'over': parse_over_option, 'at': parse_size_option}
+OPTIONS = CHOICE | {'over': FIELD, 'at': SIZES}
 READING = (
     'Boxes: quartiles. Whiskers reach to 1.5 times the distance of the '
     'quartiles; points are the farthest values beyond. A triangle at the edge '

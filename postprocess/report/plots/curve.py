@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from config.families import Family
-
 from .. import charts
 from . import (
     CHOICE,
+    METRIC,
     Drawing,
     Records,
     add_dates_of_older_sessions,
     metric_panels,
-    parse_metric_option,
     physical_limits_of_panel,
 )
 
@@ -25,21 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def parse_other_metric_option(value: Any, family: Family | None = None) -> str:
-    """Option `limit`: a metric that is the most, or the least, that the one
-    drawn can be at each size; option `beside`: a metric of the same session that
-    is drawn beside it; '': none.
-
-    :raises ValueError: what is wrong with it
-    """
-    names = parse_metric_option(value, family)
-    if len(names) > 1:
-        raise ValueError(f'{value!r} is not one metric')
-    return names[0] if names else ''
-
-
-OPTIONS = CHOICE | {'limit': parse_other_metric_option,
-                    'beside': parse_other_metric_option}
+#: `limit`: a metric that is the most, or the least, that the one drawn can be at
+#: each size. `beside`: a metric of the same session that is drawn beside it.
+OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC}
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
            'band. The reference is dotted, and a thick bar shows its '

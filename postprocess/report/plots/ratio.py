@@ -2,22 +2,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
-
-from config.families import Family
 
 from ... import naming, perflogs
 from .. import charts
 from . import (
     CHOICE,
+    FIELD,
+    TEXT,
     Drawing,
     Records,
     main_metrics,
     numbers_text,
-    parse_single_field_option,
-    parse_text_option,
     rows_matching_fields,
     title_size_suffix,
     with_origin,
@@ -27,17 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def parse_compared_field_option(value: Any, family: Family | None = None) -> str:
-    """Option `of`: the field whose values are compared; left out: system.
-
-    :raises ValueError: what is wrong with it
-    """
-    return parse_single_field_option('of', 'system', value, family)
-
-
-OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
-    'by', 'panel', 'merge')} | {'of': parse_compared_field_option,
-                                'base': parse_text_option}
+OPTIONS = {name: CHOICE[name] for name in ('metric', 'where', 'title')} | {
+    'of': FIELD | {'default': 'system'}, 'base': TEXT}
 READING = ('Ratios: the median of all sessions of the first, divided by the '
            'median of the second, for each test case. The shaded side is '
            'better.')

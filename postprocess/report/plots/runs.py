@@ -10,11 +10,11 @@ import pandas as pd
 from .. import charts
 from . import (
     CHOICE,
+    SIZES,
     Drawing,
     Records,
     drop_curves,
     metric_panels,
-    parse_size_option,
     points_at_size,
     title_size_suffix,
 )
@@ -22,7 +22,7 @@ from . import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {**CHOICE, 'at': parse_size_option}
+OPTIONS = {**CHOICE, 'at': SIZES}
 READING = ('Over sessions: a line through the value of each session, with one '
            'point per session if they are few. The reference is dotted, its '
            'tolerance shaded. A single session has bars instead.')

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from config.families import Family
-
 from ... import naming
 from .. import charts
 from . import (
     CHOICE,
+    FIELD,
+    SIZES,
     Drawing,
     Records,
     add_dates_of_older_sessions,
     field_title,
     fields_given_by_axis,
     metric_panels,
-    parse_over_option,
-    parse_size_option,
     points_at_size,
     title_size_suffix,
 )
@@ -38,21 +36,11 @@ FAR = 0.1
 NORMAL = 1 / 2.563
 
 
-def parse_fit_option(value: Any, family: Family | None = None) -> str:
-    """Option `fit`: one of FITS; left out: log2.
-
-    :raises ValueError: what is wrong with it
-    """
-    if value not in (None, *FITS):
-        raise ValueError(f'{value!r} is not one of {", ".join(FITS)}')
-    return value or 'log2'
-
-
 OPTIONS = {
     **CHOICE,
-    'over': parse_over_option,
-    'fit': parse_fit_option,
-    'at': parse_size_option,
+    'over': FIELD | {'default': 'num_nodes'},
+    'fit': {'enum': [*FITS], 'default': 'log2'},
+    'at': SIZES,
 }
 READING = ('Scaling: points are the newest session, the line is the median of '
            'all sessions. The dashed line is a fit to the medians that one '
@@ -64,7 +52,6 @@ COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value', 'old
 def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],
                           by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel with several numbers of nodes."""
-    over = over or 'num_nodes'
     if over not in records.table:
         return
     x = pd.to_numeric(records.table[over], errors='coerce')

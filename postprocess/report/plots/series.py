@@ -18,17 +18,17 @@ nothing. `says` stands above the panel, a metric in braces is its band.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from config.families import Family
+from config.families import families
 from config.records.units import axis_text, quantity_text, tick_text
 
 from .. import charts
-from . import Drawing, Records, did_you_mean_text
+from . import TEXT, Drawing, Records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,68 +42,37 @@ READING = ('Over time: the newest session of each test case. Phases other '
            'not. Neighbouring points of the same kind are drawn as their '
            'mean. The values of a valid session lie in the green band; values '
            'of the warm-up that are far below the band are cut off.')
-MUST, MAY = ('of', 'metric', 'says'), ('beside', 'share_of')
+OPTIONS = {'panels': {
+    'type': 'array', 'minItems': 1, 'default': [],
+    'expected': 'a list of {of, metric, says}',
+    'items': {
+        'type': 'object', 'required': ['of', 'metric', 'says'],
+        'additionalProperties': False, 'properties': {
+            name: TEXT for name in ('of', 'metric', 'says', 'beside', 'share_of')}}}}
 
 
-def parse_panels_option(value: Any, family: Family | None) -> list[Panel]:
-    """Option `panels`; left out: one for each metric of the series.
+def drawings_from_records(records: Records, panels: Sequence[Panel]
+                          ) -> Iterator[Drawing]:
+    """A plot for each run that left series which a panel shows.
 
-    :raises ValueError: what is wrong with it
+    :param panels: empty: one for each metric of the family's series
     """
-    known = family.series if family else {}
-    if value is None:
-        return [{'of': kind, 'metric': metric, 'says': f'{metric} ({kind})'}
-                for kind, units in known.items() for metric in units]
-    if not isinstance(value, list) or not value:
-        raise ValueError(f'{value!r} is not a list of {{{", ".join(MUST)}}}')
-    for number, row in enumerate(value, 1):
-        try:
-            _check_panel(row, known)
-        except ValueError as err:
-            raise ValueError(f'panel {number}: {err}') from None
-    return value
-
-
-def _check_panel(row: Any, known: dict[str, dict[str, str]]) -> None:
-    if not isinstance(row, dict) or any(
-            not isinstance(text, str) for text in row.values()):
-        raise ValueError(f'{row!r} is not a mapping with only texts')
-    for key in row:
-        if key not in (*MUST, *MAY):
-            raise ValueError(f'{key!r} is not one of '
-                             f"{', '.join((*MUST, *MAY))}"
-                             + did_you_mean_text(key, (*MUST, *MAY)))
-    for key in MUST:
-        if key not in row:
-            raise ValueError(f'{key} is missing')
-    if row['of'] not in known:
-        raise ValueError(f"of: {row['of']!r} is not one of "
-                         f"{', '.join(known) or '(none)'}: the kinds of "
-                         '`series` in family.yaml')
-    units = known[row['of']]
-    for key in ('metric', 'beside', 'share_of'):
-        if key in row and row[key] not in units:
-            raise ValueError(f'{key}: {row[key]!r} is not one of '
-                             f"{', '.join(units)}"
-                             + did_you_mean_text(row[key], units))
-
-
-OPTIONS = {'panels': parse_panels_option}
-
-
-def drawings_from_records(records: Records, panels: list[Panel]) -> Iterator[Drawing]:
-    """A plot for each run that left series which a panel shows."""
+    family = families().get(records.family)
+    panels = panels or [
+        {'of': kind, 'metric': metric, 'says': f'{metric} ({kind})'}
+        for kind, units in (family.series if family else {}).items()
+        for metric in units]
     for run in records.over_time:
         if not set(run.series.series_kinds) & {panel['of'] for panel in panels}:
             continue
         yield Drawing(
             f'{run.program} time {run.name}', run.title, draw_series_panels,
             (run.series.points, run.title, run.series.server_names, run.bands,
-             panels), program=run.program, note=run.note)
+             panels), note=run.note)
 
 
 def draw_series_panels(points: pd.DataFrame, title: str, servers: list[str],
-                       bands: Bands, panels: list[Panel]) -> Figure:
+                       bands: Bands, panels: Sequence[Panel]) -> Figure:
     """The panels of a run, those that it has points of.
 
     :param points: as series.read gives them

@@ -10,14 +10,14 @@ import pandas as pd
 
 from ... import naming
 from .. import charts
-from . import Drawing, Records, parse_text_option, violin, with_origin
+from . import TEXT, Drawing, Records, violin, with_origin
 from .violin import calls_text, samples_grouped_by_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {name: parse for name, parse in violin.OPTIONS.items() if name != 'over'} | {
-    'rows': parse_text_option}
+OPTIONS = {name: option for name, option in violin.OPTIONS.items()
+           if name != 'over'} | {'rows': TEXT}
 READING = ('Timelines of the newest session: one row per rank (or as the axis '
            'says), one colour per call. A mark without a length is an event.')
 #: Ranks and calls in a plot; of more, the first ranks and the time until

@@ -3,27 +3,26 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from config.families import Family
 from config.records.units import size_text
 
 from ... import naming
+from ...names import natural_sort_key
 from .. import charts
 from . import (
+    FIELD,
+    FIELDS,
+    TEXT,
+    WHERE,
     Drawing,
     Raw,
     Records,
     field_title,
     fields_given_by_axis,
-    natural_sort_key,
-    parse_field_option,
-    parse_over_option,
-    parse_text_option,
-    parse_where_option,
     rows_matching_fields,
     with_origin,
 )
@@ -32,24 +31,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def parse_call_option(value: Any, family: Family | None = None) -> tuple[str, ...]:
-    """Option `call`: a pattern or a list of them; left out: every call.
-
-    :raises ValueError: what is wrong with it
-    """
-    patterns = value if isinstance(value, list) else [value or '*']
-    if not patterns or any(not isinstance(one, str) for one in patterns):
-        raise ValueError(f'{value!r} is not the name of a call')
-    return tuple(patterns)
-
-
 OPTIONS = {
-    'call': parse_call_option,
-    'where': parse_where_option,
-    'by': parse_field_option,
-    'panel': parse_field_option,
-    'over': parse_over_option,
-    'title': parse_text_option,
+    'call': {'type': 'array', 'minItems': 1, 'items': TEXT, 'default': ['*'],
+             'expected': 'the name of a call, a pattern, or a list of them'},
+    'where': WHERE,
+    'by': FIELDS,
+    'panel': FIELDS,
+    'over': FIELD,
+    'title': TEXT,
 }
 READING = ('Violins: the distribution of all calls of the newest session. A '
            'line marks the mean, whose value is beside it. The ends are the '

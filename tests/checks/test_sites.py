@@ -65,7 +65,7 @@ def test_vendor_profile_of_the_site_is_sound(site):
     vendor.load_vendor_rows(path, vendor.families_by_partition(configuration))
 
 
-@pytest.mark.parametrize('site', sorted(set(SITES) - {'template'}))
+@pytest.mark.parametrize('site', SITES)
 def test_every_cluster_offers_the_checks_of_smartredis(site):
     cases = (folder(site) / 'cases.txt').read_text().splitlines()
     # KeyDB probably does not start on ARM with large pages.

@@ -407,7 +407,7 @@ OsuStartup:
 @pytest.mark.parametrize('known', [False, True])
 def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
                                                   accept, known):
-    """On every site: here the site template."""
+    """On every site: here lumi."""
     path = tmp_path / 'osu.yaml'
     if known:
         path.write_text(PROPOSED % 'program=osu_init')
@@ -422,7 +422,7 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
         {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',
                             'RFM_REFERENCE_PREFIX': str(tmp_path)},
         [], True, [])
-    args = argparse.Namespace(site='template', accept=accept)
+    args = argparse.Namespace(site='lumi', accept=accept)
     assert calibrate._propose_and_accept_references(args, work, {'osu'}) == 0
     if accept and not known:
         assert 'init_time: [2.0, ' in path.read_text()

@@ -219,19 +219,20 @@ class Calibration:
         ready."""
         from config.sessions.runner import ROUND
         self.rounds += 1
-        variables = {ROUND: '1'}
-        if self.rounds == 1:
+        with commands.hold_known_wall_times(self.work) as known:
+            variables = {ROUND: '1', **known}
+            if self.rounds == 1:
+                return commands.run_reframe_session(
+                    self.work, '-r', variables=variables, quiet=self.quiet)
+            print_progress(
+                f'round {self.rounds}: '
+                + console.count_with_noun(len(self.unready_test_cases), 'test case')
+                + ' without enough values'
+            )
+            # Quiet: the table reports what failed.
             return commands.run_reframe_session(
-                self.work, '-r', variables=variables, quiet=self.quiet)
-        print_progress(
-            f'round {self.rounds}: '
-            + console.count_with_noun(len(self.unready_test_cases), 'test case')
-            + ' without enough values'
-        )
-        # Quiet: the table reports what failed.
-        return commands.run_reframe_session(
-            self.work, '-r', '-q', only=self.unready_test_cases, variables=variables,
-            quiet=self.quiet)
+                self.work, '-r', '-q', only=self.unready_test_cases,
+                variables=variables, quiet=self.quiet)
 
     def read_round_results(self, ended: commands.Ended) -> None:
         """Read the records after a round."""
@@ -403,11 +404,6 @@ def _calibrate_and_propose(
     args: argparse.Namespace, work: commands.Work
 ) -> int:
     """All rounds, then the proposals and the page; the exit code."""
-    code, cost = commands.cost_of_session_by_records(work)
-    if not cost:
-        return commands.print_zero_test_cases_reason(
-            work, commands.Ended(code, '', None, []))
-    print_progress(f'a round with all test cases: {cost}')
     calibration = Calibration(work, args.minutes, args.interval,
                               not commands.wants_reframe_output(args.reframe), args.all)
     code = calibration.run_all_rounds()

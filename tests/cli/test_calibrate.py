@@ -58,7 +58,7 @@ class Machine:
 
     def measured(self, work: Any, *options: str, only: Any = None, variables: Any,
                  quiet: bool = False) -> commands.Ended:
-        assert variables == {'PLUMBLINE_ROUND': '1'}
+        assert variables['PLUMBLINE_ROUND'] == '1'
         cases = self.cases if only is None else [key[2] for key in only]
         self.rounds.append(cases)
         self.began.append(self.now)
@@ -340,9 +340,9 @@ def test_from_a_bare_machine_to_a_judgement(suite):
                        '1', '--minutes', '60', *pick, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'round 4: ' in done.stdout
-    # From the time of `run`, before the first round.
-    assert re.search(r'a round with all test cases: \d test cases \(1 checks\), '
-                     r'\S+ node-hours, by earlier times', done.stderr), done.stderr
+    # From the time of `run`, at the begin of the first round.
+    assert re.search(r'Cost: \d test cases \(1 checks\), \S+ node-hours, by earlier '
+                     'times', done.stdout), done.stdout
     path = suite.tmp / 'references' / 'osu.yaml'
     assert path.is_file(), done.stdout + done.stderr
     assert '$from' in path.read_text()
@@ -435,7 +435,6 @@ def test_nothing_is_to_be_accepted_if_nothing_was_proposed(
         machine, capsys, monkeypatch, code):
     machine.enough = dict.fromkeys([A, B, C], 1)
     for module, name, value in (
-            (commands, 'cost_of_session_by_records', (0, 'its cost')),
             (commands, 'write_report_page', ('index.html', None)),
             (calibrate, '_propose_and_accept_references', code)):
         monkeypatch.setattr(module, name, lambda *_, value=value: value)

@@ -423,26 +423,43 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
                             'RFM_REFERENCE_PREFIX': str(tmp_path)},
         [], True, [])
     args = argparse.Namespace(site='lumi', accept=accept)
-    assert calibrate._propose_and_accept_references(args, work, {'osu'}) == 0
+    assert calibrate._propose_and_accept_references(args, work, {'osu'}) == (
+        0, True)
     if accept and not known:
         assert 'init_time: [2.0, ' in path.read_text()
     else:
         assert (path.read_bytes() if path.exists() else b'') == before
 
 
-@pytest.mark.parametrize('code', [0, 1])
+@pytest.mark.parametrize('code, proposed', [(0, True), (0, False), (2, False)])
 def test_nothing_is_to_be_accepted_if_nothing_was_proposed(
-        machine, capsys, monkeypatch, code):
+        machine, capsys, monkeypatch, code, proposed):
     machine.enough = dict.fromkeys([A, B, C], 1)
     for module, name, value in (
             (commands, 'write_report_page', ('index.html', None)),
-            (calibrate, '_propose_and_accept_references', code)):
+            (calibrate, '_propose_and_accept_references', (code, proposed))):
         monkeypatch.setattr(module, name, lambda *_, value=value: value)
     assert calibrate._calibrate_and_propose(argparse.Namespace(
         site='alpha', minutes=1.0, interval=60.0, all=False, accept=False, reframe=[]),
         calibration(machine).work) == code
     assert ('Next: ./plumb references accept --site alpha, if' in
-            capsys.readouterr().out) is (not code)
+            capsys.readouterr().out) is proposed
+
+
+@pytest.mark.parametrize('fault, code, words', [
+    (calibrate.references.Refused('1 of 3 runs'), 0, 'nothing is proposed yet: 1 of'),
+    (ValueError('damaged'), 2, 'plumb references: damaged')])
+def test_too_few_sessions_for_a_proposal_are_no_error(
+        tmp_path, monkeypatch, capsys, fault, code, words):
+    def refuse(*_):
+        raise fault
+    monkeypatch.setattr(calibrate.references, 'make_and_write_system_proposals', refuse)
+    work = commands.Work(
+        {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',
+                            'RFM_REFERENCE_PREFIX': str(tmp_path)}, [], True, [])
+    assert calibrate._propose_and_accept_references(
+        argparse.Namespace(site='lumi', accept=True), work, {'osu'}) == (code, False)
+    assert words in capsys.readouterr().err
 
 
 def test_the_way_to_references_is_calibrate_everywhere():

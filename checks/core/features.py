@@ -40,11 +40,10 @@ PARTITION_EXTRAS: dict[str, str] = {
     'max_nodes': 'nodes that one job may have; default: 1',
     'node_counts': 'numbers of nodes on which collectives run, in addition to 1 and 2 '
     '(list); default: 4, 8, ... and max_nodes',
-    'launcher_pin': 'launcher options that bind each rank to one core per '
-    'thread, shared with no other rank; `{cpus}` is the number of cores '
-    'of a rank, `{ranks}` the number of ranks per node, `{sockets}` the first cores '
-    'of each socket (list; empty if the launcher binds by default); default: PIN in '
-    'config/sites/launch.py',
+    'launcher_pin': 'launcher options that bind each rank to one core per thread, '
+    'shared with no other rank; `{cpus}` is the number of cores of a rank, `{ranks}` '
+    'the number of ranks per node, `{sockets}` the first cores of each socket (list; '
+    'empty if the launcher binds by default); default: PIN in config/sites/launch.py',
     'gpu_cores': 'instead of launcher_pin for ranks with GPUs of their own: for each '
     "GPU, in the order of nvidia-smi or rocm-smi, cores of its NUMA node that no "
     "other GPU has, without second hardware threads (list: ['0-13', '14-27', ...])",

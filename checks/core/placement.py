@@ -86,8 +86,7 @@ def _mpi_of_partition(part: Any) -> str:
 def launcher_options(check: Any) -> list[str]:
     """Launcher options that place a check's ranks.
 
-    :raises PlacementError: they are unknown, or cannot give a rank more than
-        one core.
+    :raises PlacementError: they are unknown, or threads would share a core.
     """
     part, extra = check.current_partition, check.partition_launcher_extra_name()
     if not extra:
@@ -95,12 +94,12 @@ def launcher_options(check: Any) -> list[str]:
     words: list[str] | None = launcher_extra(part, extra)
     launcher = part.launcher_type.registered_name
     if words is None:
+        place = ('UNBOUND in config/sites/launch.py' if extra == 'gpu_cores' else
+                 f"its extras: '{extra}': [...],")
         raise PlacementError(
             f'{_partition_config_location(part)} needs launcher options for {extra}, '
             f'and those of {launcher} with {_mpi_of_partition(part) or "no MPI"} are '
-            'unknown; add them to ' + (
-                'UNBOUND in config/sites/launch.py' if extra == 'gpu_cores' else
-                f"its extras: '{extra}': [...],"))
+            f'unknown; add them to {place}')
     if extra == 'launcher_pin' and check.gpus_per_rank():
         # The ranks must spread over the sockets, as the GPUs do.
         words = [word for word in words if not word.startswith('--distribution=')]
@@ -109,8 +108,7 @@ def launcher_options(check: Any) -> list[str]:
             and not any('{cpus}' in word or '{sockets}' in word for word in words)):
         raise PlacementError(
             f'{_partition_config_location(part)} has a {extra} without {{cpus}}: '
-            'threads would share a core; write {cpus} where the number of cores of a '
-            'rank belongs')
+            'threads would share a core; write {cpus} for the cores of a rank')
     return launch.fill_in_numbers(words, check.num_tasks_per_node or 1, check.threads,
                                   part.processor)
 

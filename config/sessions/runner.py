@@ -705,11 +705,11 @@ class AccountedRunner(Runner):
             is_benchmark,
         )
         if all(case.check.is_fixture() for case in testcases):
+            site = places.current_site_option()
             exit_with_error(
                 'no test case ran, so nothing was measured: none matches all filters '
                 '(mode, -n, -t, -p, -E, --failed). `reframe -l` lists the test cases, '
-                f'`./plumb doctor{places.current_site_option()}` reports what this '
-                'site can run', 2)
+                f'./plumb doctor{site} reports what this site can run', 2)
         refuse_unlisted_node_counts(testcases)
         if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):

@@ -209,7 +209,7 @@ def test_node_counts_do_not_refuse_a_session_without_collectives(cluster):
 def test_the_hint_for_zero_test_cases_names_the_site(cluster, tmp_path):
     done = cluster.reframe('--dry-run', *OSU, '-n', 'nosuch')
     assert done.returncode == 2
-    assert f'`./plumb doctor --site {tmp_path}/cluster` reports' in done.stderr
+    assert f'./plumb doctor --site {tmp_path}/cluster reports' in done.stderr
 
 
 def test_a_partition_that_does_not_say_how_ranks_are_placed(cluster,

@@ -162,9 +162,9 @@ With --accept it accepts the references of test cases that have none. It never
 replaces an accepted reference: `plumb references accept` does. Options that
 are not listed above are passed on to ReFrame.
 
-Exit codes: 0 good, also if the time was over before all were ready; 1 a test
-case failed in its last round, or a signal ended the command; 2 wrong usage or
-unreadable input.
+Exit codes: 0 good, also if the time was over before all were ready, or before any
+reference could be proposed; 1 a test case failed in its last round, or a signal
+ended the command; 2 wrong usage or unreadable input.
 """
 
 DOCTOR = """Lists what can run on a site from here, and what is missing.

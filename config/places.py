@@ -113,10 +113,14 @@ def current_site_folder() -> Path | None:
     return site_folder_of_name(name) if name else None
 
 
+def current_site_option() -> str:
+    """`site_option` of the current site."""
+    return site_option(site_name_or_path(current_site_folder() or SITES / 'local'))
+
+
 def calibrate_command() -> str:
     """The command that makes references of the current site."""
-    return CALIBRATE + site_option(
-        site_name_or_path(current_site_folder() or SITES / 'local'))
+    return CALIBRATE + current_site_option()
 
 
 def _reframe_configuration() -> Any:

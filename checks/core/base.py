@@ -289,7 +289,6 @@ class Launch(Plugin):
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
-        extras = self.current_partition.extras
         extra = self.partition_launcher_extra_name()
         if extra in placement.PINNING:
             for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
@@ -298,7 +297,8 @@ class Launch(Plugin):
         if extra == 'gpu_cores':
             self.env_vars['PLUMBLINE_RANK_CPUS'] = ':'.join(self.cpus_near_gpus())
         if extra == 'launcher_oversubscribe':
-            self.env_vars.update(extras.get('oversubscribe_env', {}))
+            self.env_vars.update(placement.launcher_extra(
+                self.current_partition, 'oversubscribe_env') or {})
         self.env_vars.update((self.required_transport() or {}).get('env', {}))
 
 

@@ -40,24 +40,23 @@ PARTITION_EXTRAS: dict[str, str] = {
     'max_nodes': 'nodes that one job may have; default: 1',
     'node_counts': 'numbers of nodes on which collectives run, in addition to 1 and 2 '
     '(list); default: 4, 8, ... and max_nodes',
-    'launcher_pin': 'launcher options that bind each rank to one core per '
-    'thread, shared with no other rank; `{cpus}` is the number of cores '
-    'of a rank, `{ranks}` the number of ranks per node, `{sockets}` the first cores '
-    'of each socket '
-    '(list; config/sites/launch.py has those of each launcher; empty if the '
-    'launcher binds by default)',
+    'launcher_pin': 'launcher options that bind each rank to one core per thread, '
+    'shared with no other rank; `{cpus}` is the number of cores of a rank, `{ranks}` '
+    'the number of ranks per node, `{sockets}` the first cores of each socket (list; '
+    'empty if the launcher binds by default); default: PIN in config/sites/launch.py',
     'gpu_cores': 'instead of launcher_pin for ranks with GPUs of their own: for each '
     "GPU, in the order of nvidia-smi or rocm-smi, cores of its NUMA node that no "
     "other GPU has, without second hardware threads (list: ['0-13', '14-27', ...])",
     'launcher_socket_pin': 'instead of launcher_pin for a pair of ranks on two '
     'sockets of a node: launcher options that bind neighbouring ranks to cores of '
-    'different sockets (list; SOCKETS in config/sites/launch.py); needed if '
-    '`processor` has two or more sockets',
+    'different sockets (list); default: SOCKETS in config/sites/launch.py',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
     'no rank, for CPUs that are shared anyway (list)',
-    'launcher_oversubscribe': 'options for more ranks than cores (list)',
+    'launcher_oversubscribe': 'options for more ranks than cores (list); default: '
+    'SHARE in config/sites/launch.py',
     'launcher_spread': 'launcher options that start one process per node, '
-    'bound to no core: an agent that starts servers (list)',
+    'bound to no core: an agent that starts servers (list); default: SPREAD in '
+    'config/sites/launch.py',
     'service_interface': 'network interface of servers inside a job; default: '
     'loopback on one node, on several nodes the address at which they reach '
     'each other',
@@ -69,7 +68,7 @@ PARTITION_EXTRAS: dict[str, str] = {
     'default: it requests all GPUs of its nodes, so that no other job uses them',
     'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
-    '(mapping)',
+    '(mapping); default: SHARE_ENV in config/sites/launch.py',
     'speed_boundary_ns': 'speed probe: round trip in ns that separates the '
     'CPU speed classes fast and slow',
     'speed_bands_ns': 'speed probe: {fast: [min, max], slow: [min, max]}, '

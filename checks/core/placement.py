@@ -72,39 +72,43 @@ def pinning_launcher_extra_name(part: Any) -> str:
             else 'launcher_pin')
 
 
+def launcher_extra(part: Any, extra: str) -> Any:
+    """An extra of a partition, or its value for the launcher; None: unknown."""
+    return launch.launcher_extra(
+        extra, part.launcher_type.registered_name, _mpi_of_partition(part), part.extras)
+
+
+def _mpi_of_partition(part: Any) -> str:
+    return next((env.extras['mpi_library'] for env in part.environs
+                 if 'mpi_library' in env.extras), '')
+
+
 def launcher_options(check: Any) -> list[str]:
     """Launcher options that place a check's ranks.
 
-    :raises PlacementError: the partition does not define them, or they cannot
-        give a rank more than one core; with the line to add.
+    :raises PlacementError: they are unknown, or threads would share a core.
     """
     part, extra = check.current_partition, check.partition_launcher_extra_name()
     if not extra:
         return []
+    words: list[str] | None = launcher_extra(part, extra)
     launcher = part.launcher_type.registered_name
-    mpi = next((env.extras['mpi_library'] for env in part.environs
-                if 'mpi_library' in env.extras), '')
-    words = (launch.unbound_launcher_options(launcher, mpi)
-             if extra == 'gpu_cores' else part.extras.get(extra))
-    if words and extra == 'launcher_pin' and check.gpus_per_rank():
+    if words is None:
+        place = ('UNBOUND in config/sites/launch.py' if extra == 'gpu_cores' else
+                 f"its extras: '{extra}': [...],")
+        raise PlacementError(
+            f'{_partition_config_location(part)} needs launcher options for {extra}, '
+            f'and those of {launcher} with {_mpi_of_partition(part) or "no MPI"} are '
+            f'unknown; add them to {place}')
+    if extra == 'launcher_pin' and check.gpus_per_rank():
         # The ranks must spread over the sockets, as the GPUs do.
         words = [word for word in words if not word.startswith('--distribution=')]
-    fault = ''
-    if words is None and extra == 'gpu_cores':
-        raise PlacementError(
-            f'{_partition_config_location(part)} has gpu_cores, but the suite does '
-            'not know how its launcher starts ranks without binding them; add the '
-            'launcher or the MPI to UNBOUND in config/sites/launch.py')
-    if words is None:
-        fault = f'no {extra}, which a test case needs to start'
-    elif (extra in ('launcher_pin', 'launcher_socket_pin') and check.threads > 1
+    if (extra in ('launcher_pin', 'launcher_socket_pin') and check.threads > 1
             and words and launcher not in launch.TOLD_CPUS
             and not any('{cpus}' in word or '{sockets}' in word for word in words)):
-        fault = f'a {extra} without {{cpus}}: threads would share a core'
-    if fault or words is None:
         raise PlacementError(
-            f'{_partition_config_location(part)} has {fault}; add to its '
-                             f'extras: {launch.system_py_line(extra, launcher, mpi)}')
+            f'{_partition_config_location(part)} has a {extra} without {{cpus}}: '
+            'threads would share a core; write {cpus} for the cores of a rank')
     return launch.fill_in_numbers(words, check.num_tasks_per_node or 1, check.threads,
                                   part.processor)
 

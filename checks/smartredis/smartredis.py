@@ -21,7 +21,7 @@ from reframe.core.builtins import (
 
 from config.records import metrics, samples
 
-from ..core import base, guards
+from ..core import base, guards, placement
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
@@ -151,7 +151,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         part = self.current_partition
         if self.service_plan().required_cpus_per_node() > (part.processor.num_cpus
                                                            or 1):
-            self.env_vars.update(part.extras.get('oversubscribe_env', {}))
+            self.env_vars.update(
+                placement.launcher_extra(part, 'oversubscribe_env') or {})
 
     @run_after('setup')
     def refuse_devices_unknown_to_library(self) -> None:

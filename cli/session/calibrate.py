@@ -219,19 +219,20 @@ class Calibration:
         ready."""
         from config.sessions.runner import ROUND
         self.rounds += 1
-        variables = {ROUND: '1'}
-        if self.rounds == 1:
+        with commands.hold_known_wall_times(self.work) as known:
+            variables = {ROUND: '1', **known}
+            if self.rounds == 1:
+                return commands.run_reframe_session(
+                    self.work, '-r', variables=variables, quiet=self.quiet)
+            print_progress(
+                f'round {self.rounds}: '
+                + console.count_with_noun(len(self.unready_test_cases), 'test case')
+                + ' without enough values'
+            )
+            # Quiet: the table reports what failed.
             return commands.run_reframe_session(
-                self.work, '-r', variables=variables, quiet=self.quiet)
-        print_progress(
-            f'round {self.rounds}: '
-            + console.count_with_noun(len(self.unready_test_cases), 'test case')
-            + ' without enough values'
-        )
-        # Quiet: the table reports what failed.
-        return commands.run_reframe_session(
-            self.work, '-r', '-q', only=self.unready_test_cases, variables=variables,
-            quiet=self.quiet)
+                self.work, '-r', '-q', only=self.unready_test_cases,
+                variables=variables, quiet=self.quiet)
 
     def read_round_results(self, ended: commands.Ended) -> None:
         """Read the records after a round."""
@@ -403,11 +404,6 @@ def _calibrate_and_propose(
     args: argparse.Namespace, work: commands.Work
 ) -> int:
     """All rounds, then the proposals and the page; the exit code."""
-    code, cost = commands.cost_of_session_by_records(work)
-    if not cost:
-        return commands.print_zero_test_cases_reason(
-            work, commands.Ended(code, '', None, []))
-    print_progress(f'a round with all test cases: {cost}')
     calibration = Calibration(work, args.minutes, args.interval,
                               not commands.wants_reframe_output(args.reframe), args.all)
     code = calibration.run_all_rounds()
@@ -415,32 +411,37 @@ def _calibrate_and_propose(
         return code
     print()
     failed = calibration.print_unready_reasons()
-    code = _propose_and_accept_references(args, work, calibration.families)
+    code, proposed = _propose_and_accept_references(args, work, calibration.families)
     page, _ = commands.write_report_page(work.perflog_folder)
     site = site_option(args.site)
     console.print_lines([
         f'Page: {page}' if page else 'No page was written: see the error above',
         *[f'Next: ./plumb run{site}' if args.accept else
           f'Next: ./plumb references accept{site}, if the proposed references are '
-          f'right; then ./plumb run{site}'] * (not code)])
+          f'right; then ./plumb run{site}'] * (proposed and not code)])
     return max(failed, code, not page)
 
 
 def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work,
-                                   families: set[str]) -> int:
+                                   families: set[str]) -> tuple[int, bool]:
     """Proposes references. With --accept, accepts those of test cases that
-    have none; the exit code.
+    have none; the exit code, and whether any was proposed.
 
     :param families: of the test cases that were measured
     """
     # Its notes go to stderr: all that was printed before comes first.
     sys.stdout.flush()
     place = Path(work.variables['RFM_REFERENCE_PREFIX'])
+    proposed: dict[str, Any] = {}
 
     def propose_and_accept() -> int:
-        proposed = references.make_and_write_system_proposals(
-            work.perflog_folder, work.system['name'], place,
-            commands.site_folder(args.site).name)
+        try:
+            proposed.update(references.make_and_write_system_proposals(
+                work.perflog_folder, work.system['name'], place,
+                commands.site_folder(args.site).name))
+        except references.Refused as err:
+            # Too few sessions so far is no error: the next call continues.
+            print(f'plumb references: nothing is proposed yet: {err}', file=sys.stderr)
         proposals = {family: proposal for family, proposal in proposed.items()
                      if family in families}
         # Keys are regular expressions (ReFrame's $index).
@@ -457,4 +458,4 @@ def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work
                 for keys, _ in grammar.iterate_reference_entries(proposal)):
             return references.accept_and_print(place, proposals, is_new_reference)
         return 0
-    return references.run_and_print_errors(propose_and_accept)
+    return references.run_and_print_errors(propose_and_accept), bool(proposed)

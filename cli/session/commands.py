@@ -446,12 +446,6 @@ def hold_known_wall_times(work: Work
         Path(work.perflog_folder), work.system['name'])))
 
 
-def cost_of_session_by_records(work: Work) -> tuple[int, str]:
-    """`cost_of_session` with the times of the test cases in earlier sessions."""
-    with hold_known_wall_times(work) as known:
-        return cost_of_session(work, known)
-
-
 def confirm_cost(system: str, mode: str, cost_text: str) -> bool:
     """Print the cost of a session and ask whether to run it."""
     print(f'Mode {mode} on {system}: {cost_text}, without builds and queues')

@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING
 from config.console import count_with_noun
 from config.places import site_option
 from config.sessions.ordering import KNOWN, Key, Known
-from config.sessions.ordering import Case as Case
-from config.sessions.ordering import select_within_budget as select_within_budget
-from config.sessions.ordering import sessions_until_all_ran as sessions_until_all_ran
 
 if TYPE_CHECKING:
     import pandas as pd

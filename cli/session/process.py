@@ -16,9 +16,7 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from checks.services import processes
-from cli.setup.venv import ROOT, WORK, print_progress
+from cli.setup.venv import WORK, print_progress
 from config import console
 from config.sessions import run_id, slurm_jobs
 from config.sessions.progress import Progress
@@ -41,9 +39,6 @@ CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
 #: Signals within so many seconds are one: `timeout`, sudo and the first process
 #: of a container forward a signal that the process group got, too.
 SAME_SIGNAL_SECONDS = 2.0
-#: Log files of ReFrame in the folder of temporary files: size in bytes above which
-#: a file is something else, and age in seconds at which no ReFrame writes to it.
-MAX_LOG_SIZE, MIN_LOG_AGE = 1 << 16, 3600
 #: File in the folder of a night's session.
 NIGHTLY_SESSION = 'night.json'
 #: File in the folder of a session that measures nothing.
@@ -108,7 +103,6 @@ def create_session_folders(
                  ('RFM_STAGE_DIR', 'stagedir', 'stage'),
                  ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
     _remove_old_sessions(bases, runs_jobs)
-    _remove_old_reframe_logs()
     name = run_id.new_session_id() if nightly_session is None else nightly_session.first
     if (WORK / 'sessions' / name).exists():
         name = run_id.new_session_id(name)
@@ -146,21 +140,6 @@ def _remove_old_sessions(bases: Sequence[Path], runs_jobs: bool) -> None:
             for base in bases:
                 shutil.rmtree(base / folder.name, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_old_reframe_logs() -> None:
-    """Remove log files of this checkout that ReFrame has left in the folder of
-    temporary files: since config/common.py removes them at once, only those of
-    earlier versions and of a start that was killed."""
-    mark = f"'{ROOT}/config/common.py'".encode()
-    for path in Path(tempfile.gettempdir()).glob('rfm-*.log'):
-        with contextlib.suppress(OSError):
-            state = path.lstat()
-            if (stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid()
-                    and state.st_size < MAX_LOG_SIZE
-                    and state.st_mtime < time.time() - MIN_LOG_AGE
-                    and mark in path.read_bytes()):
-                path.unlink()
 
 
 class Left(NamedTuple):

@@ -6,7 +6,6 @@ import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from cli.setup import bundle_file
 from cli.setup.bundle_file import Platform
@@ -19,7 +18,6 @@ from cli.setup.venv import (
     print_step_start_and_end,
     run_setup_command,
 )
-from config.version import VERSION
 
 #: Pythons that the lock files are made for (config/python/README.md).
 PYTHONS = ('3.10', '3.11', '3.12', '3.13', '3.14')
@@ -84,7 +82,7 @@ def write_bundle(file: Path, python: str, platform: Platform
 
     :returns: its wheels, and the locks of which no wheel fits the platform
     """
-    locks: dict[str, Any] = {}
+    without = []
     wheels: dict[str, Path] = {}
     WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='bundle.', dir=WORK) as place:
@@ -95,14 +93,10 @@ def write_bundle(file: Path, python: str, platform: Platform
                 folder = Path(place, lock.stem)
                 folder.mkdir()
                 result = download_wheels(lock, python, platform, folder)
-            locks[lock.stem] = {'sha256': bundle_file.sha256_of_file(lock),
-                                'wheels': [path.name for path in result]}
+            without += [lock.stem] * (not result)
             wheels |= {path.name: path for path in result}
-        bundle_file.write(file, {
-            'suite': VERSION, 'python': python, 'platform': str(platform),
-            'locks': locks}, wheels)
-    return sorted(wheels), [name for name in locks
-                            if not locks[name]['wheels']]
+        bundle_file.write(file, wheels)
+    return sorted(wheels), without
 
 
 def bundle(args: argparse.Namespace) -> int:

@@ -1,40 +1,28 @@
-"""The file of `plumb bundle`: the wheels of the lock files, for one platform.
+"""The file of `plumb bundle`: a tar file with the wheels of the lock files, for one
+Python and one platform.
 
-A tar file with ``bundle.json`` first, then each wheel once::
-
-    {"bundle": 1, "suite": "0.1.0", "python": "3.11",
-     "platform": "manylinux_2_28_x86_64",
-     "locks": {"requirements": {"sha256": "6b..", "wheels": ["a-1-..whl"]}}}
-
-The hashes of the wheels are in the lock files of the checkout, not here,
-because a bundle is not trusted. This module imports the standard library only,
+A bundle is not trusted: pip compares each wheel with the hashes in the lock files of
+the checkout, and chooses those that fit. This module imports the standard library only,
 because set-up reads a bundle before anything is installed.
 """
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
-import json
 import os
 import platform
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:       # every command imports this, few read a bundle
     import tarfile
 
 #: Variable with the path of the bundle that set-up installs from.
 VARIABLE = 'PLUMBLINE_BUNDLE'
-#: Version of the format.
-FORMAT = 1
-CONTENTS = 'bundle.json'
 #: Name of a platform before PEP 600 -> x of the glibc 2.x that it means.
 ALIASES = {'manylinux2014': 17, 'manylinux2010': 12, 'manylinux1': 5}
-COPY_AGAIN = 'copy the file again, and compare its sha256'
 
 
 class BundleError(Exception):
@@ -99,11 +87,9 @@ def sha256_of_file(path: Path) -> str:
     return checksum.hexdigest()
 
 
-def write(file: Path, contents: Mapping[str, Any],
-          wheels: Mapping[str, Path]) -> None:
+def write(file: Path, wheels: Mapping[str, Path]) -> None:
     """Write a bundle completely or not at all; equal wheels give equal files.
 
-    :param contents: the contents of bundle.json without the format's version
     :param wheels: name -> file
     """
     import tarfile
@@ -117,10 +103,6 @@ def write(file: Path, contents: Mapping[str, Any],
     draft = file.with_name(f'.{file.name}.{os.getpid()}')
     try:
         with tarfile.open(draft, 'w') as tar:
-            text = json.dumps({'bundle': FORMAT, **contents}, indent=1)
-            head = tarfile.TarInfo(CONTENTS)
-            head.size = len(text.encode())
-            tar.addfile(reset_metadata(head), io.BytesIO(text.encode()))
             for name in sorted(wheels):
                 tar.add(wheels[name], name, filter=reset_metadata)
         draft.replace(file)
@@ -129,78 +111,31 @@ def write(file: Path, contents: Mapping[str, Any],
 
 
 @contextlib.contextmanager
-def unpack_wheels(file: Path, lock: Path, work: Path) -> Iterator[Path]:
-    """A temporary folder with the wheels of a lock file.
-
-    The hash of each wheel is compared with the lock file.
+def unpack_wheels(file: Path, work: Path) -> Iterator[Path]:
+    """A temporary folder with the wheels of a bundle.
 
     :param work: the folder in which it is made
-    :raises BundleError: the bundle is damaged, or not for this machine or
-        checkout
+    :raises BundleError: the bundle cannot be read, or is damaged
     """
     import tarfile
     import tempfile
-    with contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix='bundle.', dir=work) as folder:
         try:
-            tar = stack.enter_context(tarfile.open(file, 'r:'))
-            members = {member.name: member for member in tar}
-            contents = json.loads(_read_member(tar, members[CONTENTS]))
-            if contents['bundle'] != FORMAT:
-                raise BundleError(
-                    f'{file} has format {contents["bundle"]} of a bundle, '
-                    f'but this checkout reads only format {FORMAT}; make a '
-                    'new bundle with this checkout')
-            _refuse_other_platform(file, contents, lock)
-            folder = Path(stack.enter_context(
-                tempfile.TemporaryDirectory(prefix='bundle.', dir=work)))
-            hashes = lock.read_text()
-            for name in contents['locks'][lock.stem]['wheels']:
-                if name not in members or '/' in name:
-                    raise BundleError(f'{file} is not complete: {name} is '
-                                      f'missing; {COPY_AGAIN}')
-                data = _read_member(tar, members[name])
-                if hashlib.sha256(data).hexdigest() not in hashes:
-                    raise BundleError(
-                        f'{file} is damaged: the hash of {name} is not in '
-                        f'{lock.name}; {COPY_AGAIN}')
-                (folder / name).write_bytes(data)
-        except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError
-                ) as err:
+            with tarfile.open(file, 'r:') as tar:
+                for member in tar:
+                    handle = tar.extractfile(member)
+                    # No name may lead out of the folder.
+                    if handle is None or not re.fullmatch(r'[^/]+\.whl', member.name):
+                        raise tarfile.ReadError(f'{member.name} is not a wheel')
+                    Path(folder, member.name).write_bytes(handle.read())
+        except tarfile.TarError as err:
             raise BundleError(
-                f'{file} is damaged, or was not made by `plumb bundle` '
-                f'({type(err).__name__}: {err}); {COPY_AGAIN}') from None
+                f'{file} is damaged, or was not made by `plumb bundle` of this version '
+                f'({err}); copy the file again, and compare its sha256') from None
         except OSError as err:
             if err.filename != str(file):
                 raise
             raise BundleError(
                 f'{VARIABLE}={file} cannot be read ({err.strerror}); set it '
                 'to the file that `plumb bundle` made') from None
-        yield folder
-
-
-def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    handle = tar.extractfile(member)
-    if handle is None:
-        raise ValueError(f'{member.name} is not a file')
-    return handle.read()
-
-
-def _refuse_other_platform(file: Path, contents: dict[str, Any], lock: Path) -> None:
-    """Refuse a bundle that is not for this Python, machine or lock file."""
-    python = '.'.join(map(str, sys.version_info[:2]))
-    if contents['python'] != python:
-        raise BundleError(
-            f'{file} is for Python {contents["python"]}, but this is Python '
-            f'{python} ({sys.executable}); make a bundle with --python '
-            f'{python}, or set PLUMBLINE_PYTHON to a Python '
-            f'{contents["python"]}')
-    built, here = Platform.parse(contents['platform']), Platform.of_this_machine()
-    if built.machine != here.machine or built.minor > here.minor:
-        raise BundleError(f'{file} is for {built}, but this machine is '
-                          f'{here}; make a bundle with --platform {here}')
-    known = contents['locks'].get(lock.stem)
-    if known is None or known['sha256'] != sha256_of_file(lock):
-        raise BundleError(
-            f'{file} was made with a different config/python/{lock.name} '
-            f'(version {contents["suite"]} of the suite); make a new bundle '
-            'with this checkout')
+        yield Path(folder)

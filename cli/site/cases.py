@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import reframe.utility.typecheck as typ
 from reframe.core import config, logging, runtime
 from reframe.core.exceptions import ReframeError
 from reframe.frontend.executors import generate_testcases
@@ -134,20 +135,32 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
         check._current_environ = environ
         misplaced = describe_rank_placement_problem(check)
         kind, lacks, fault, judges = reference_status(check)
+        modes = [mode for mode in MODES if (
+            case in selected[mode] if mode in selected else mode in check.tags)
+            and is_selected_by_nodes(check, settings.get(mode, {}))]
         yield {'check': type(check).variant_name(),
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
-               'modes': [mode for mode in MODES if (
-                   case in selected[mode] if mode in selected else mode in check.tags)
-                   and is_selected_by_nodes(check, settings.get(mode, {}))],
+               'modes': modes,
                'reference': kind, 'lacks': lacks, 'fault': fault,
                'judges': judges,
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
                'link': getattr(check, 'link_metric', ''),
                'nodes': check.node_count_before_setup,
-               'repetitions': check.repetitions, 'limit': max_job_seconds(check)}
+               'repetitions_and_limit': {
+                   mode: repetitions_and_limit(check, settings.get(mode, {}))
+                   for mode in modes}}
+
+
+def repetitions_and_limit(check: Any, settings: Mapping[str, str]) -> tuple[int, float]:
+    """Repetitions of a test case in a mode, and the maximum seconds of its job.
+
+    :param settings: variables of checks that the mode sets
+    """
+    return (int(settings.get('repetitions', check.repetitions)),
+            max(typ.Duration(settings.get('time_limit', '0')), max_job_seconds(check)))
 
 
 def is_selected_by_nodes(check: Any, settings: Mapping[str, str]) -> bool:
@@ -221,7 +234,6 @@ def main() -> int:
             'without_gpu_cores': partitions.partitions_without_gpu_cores(
                 configuration['systems'][0]
             ),
-            'settings': variables_by_mode(),
             'complete': families_marked_complete(
                 {c['family'] for c in there}
             ),

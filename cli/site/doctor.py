@@ -83,7 +83,7 @@ def doctor(args: argparse.Namespace) -> int:
             *optional_part_rows(family, configuration),
             ('references', f'{file}{hint}')]
     costs = {mode: total_cost([c for c in answer['cases'] if mode in c['modes']], seen,
-                              answer['settings'].get(mode, {})) for mode in MODES}
+                              mode) for mode in MODES}
     if args.all:
         print_site_and_tools(folder, path)
         print_environments(configuration)
@@ -101,8 +101,7 @@ def doctor(args: argparse.Namespace) -> int:
             for mode, cost in costs.items()], indent=2)
         console.print_lines(f'  {line}' for line in nightly_budget_lines(
             configuration, [case for case in answer['cases']
-                            if NIGHTLY in case['modes']],
-            seen, answer['settings'].get(NIGHTLY, {})))
+                            if NIGHTLY in case['modes']], seen))
     else:
         print_schedulers(schedulers)
         print_family_table(answer['cases'], blocked, rows_of_family)
@@ -381,47 +380,25 @@ def availability_row(what: str, is_available: bool, advice: str) -> tuple[str, s
 
 # ------------------------------------------------------------- the cost
 
-def parse_time_limit(text: str) -> float:
-    """A time limit of a mode, as ReFrame writes it: 2h, 1d2h3m4s.
-
-    >>> parse_time_limit('1h30m')
-    5400.0
-    """
-    units = {'d': 86400, 'h': 3600, 'm': 60, 's': 1}
-    total, number = 0.0, ''
-    for letter in text:
-        if letter in units:
-            total, number = total + float(number) * units[letter], ''
-        else:
-            number += letter
-    return total + float(number or 0)
-
-
-def expected_cost(case: Case, seen: Mapping[Key, float],
-                  settings: Mapping[str, str]) -> tuple[ordering.Case, bool]:
-    """The cost of a test case, and whether it is from earlier times; else it
-    is from its time limit.
-
-    :arg settings: variables that the mode sets: repetitions, time_limit
-    """
+def expected_cost(case: Case, seen: Mapping[Key, float], mode: str
+                  ) -> tuple[ordering.Case, bool]:
+    """The cost of a test case in a mode, and whether it is from earlier times; else
+    it is from its time limit."""
     partition, _, environ = case['where'].partition('+')
     key = partition, environ, case['hash']
     took, was_seen = ordering.Known(seen).expected_seconds(
-        key, int(settings.get('repetitions', case['repetitions'])),
-        max(parse_time_limit(settings.get('time_limit', '0')), case['limit']))
+        key, *case['repetitions_and_limit'][mode])
     return ordering.Case(key, case['nodes'], took), was_seen
 
 
 def nightly_budget_lines(configuration: Mapping[str, Any], cases: Iterable[Case],
-                         seen: Mapping[Key, float], settings: Mapping[str, str]
-            ) -> Iterator[str]:
+                         seen: Mapping[Key, float]) -> Iterator[str]:
     """A line for each partition with a budget: within how many sessions each
     test case is measured, and how many need more than the budget.
 
     :arg cases: those of mode nightly
-    :arg settings: variables that mode nightly sets
     """
-    every = [expected_cost(case, seen, settings)[0] for case in cases]
+    every = [expected_cost(case, seen, NIGHTLY)[0] for case in cases]
     for part in configuration['systems'][0]['partitions']:
         budget = part.get('extras', {}).get(ordering.BUDGET)
         rows = [one for one in every if one.key[0] == part['name']]
@@ -445,10 +422,6 @@ def nightly_budget_lines(configuration: Mapping[str, Any], cases: Iterable[Case]
         )
 
 
-def total_cost(cases: Iterable[Case], seen: Mapping[Key, float],
-               settings: Mapping[str, str]) -> Cost:
-    """The cost of several test cases together.
-
-    :arg settings: variables that the mode sets: repetitions, time_limit
-    """
-    return cost.total_cost(expected_cost(case, seen, settings) for case in cases)
+def total_cost(cases: Iterable[Case], seen: Mapping[Key, float], mode: str) -> Cost:
+    """The cost of several test cases of a mode together."""
+    return cost.total_cost(expected_cost(case, seen, mode) for case in cases)

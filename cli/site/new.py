@@ -32,8 +32,7 @@ from cli.site import check as sites
 from cli.site import detect, pbs
 from cli.site.detect import Gpus, Machine, Mpi, Nic
 from config import schema
-from config.sites import topology
-from config.sites.launch import LAUNCH, SOCKETS, SPREAD
+from config.sites import launch, topology
 
 TEMPLATES = Path(__file__).with_name('templates')
 #: The template of the summary that is printed before the confirmation.
@@ -447,17 +446,14 @@ def render_site_files(name: str, detected: Facts, choices: Choices) -> dict[str,
                           'yaml': yaml_text, 'repr': repr}
     own_nics: dict[str, dict] = {}
     flavour = detected.mpis[0].flavour if detected.mpis else 'openmpi'
-    # The options of Cray MPICH are those of PALS, which has no mpirun.
-    kind = (choices.launcher if choices.launcher == 'srun'
-            or (choices.launcher, flavour) == ('mpirun', 'cray-mpich') else flavour)
     facts = {
         'name': name, 'found': detected, 'choices': choices,
         'places': [make_partition(name, part, detected, choices, own_nics)
                    for part in choices.partitions],
         'own_nics': own_nics,
-        'environments': environment_facts(detected, choices), 'kind': kind,
-        'launch': LAUNCH.get(kind), 'spread': SPREAD.get(kind),
-        'sockets': SOCKETS.get(kind),
+        'environments': environment_facts(detected, choices), 'flavour': flavour,
+        'can_pin': launch.launcher_extra(
+            'launcher_pin', choices.launcher, flavour, {}) is not None,
         'switches': topology.switch_summary_text({
             name: topology.Switch(*(tuple(topology.expand_host_list(row.get(key, '')))
                                     for key in ('nodes', 'switches')))

@@ -173,11 +173,6 @@ STAGES = {
     'cleanup': 'cleanup'}
 
 
-ZERO = ('no test case ran, so nothing was measured: none matches all filters '
-        '(mode, -n, -t, -p, -E, --failed). `reframe -l` lists the test cases, '
-        '`./plumb doctor` reports what this site can run')
-
-
 def exit_with_error(reason: str, code: int = 1) -> NoReturn:
     """Ends ReFrame with one line on stderr and an exit code."""
     print(f'plumb: {reason}', file=sys.stderr)
@@ -710,7 +705,11 @@ class AccountedRunner(Runner):
             is_benchmark,
         )
         if all(case.check.is_fixture() for case in testcases):
-            exit_with_error(ZERO, 2)
+            site = places.current_site_option()
+            exit_with_error(
+                'no test case ran, so nothing was measured: none matches all filters '
+                '(mode, -n, -t, -p, -E, --failed). `reframe -l` lists the test cases, '
+                f'./plumb doctor{site} reports what this site can run', 2)
         refuse_unlisted_node_counts(testcases)
         if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):

@@ -7,28 +7,36 @@ binds a rank to the CPUs of its task. `{ranks}` is the number of ranks per node,
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Launcher, or the MPI if the launcher is mpirun -> options that pin ranks,
-#: options that let ranks share cores, and variables for the latter.
-LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
+#: Launcher, or the MPI if the launcher is its own -> options that pin ranks.
+PIN: dict[str, list[str]] = {
     # block: neighbouring ranks are neighbours on the node, as with mpirun.
-    'srun': (['--cpu-bind=cores', '--distribution=block:block'],
-             ['--overcommit', '--cpu-bind=none'], {}),
+    'srun': ['--cpu-bind=cores', '--distribution=block:block'],
     # PE counts cores, even if they have two hardware threads.
-    'openmpi': (['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],
-                ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
-                {'OMPI_MCA_mpi_yield_when_idle': '1'}),
-    'mpich': (['-bind-to', 'core:{cpus}'], [], {}),
+    'openmpi': ['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],
+    'mpich': ['-bind-to', 'core:{cpus}'],
     # A domain counts CPUs unless its cells are cores.
-    'intelmpi': (['-genv', 'I_MPI_PIN', '1', '-genv', 'I_MPI_PIN_CELL',
-                  'core', '-genv', 'I_MPI_PIN_DOMAIN', '{cpus}'],
-                 ['-genv', 'I_MPI_PIN', '0'],
-                 {'I_MPI_WAIT_MODE': '1'}),
+    'intelmpi': ['-genv', 'I_MPI_PIN', '1', '-genv', 'I_MPI_PIN_CELL', 'core',
+                 '-genv', 'I_MPI_PIN_DOMAIN', '{cpus}'],
     # mpiexec of PALS.
-    'cray-mpich': (['--ppn', '{ranks}', '--depth', '{cpus}', '--cpu-bind', 'depth'],
-                   ['--ppn', '{ranks}', '--cpu-bind', 'none'], {}),
+    'cray-mpich': ['--ppn', '{ranks}', '--depth', '{cpus}', '--cpu-bind', 'depth'],
+}
+
+#: The same -> options that let ranks share cores.
+SHARE: dict[str, list[str]] = {
+    'srun': ['--overcommit', '--cpu-bind=none'],
+    'openmpi': ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
+    'mpich': [],
+    'intelmpi': ['-genv', 'I_MPI_PIN', '0'],
+    'cray-mpich': ['--ppn', '{ranks}', '--cpu-bind', 'none'],
+}
+
+#: The same -> variables for ranks that share cores.
+SHARE_ENV: dict[str, dict[str, str]] = {
+    'openmpi': {'OMPI_MCA_mpi_yield_when_idle': '1'},
+    'intelmpi': {'I_MPI_WAIT_MODE': '1'},
 }
 
 #: The same -> options that pin neighbouring ranks to different sockets.
@@ -64,6 +72,16 @@ SPREAD: dict[str, list[str]] = {
     'mpich': ['-ppn', '1', '-bind-to', 'none'],
     'intelmpi': ['-ppn', '1', '-genv', 'I_MPI_PIN', '0'],
     'cray-mpich': ['--ppn', '1', '--cpu-bind', 'none'],
+}
+
+#: Extra of a partition -> the table that has it if the site does not.
+TABLES: dict[str, dict[str, Any]] = {
+    'launcher_pin': PIN,
+    'launcher_socket_pin': SOCKETS,
+    'launcher_oversubscribe': SHARE,
+    'launcher_spread': SPREAD,
+    'oversubscribe_env': SHARE_ENV,
+    'gpu_cores': UNBOUND,
 }
 
 #: The same -> the command that starts the ranks of an MPI program inside a job
@@ -107,14 +125,26 @@ def step_launch_command(launcher: str, mpi: str, nodes: int) -> list[str]:
     return [*words, *(named if nodes > 1 else [])]
 
 
-def unbound_launcher_options(launcher: str, mpi: str) -> list[str] | None:
-    """Options that bind no rank; see UNBOUND.
+def launcher_extra(extra: str, launcher: str, mpi: str, extras: Mapping[str, Any]
+                   ) -> Any:
+    """The value of an extra of a partition: of the site, or of TABLES.
+
+    For `gpu_cores` it is the launcher options that bind no rank, because the
+    site's own value is a list of cores.
 
     :arg launcher: ReFrame's name of the partition's launcher
-    :arg mpi: the MPI if the launcher is not srun, e.g. `openmpi 5.0`
-    :returns: None if the launcher is unknown
+    :arg mpi: MPI of the environment, e.g. `openmpi 5.0`
+    :arg extras: extras of the partition
+    :returns: None if neither has it
     """
-    return UNBOUND.get(launcher, UNBOUND.get(mpi.partition(' ')[0]))
+    if extra in extras and extra != 'gpu_cores':
+        return extras[extra]
+    flavour = mpi.partition(' ')[0]
+    # Each MPI has its own mpirun or mpiexec. The options of Cray MPICH are those
+    # of PALS, which has no mpirun.
+    is_of_mpi = (launcher.startswith('mpi')
+                 and (launcher, flavour) != ('mpirun', 'cray-mpich'))
+    return TABLES.get(extra, {}).get(flavour if is_of_mpi else launcher)
 
 
 def fill_in_numbers(options: Iterable[str], ranks: int, threads: int, processor: Any
@@ -132,17 +162,3 @@ def fill_in_numbers(options: Iterable[str], ranks: int, threads: int, processor:
     for word, value in values.items():
         options = [option.replace(word, str(value)) for option in options]
     return [*options]
-
-
-def system_py_line(extra: str, launcher: str, mpi: str) -> str:
-    """The line of system.py that adds an extra of this name to a partition.
-
-    :arg launcher: ReFrame's name of the partition's launcher
-    :arg mpi: the MPI if the launcher is not srun, e.g. `openmpi 5.0`
-    """
-    kind = launcher if launcher in LAUNCH else mpi.partition(' ')[0]
-    pin, share, _ = LAUNCH.get(kind, (None, None, None))
-    options = {'launcher_pin': pin, 'launcher_oversubscribe': share,
-               'launcher_socket_pin': SOCKETS.get(kind),
-               'launcher_spread': SPREAD.get(kind)}[extra]
-    return f"'{extra}': " + ('[...],' if options is None else f'{options},')

@@ -4,7 +4,6 @@ import os
 from checks.core import environs, hardware
 from checks.nccl import recommended
 from config.sites import fabrics
-from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
@@ -67,9 +66,6 @@ site_configuration = {
             'extras': {'max_nodes': 16,
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 480,
-                       'launcher_pin': LAUNCH['srun'][0],
-                       'launcher_socket_pin': SOCKETS['srun'],
-                       'launcher_spread': SPREAD['srun'],
                        # A GPU has the number of its NUMA node (docs.cscs.ch,
                        # running jobs with Slurm, 2026-08).
                        'gpu_cores': [f'{n}-{n + 71}' for n in range(0, 288, 72)]},

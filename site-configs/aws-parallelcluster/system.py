@@ -6,7 +6,6 @@ differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _P5 = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
@@ -63,9 +62,6 @@ site_configuration = {
             'devices': _P5,
             'extras': {'max_nodes': 2,   # SITE: nodes
                        **hardware.bandwidth_extras(_P5),
-                       'launcher_pin': LAUNCH['srun'][0],
-                       'launcher_socket_pin': SOCKETS['srun'],
-                       'launcher_spread': SPREAD['srun'],
                        # Four GPUs at each socket (aws/aws-ofi-nccl,
                        # p5.48xl-topo.xml, 2025-06).
                        'gpu_cores': [f'{n}-{n + 11}' for n in range(0, 96, 12)]},
@@ -84,10 +80,7 @@ site_configuration = {
             'devices': _HPC7A,
             'extras': {'max_nodes': 8,   # SITE: nodes
                        **hardware.bandwidth_extras(_HPC7A),
-                       'node_memory': 768,
-                       'launcher_pin': LAUNCH['srun'][0],
-                       'launcher_socket_pin': SOCKETS['srun'],
-                       'launcher_spread': SPREAD['srun']},
+                       'node_memory': 768},
         }],
     }],
     'environments': [

@@ -8,7 +8,6 @@ from typing import Any
 
 from checks.core import environs
 from checks.osu import programs
-from config.sites.launch import SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 
@@ -46,8 +45,6 @@ def _partition(backend: str, launcher: str, environment: str
         'extras': {'max_nodes': _NODES,
                    'launcher_free': _SHARE[launcher],
                    'launcher_oversubscribe': _SHARE[launcher],
-                   'launcher_spread': SPREAD[
-                       'srun' if launcher == 'srun' else 'openmpi'],
                    'service_interface': 'eth0',
                    # The kernel counts for all nodes together: to each of
                    # them the others are other programs.

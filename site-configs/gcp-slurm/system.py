@@ -7,7 +7,6 @@ cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _C2D = hardware.reframe_devices(('gVNIC-100', 1))
@@ -44,9 +43,7 @@ site_configuration = {
             'devices': _C2D,
             'extras': {'max_nodes': 4,   # SITE: nodes
                        **hardware.bandwidth_extras(_C2D),
-                       'node_memory': 448,
-                       'launcher_pin': LAUNCH['openmpi'][0],
-                       'launcher_spread': SPREAD['openmpi']},
+                       'node_memory': 448},
         }, {
             'name': 'c3',
             'descr': 'c3-standard-176, gVNIC 200 Gb/s',
@@ -62,9 +59,7 @@ site_configuration = {
             'devices': _C3,
             'extras': {'max_nodes': 4,   # SITE: nodes
                        **hardware.bandwidth_extras(_C3),
-                       'node_memory': 704,
-                       'launcher_pin': LAUNCH['openmpi'][0],
-                       'launcher_spread': SPREAD['openmpi']},
+                       'node_memory': 704},
         }],
     }],
     'environments': [

@@ -6,7 +6,6 @@ vendors build them. What differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
@@ -61,9 +60,6 @@ site_configuration = {
             'extras': {'max_nodes': 4,   # SITE: nodes
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 2048,
-                       'launcher_pin': LAUNCH['openmpi'][0],
-                       'launcher_socket_pin': SOCKETS['openmpi'],
-                       'launcher_spread': SPREAD['openmpi'],
                        # SITE: GPUs 0 to 3 at the first socket (nvidia-smi topo -m
                        # of a DGX H100 in vllm-project/vllm issue 13855, 2025-02).
                        'gpu_cores': [f'{n}-{n + 13}' for n in range(0, 112, 14)]},

@@ -10,7 +10,6 @@ from checks.core import environs
 from checks.machine import cpus, software
 from checks.optcast import programs as optcast
 from checks.osu import programs
-from config.sites.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 try:
@@ -35,8 +34,6 @@ def _processor() -> dict:
     return {'num_cpus': number, 'num_cpus_per_core': threads,
             'num_sockets': 1, 'num_cpus_per_socket': number}
 
-
-_pin, _share, _share_env = LAUNCH[_mpi['flavour']]
 
 _env_vars = []
 if _mpi['flavour'] == 'openmpi' and os.geteuid() == 0:
@@ -221,9 +218,6 @@ site_configuration = {
                 'node_memory': _memory(),
                 'others_cpu_limit': float(os.environ.get(
                     'PLUMBLINE_OTHERS_LIMIT', 0.05)),
-                'launcher_pin': _pin,
-                'launcher_oversubscribe': _share,
-                'oversubscribe_env': _share_env,
                 'speed_boundary_ns': _boundary,
                 'speed_bands_ns': _bands(),
             },

@@ -7,7 +7,6 @@ import os
 
 from checks.core import environs, hardware
 from config.sites import fabrics
-from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _LUMI_C = hardware.reframe_devices(('Cassini-200', 1))
@@ -39,10 +38,7 @@ site_configuration = {
             'devices': _LUMI_C,
             'extras': {'max_nodes': 16,
                        **hardware.bandwidth_extras(_LUMI_C),
-                       'node_memory': 256,
-                       'launcher_pin': LAUNCH['srun'][0],
-                       'launcher_socket_pin': SOCKETS['srun'],
-                       'launcher_spread': SPREAD['srun']},
+                       'node_memory': 256},
         }, {
             'name': 'lumi-g',
             'descr': '1 EPYC 7A53, 4 MI250X, 4 Slingshot-11 NICs',
@@ -62,8 +58,6 @@ site_configuration = {
             'devices': _LUMI_G,
             'extras': {'max_nodes': 16,
                        **hardware.bandwidth_extras(_LUMI_G),
-                       'launcher_pin': LAUNCH['srun'][0],
-                       'launcher_spread': SPREAD['srun'],
                        # The masks of LUMI's user guide (distribution and
                        # binding, 2024-10), without the system's cores.
                        'gpu_cores': ['49-55', '57-63', '17-23', '25-31',

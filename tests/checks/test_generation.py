@@ -6,8 +6,6 @@ import re
 import pytest
 from conftest import OSU, suite_in
 
-from config.sites.launch import LAUNCH, SOCKETS
-
 SITE = '''
 from checks.osu import programs
 
@@ -68,27 +66,34 @@ def test_a_cluster_lists_its_nodes_and_devices_in_three_modes(cluster):
     assert not re.search(r'rocm|layout=8|layout=1xone program=osu_(?!m)', text)
 
 
+#: Environments and their launchers: where the site has no options of its own, the
+#: launcher and the MPI select them.
+LAUNCHERS = {'srun': 'srun', 'openmpi': 'mpirun', 'mpich': 'mpirun',
+             'intelmpi': 'mpirun', 'cray-mpich': 'mpiexec'}
 #: Partitions of one node and their changes of SITE's: CPUs and launcher.
 PLACED = {
     'two_cpus': {'processor': {'num_cpus': 2, 'num_cpus_per_core': 1}},
     'one_cpu': {'processor': {'num_cpus': 1, 'num_cpus_per_core': 1}},
     **{f'sockets_{kind}': {
-        'launcher': launcher,
+        'launcher': LAUNCHERS[kind], 'environs': [kind], 'extras': {},
         'processor': {'num_cpus': 64, 'num_cpus_per_core': 1, 'num_sockets': 2,
-                      'num_cpus_per_socket': 32},
-        'extras': {'launcher_pin': LAUNCH[kind][0],
-                   'launcher_socket_pin': SOCKETS[kind]}}
-       for kind, launcher in (('srun', 'srun'), ('openmpi', 'mpirun'),
-                              ('cray-mpich', 'mpiexec'))},
+                      'num_cpus_per_socket': 32}}
+       for kind in ('srun', 'openmpi', 'cray-mpich')},
     # Ranks are not bound, so a pair has no sockets.
     'free': {'processor': {'num_cpus': 64, 'num_cpus_per_core': 1, 'num_sockets': 2,
                            'num_cpus_per_socket': 32},
              'extras': {'launcher_free': ['--free']}},
-    **{kind: {'launcher': launcher, 'extras': {
-        'launcher_pin': LAUNCH[kind][0]}} for kind, launcher in (
-            ('srun', 'srun'), ('openmpi', 'mpirun'), ('mpich', 'mpirun'),
-            ('intelmpi', 'mpirun'), ('cray-mpich', 'mpiexec'))},
+    **{kind: {'launcher': launcher, 'environs': [kind], 'extras': {}}
+       for kind, launcher in LAUNCHERS.items()},
 }
+#: Their environments, each with an MPI.
+ENVIRONMENTS = f'''
+_environments = site_configuration['environments']
+_environments += [
+    {{**_environments[0], 'name': kind,
+     'extras': {{**_environments[0]['extras'], 'mpi_library': f'{{kind}} 5'}}}}
+    for kind in {[*LAUNCHERS]!r}]
+'''
 
 #: More partitions, at the end of the site's file.
 MORE = """
@@ -106,7 +111,8 @@ for _name, _change in {changes!r}.items():
 def scripts(tmp_path_factory):
     """One dry run: partition -> scripts of its jobs."""
     suite = suite_in(tmp_path_factory.mktemp('placed'))
-    suite.write_site(suite.tmp / 'cluster', SITE + MORE.format(changes=PLACED))
+    suite.write_site(suite.tmp / 'cluster', SITE + ENVIRONMENTS + MORE.format(
+        changes=PLACED))
     done = suite.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
                          'OsuPt2pt|OsuCollective', '-E',
                          'program in ("osu_bw", "osu_allreduce", '
@@ -200,12 +206,18 @@ def test_node_counts_do_not_refuse_a_session_without_collectives(cluster):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_hint_for_zero_test_cases_names_the_site(cluster, tmp_path):
+    done = cluster.reframe('--dry-run', *OSU, '-n', 'nosuch')
+    assert done.returncode == 2
+    assert f'./plumb doctor --site {tmp_path}/cluster reports' in done.stderr
+
+
 def test_a_partition_that_does_not_say_how_ranks_are_placed(cluster,
                                                             tmp_path):
     pin = {'launcher_pin': ['--pin={cpus}']}
     path = tmp_path / 'cluster' / 'system.py'
     path.write_text(SITE + MORE.format(changes={
-        'no_pin': {'extras': {}},
+        'no_pin': {'launcher': 'ibrun', 'extras': {}},
         'no_cpus': {'extras': {'launcher_pin': ['--pin']}},
         'good': {'extras': pin}}))
     done = cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
@@ -214,9 +226,9 @@ def test_a_partition_that_does_not_say_how_ranks_are_placed(cluster,
     text = re.sub(r'\s+', ' ', done.stdout + done.stderr)
     assert done.returncode == 1, text
     for words in (
-            'partition cluster:no_pin has no launcher_pin, which a test '
-            "case needs to start; add to its extras: 'launcher_pin': "
-            "['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],",
+            'partition cluster:no_pin needs launcher options for launcher_pin, and '
+            'those of ibrun with openmpi 5 are unknown; add them to its extras: '
+            "'launcher_pin': [...],",
             'no_cpus has a launcher_pin without {cpus}: threads would'):
         assert words in text, text
     assert 'cluster:good has' not in text

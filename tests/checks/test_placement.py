@@ -14,7 +14,7 @@ from conftest import OSU, ROOT
 from checks.core import placement
 from checks.machine import gpus
 from checks.machine.software import identify_mpi
-from config.sites.launch import LAUNCH, UNBOUND
+from config.sites import launch
 from postprocess import perflogs, results
 
 RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'
@@ -158,11 +158,30 @@ def test_a_launcher_that_cannot_leave_ranks_unbound_is_refused():
             registered_name='clush'))
     check = SimpleNamespace(current_partition=part, threads=1, num_tasks_per_node=2,
                             partition_launcher_extra_name=lambda: 'gpu_cores')
-    with pytest.raises(placement.PlacementError, match='partition lake:gpu has '
-                       'gpu_cores, but .* to UNBOUND in config/sites/launch.py'):
+    with pytest.raises(placement.PlacementError, match='lake:gpu needs launcher '
+                       'options for gpu_cores, and those of clush with no MPI are '
+                       'unknown; add them to UNBOUND in config/sites/launch.py'):
         placement.launcher_options(check)
     part.launcher_type.registered_name = 'srun'
     assert placement.launcher_options(check) == ['--cpu-bind=none']
+
+
+@pytest.mark.parametrize('extra, launcher, mpi, extras, expected', [
+    ('launcher_pin', 'srun', 'openmpi 5', {}, launch.PIN['srun']),
+    ('launcher_spread', 'mpiexec', 'mpich 4', {}, launch.SPREAD['mpich']),
+    # Of the site, also if it is empty.
+    ('launcher_pin', 'srun', '', {'launcher_pin': []}, []),
+    ('gpu_cores', 'srun', '', {'gpu_cores': ['0-3']}, launch.UNBOUND['srun']),
+    ('launcher_free', 'srun', '', {}, None),
+    # No mpirun is of PALS, and these launchers are of no MPI.
+    ('launcher_pin', 'mpirun', 'cray-mpich 9', {}, None),
+    ('launcher_pin', 'ibrun', 'intelmpi 21', {}, None),
+    ('launcher_pin', 'mpirun', 'othermpi 1', {}, None),
+    ('launcher_pin', 'mpirun', '', {}, None),
+])
+def test_launcher_options_are_of_the_site_or_of_the_launcher(
+        extra, launcher, mpi, extras, expected):
+    assert launch.launcher_extra(extra, launcher, mpi, extras) == expected
 
 
 def launchers() -> dict[str, Path]:
@@ -183,7 +202,7 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
     flavour, version = identify_mpi(subprocess.run(
         [mpirun, '--version'], text=True, capture_output=True).stdout)
     options = [word.replace('{cpus}', str(threads))
-               for word in LAUNCH[flavour][0]]
+               for word in launch.PIN[flavour]]
     done = subprocess.run(
         [mpirun, '-np', str(ranks), *options, RANK, 'true'], text=True,
         capture_output=True, timeout=60, env={
@@ -203,8 +222,8 @@ def test_ranks_bind_themselves_under_a_launcher_that_binds_none(mpirun):
     flavour, _ = identify_mpi(subprocess.run(
         [mpirun, '--version'], text=True, capture_output=True).stdout)
     done = subprocess.run(
-        [mpirun, '-np', str(len(numbers)), *UNBOUND[flavour], RANK, 'true'], text=True,
-        capture_output=True, timeout=60, env={
+        [mpirun, '-np', str(len(numbers)), *launch.UNBOUND[flavour], RANK, 'true'],
+        text=True, capture_output=True, timeout=60, env={
             **os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
             'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
             'PLUMBLINE_RANK_CPUS': ':'.join(map(str, numbers))})

@@ -15,6 +15,7 @@ from conftest import OSU, ROOT
 from checks.core import hardware, limits, references, vendor
 from checks.core.base import Benchmark
 from cli.session.commands import load_site_configuration
+from config.sites import launch
 from tests.checks.test_faults import (
     GOLDEN,
     SCRIPT,
@@ -45,7 +46,10 @@ def test_site_is_sound(site):
         # What its hardware allows, and ranks that stay on their cores.
         assert part['extras'].items() >= hardware.bandwidth_extras(
             part['devices']).items()
-        assert part['extras']['launcher_pin']
+        assert launch.launcher_extra(
+            'launcher_pin', part['launcher'], next(
+                environments[name]['extras']['mpi_library'] for name in part['environs']
+                if 'mpi_library' in environments[name]['extras']), part['extras'])
         assert part['processor']['num_cpus_per_core'] in (1, 2)
     assert used == set(environments)
     for environment in environments.values():
@@ -65,7 +69,7 @@ def test_vendor_profile_of_the_site_is_sound(site):
     vendor.load_vendor_rows(path, vendor.families_by_partition(configuration))
 
 
-@pytest.mark.parametrize('site', sorted(set(SITES) - {'template'}))
+@pytest.mark.parametrize('site', SITES)
 def test_every_cluster_offers_the_checks_of_smartredis(site):
     cases = (folder(site) / 'cases.txt').read_text().splitlines()
     # KeyDB probably does not start on ARM with large pages.

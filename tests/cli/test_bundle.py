@@ -13,15 +13,13 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import ROOT, git, skip_missing
 
-from cli.setup import bundle, bundle_file
+from cli.setup import bundle, bundle_file, venv
 from cli.setup.bundle_file import Platform
 from cli.setup.venv import SetupError
-from config.version import VERSION
 from tests.cli.test_cli import complaint
 
 PYTHON = '.'.join(map(str, sys.version_info[:2]))
@@ -134,7 +132,7 @@ def test_an_mpi_may_lack_and_what_the_suite_runs_on_may_not(tmp_path,
     assert bundle.write_bundle(file, '3.12', Platform(28, 'x86_64')) == (
         ['one-1-py3-none-any.whl'], ['mpi'])
     with tarfile.open(file) as tar:
-        assert tar.getnames() == ['bundle.json', 'one-1-py3-none-any.whl']
+        assert tar.getnames() == ['one-1-py3-none-any.whl']
     next(index.glob('one*')).unlink()
     with pytest.raises(SetupError, match='No matching .* 3.12 on many'):
         bundle.write_bundle(tmp_path / 'c.tar', '3.12', Platform(28, 'x86_64'))
@@ -143,51 +141,27 @@ def test_an_mpi_may_lack_and_what_the_suite_runs_on_may_not(tmp_path,
 
 # ---------------------------------------------------------------- taking
 
-CONTENTS: dict[str, Any] = {
-    'suite': VERSION, 'python': PYTHON, 'platform': str(Platform.of_this_machine()),
-    'locks': {'requirements': {
-        'sha256': bundle_file.sha256_of_file(LOCKS / 'requirements.lock'),
-        'wheels': ['a-1-py3-none-any.whl']}}}
+WHEEL = 'a-1-py3-none-any.whl'
 
 
-def some_bundle(file: Path, wheels: dict[str, bytes] | None = None,
-                **change: Any) -> Path:
-    """One whose wheels are not those of the lock."""
-    folder = file.parent / 'wheels'
-    folder.mkdir()
-    for name, data in (wheels or {}).items():
-        (folder / name).write_bytes(data)
-    bundle_file.write(file, CONTENTS | change,
-                      {name: folder / name for name in wheels or {}})
+def some_bundle(file: Path, name: str = WHEEL, data: bytes = b'a' * 20000) -> Path:
+    """One with a file that is not a wheel of the lock."""
+    path = file.parent / 'member'
+    path.write_bytes(data)
+    bundle_file.write(file, {name: path})
     return file
 
 
-WHEEL = {'a-1-py3-none-any.whl': b'a' * 20000}
-OTHER = '3.10' if PYTHON == '3.14' else '3.14'
 INVALID: dict[str, tuple[Callable[[Path], object], str]] = {
     'not there': (lambda file: None, 'cannot be read (No such file'),
     'a folder': (Path.mkdir, 'cannot be read (Is a directory'),
     'no tar': (lambda file: file.write_text('x' * 4000), 'is damaged, or'),
     'empty': (lambda file: file.write_text(''), 'is damaged, or'),
-    'cut off': (lambda file: os.truncate(some_bundle(file, WHEEL), 9000),
-                'is damaged, or'),
-    'a tar': (lambda file: tarfile.open(file, 'w').close(), 'is damaged, or'),
-    'changed': (lambda file: some_bundle(file, WHEEL),
-                'is damaged: the hash of a-1-py3-none-any.whl is not in'),
-    'incomplete': (some_bundle, 'a-1-py3-none-any.whl is missing'),
-    'format': (lambda file: some_bundle(file, bundle=2), 'has format 2'),
-    'python': (lambda file: some_bundle(file, python=OTHER),
-               f'is for Python {OTHER}, but this is Python {PYTHON}'),
-    'machine': (lambda file: some_bundle(file, platform='manylinux_2_17_m68k'),
-                f'make a bundle with --platform {Platform.of_this_machine()}'),
-    'glibc': (lambda file: some_bundle(
-        file, platform=f'manylinux_2_99_{os.uname().machine}'),
-        'is for manylinux_2_99_'),
-    'lock': (lambda file: some_bundle(file, locks={'requirements': {
-        'sha256': 'f' * 64, 'wheels': []}}),
-        'with a different config/python/'),
-    'no such lock': (lambda file: some_bundle(file, locks={}),
-                     'with a different config/python/requirements.lock'),
+    'cut off': (lambda file: os.truncate(some_bundle(file), 9000), 'is damaged, or'),
+    'older': (lambda file: some_bundle(file, 'bundle.json'),
+              'was not made by `plumb bundle` of this version (bundle.json is not a'),
+    # No wheel leaves the folder of a bundle.
+    'elsewhere': (lambda file: some_bundle(file, '../a.whl'), '../a.whl is not a '),
 }
 
 
@@ -196,12 +170,89 @@ def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
     file, (make, words) = tmp_path / 'wheels.tar', INVALID[what]
     make(file)
     with pytest.raises(bundle_file.BundleError) as message, \
-            bundle_file.unpack_wheels(file, LOCKS / 'requirements.lock',
-                                      tmp_path):
+            bundle_file.unpack_wheels(file, tmp_path):
         pytest.fail('taken')
     assert words in str(message.value) and str(file) in str(message.value)
     assert '\n' not in str(message.value) and '; ' in str(message.value)
-    assert not list(tmp_path.glob('bundle.*'))
+    assert not list(tmp_path.glob('bundle.*')) and not (tmp_path / 'a.whl').exists()
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A work folder with what an earlier set-up installed; a lock of wheel `one`."""
+    folder, locks, index = (tmp_path / name for name in ('work', 'locks', 'index'))
+    for path in (locks, index, folder / 'mpi', folder / 'stores'):
+        path.mkdir(parents=True)
+    for name in ('mpi', 'stores'):
+        (folder / name / 'kept').touch()
+        (locks / f'{name}.lock').write_text(locked(wheel(index, 'one', {'one.py': ''})))
+    for name, value in (('WORK', folder), ('LOCKS', locks), (
+            'ensure_venv', lambda: Path(sys.executable)), (
+                'find_store_servers', lambda *_: [])):
+        monkeypatch.setattr(venv, name, value)
+    monkeypatch.setenv('PLUMBLINE_BUNDLE', str(tmp_path / 'wheels.tar'))
+    return folder
+
+
+#: What a bundle has in place of the wheel of the lock -> pip's words.
+REFUSED = {
+    'changed': (lambda path: path, 'DO NOT MATCH THE HASHES'),
+    'python': (lambda path: path.with_name('one-1-cp399-cp399-any.whl'), 'No matching'),
+    'glibc': (lambda path: path.with_name(
+        f'one-1-py3-none-manylinux_2_99_{os.uname().machine}.whl'), 'No matching'),
+    'lock': (lambda path: path.with_name('one-2-py3-none-any.whl'), 'No matching'),
+}
+
+
+@pytest.mark.parametrize('what', REFUSED)
+@pytest.mark.parametrize('name, install', [
+    ('mpi', lambda: venv.ensure_folder_of_lock('mpi')),
+    ('stores', lambda: venv.ensure_store_servers())])
+def test_a_bundle_that_pip_refuses_changes_nothing(work, tmp_path, name, install, what):
+    rename, words = REFUSED[what]
+    place = tmp_path / 'other'
+    place.mkdir()
+    path = wheel(place, 'one', {'one.py': 'changed = True'})
+    bundle_file.write(tmp_path / 'wheels.tar', {rename(path).name: path})
+    with pytest.raises(SetupError, match=(
+            f'{words}.*make it with ./plumb bundle --python {PYTHON} --platform '
+            f'{Platform.of_this_machine()} of this checkout')) as message:
+        install()
+    assert f'{tmp_path}/wheels.tar' in str(message.value)
+    assert [*(work / name).iterdir()] == [work / name / 'kept']
+    assert sorted(path.name for path in work.iterdir() if path.is_dir()) == [
+        'mpi', 'stores']
+
+
+def test_a_refused_bundle_keeps_the_venv(work, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    for name, value in (('WORK', work), ('LOCKS', tmp_path / 'locks')):
+        monkeypatch.setattr(venv, name, value)
+    monkeypatch.setenv('PLUMBLINE_BUNDLE', str(tmp_path / 'wheels.tar'))
+    (tmp_path / 'locks' / 'mpi.lock').rename(tmp_path / 'locks' / 'requirements.lock')
+    (work / 'venv').mkdir()
+    (work / 'venv' / 'kept').touch()
+    path = wheel(tmp_path, 'two', {'two.py': ''})
+    bundle_file.write(tmp_path / 'wheels.tar', {path.name: path})
+    with pytest.raises(SetupError, match='No matching'):
+        venv.ensure_venv()
+    assert [*(work / 'venv').iterdir()] == [work / 'venv' / 'kept']
+    assert not (work / 'venv.old').exists()
+
+
+def test_a_bundle_that_fits_replaces_a_folder(work, tmp_path):
+    path = next((tmp_path / 'index').iterdir())
+    bundle_file.write(tmp_path / 'wheels.tar', {path.name: path})
+    prefix = venv.ensure_folder_of_lock('mpi')
+    assert [*prefix.glob('lib/python*/site-packages/one.py')]
+    assert not (prefix / 'kept').exists() and not (work / 'mpi.old').exists()
+
+
+def test_a_bundle_for_a_platform_without_stores_is_taken(work, tmp_path):
+    path = wheel(tmp_path, 'two', {'two.py': ''})
+    bundle_file.write(tmp_path / 'wheels.tar', {path.name: path})
+    venv.ensure_store_servers()
+    assert 'No matching' in (work / 'stores' / 'missing').read_text()
 
 
 def test_set_up_says_so_before_it_begins(suite):
@@ -214,24 +265,12 @@ def test_set_up_says_so_before_it_begins(suite):
 
 def test_made_anew_it_is_the_same_file(tmp_path):
     """Its sha256 says what is in it, not when or where it was made."""
-    first = some_bundle(tmp_path / 'a.tar', WHEEL).read_bytes()
-    (tmp_path / 'wheels').rename(tmp_path / 'before')
-    for path in (tmp_path / 'before').iterdir():
-        os.utime(path, (0, 0))
-        path.chmod(0o600)
-        bundle_file.write(tmp_path / 'b.tar', CONTENTS, {path.name: path})
+    first = some_bundle(tmp_path / 'a.tar').read_bytes()
+    path = (tmp_path / 'member').rename(tmp_path / 'before')
+    os.utime(path, (0, 0))
+    path.chmod(0o600)
+    bundle_file.write(tmp_path / 'b.tar', {WHEEL: path})
     assert (tmp_path / 'b.tar').read_bytes() == first
-
-
-def test_no_wheel_leaves_the_folder_of_a_bundle(tmp_path):
-    """Names are those of files, whatever a bundle says."""
-    some_bundle(tmp_path / 'b.tar', locks={'requirements': {
-        'sha256': bundle_file.sha256_of_file(LOCKS / 'requirements.lock'),
-        'wheels': ['../a.whl']}})
-    with pytest.raises(bundle_file.BundleError, match='../a.whl is missing'), \
-            bundle_file.unpack_wheels(tmp_path / 'b.tar',
-                                      LOCKS / 'requirements.lock', tmp_path):
-        pytest.fail('taken')
 
 
 # ------------------------------------------------------ without a network

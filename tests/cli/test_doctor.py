@@ -6,12 +6,15 @@ import copy
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from data import perflogs_factory as factory
 
 from cli.session.commands import MODES
 from cli.site import doctor, schedulers
+from cli.site.cases import repetitions_and_limit
 
 SITE = {
     'systems': [{'name': 'cluster', 'partitions': [{
@@ -204,7 +207,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
     ):
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
     monkeypatch.setattr(doctor.sites, 'list_test_cases_with_reframe',
-                        lambda _: {'cases': cases, 'settings': {}})
+                        lambda _: {'cases': cases})
     assert doctor.doctor(argparse.Namespace(site='alpha', all=True)) == code
     assert ('no test case that can run here' in capsys.readouterr().err
             ) == bool(code)
@@ -246,7 +249,7 @@ def test_the_parts_of_a_family_are_told_with_what_to_do():
 
 def case(where: str, digest: str, nodes: int = 1) -> dict:
     return {'where': where, 'hash': digest, 'nodes': nodes, 'check': 'C',
-            'repetitions': 1, 'limit': 1800.0}
+            'repetitions_and_limit': {'quick': (1, 1800.0), 'full': (20, 7200.0)}}
 
 
 def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
@@ -258,25 +261,34 @@ def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
     assert doctor.read_wall_times(tmp_path, 'beta') == {}
     cases = [case('cpu+openmpi', 'c1', nodes=4), case('cpu+mpich', 'c1'),
              case('cpu+openmpi', 'c2', nodes=2)]
-    cost = doctor.total_cost(cases, seen, {})
+    cost = doctor.total_cost(cases, seen, 'quick')
     assert (cost.cases, cost.checks, cost.seen) == (3, 2, 1)
     assert cost.by_times == pytest.approx(4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(0.5 + 2 * 0.5)
     assert '1.6 node-hours: 0.11 by earlier times (1 test cases), 1.5 ' \
         'at most by time limits (2)' in str(cost)
     # A mode repeats, and gives more time.
-    cost = doctor.total_cost(cases, seen, {'repetitions': '20', 'time_limit': '2h'})
+    cost = doctor.total_cost(cases, seen, 'full')
     assert cost.by_times == pytest.approx(20 * 4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(2 + 2 * 2)
     assert '0 test cases (0 checks), 0 node-hours' in str(
-        doctor.total_cost([], {}, {})
+        doctor.total_cost([], {}, 'quick')
     )
 
 
-@pytest.mark.parametrize('text, number', [
-    ('2h', 7200), ('1d2h3m4s', 93784), ('600', 600), ('', 0)])
-def test_time_limits_of_modes(text, number):
-    assert doctor.parse_time_limit(text) == number
+def check_with_limits(time_limit: float, **more: Any) -> SimpleNamespace:
+    return SimpleNamespace(repetitions=3, time_limit=time_limit, **more)
+
+
+@pytest.mark.parametrize('check, settings, expected', [
+    (check_with_limits(600.0), {}, (3, 600.0)),
+    (check_with_limits(600.0), {'repetitions': '20', 'time_limit': '2h'}, (20, 7200.0)),
+    (check_with_limits(600.0), {'time_limit': '1d2h3m4s'}, (3, 93784.0)),
+    # The job of a test case may need more than the mode gives.
+    (check_with_limits(600.0, required_job_seconds=lambda: 9000.0),
+     {'time_limit': '2h'}, (3, 9000.0))])
+def test_repetitions_and_time_limits_of_modes(check, settings, expected):
+    assert repetitions_and_limit(check, settings) == expected
 
 
 # --------------------------------------------------------- the command
@@ -300,12 +312,12 @@ def test_it_counts_as_site_check_and_reframe_do(suite):
 
 
 def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
-    output = suite.plumb('doctor', '--site', 'template').stdout
+    output = suite.plumb('doctor', '--site', 'gcp-slurm').stdout
     assert 'runs here' not in output
     assert 'NOT READY: mode quick' in output
-    assert 'openmpi: the stack mpi-host is not installed' in output \
+    assert 'the stack mpi-host is not installed' in output \
         or 'sbatch not found' in output
-    assert re.search(r'Not here:\n +\w+ +no environment has the feature', output)
+    assert re.search(r'Not here:\n(.+\n)*? +nccl +no partition has the feature', output)
 
 
 def test_numbers_of_nodes_that_a_partition_lacks_are_listed():

@@ -216,13 +216,8 @@ def test_every_site_is_sound(suite):
      "partition cluster:cluster-a has no 'processor' with num_cpus and "
      'num_cpus_per_core: write'),
     (", 'num_cpus_per_core': 1", '', "has no 'processor' with num_cpus and "),
-    ("'launcher_pin': ['--cpu-bind=cores']", '',
-     'system.py: partition cluster:cluster-a has no launcher_pin, which '
-     'a test case needs to start; add to its extras: '
-     "'launcher_pin': ['--cpu-bind=cores', '--distribution=block:block'],"),
-    ("'num_cpus': 64", "'num_cpus': 1", 'has no launcher_oversubscribe, '
-     "which a test case needs to start; add to its extras: "
-     "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
+    ("'launcher_pin': ['--cpu-bind=cores']", '', ''),
+    ("'num_cpus': 64", "'num_cpus': 1", ''),
     ("'srun'", "'mpirun'", ''),
     ("['--exclusive']", '[]', "system.py: partition cluster:cluster-a: access "
      'has no --exclusive, so two test cases could disturb each other on '
@@ -237,13 +232,8 @@ def test_every_site_is_sound(suite):
      "unknown name 'night_budgt'; did you mean 'nightly_budget'?"),
     ("'srun',\n            'access': ['--exclusive'], 'environs': ['gnu'],",
      "'mpirun', 'access': ['--exclusive'], 'environs': ['gnu', 'mt'],",
-     'has a launcher_pin without {cpus}: threads would share a core; add '
-     "to its extras: 'launcher_pin': ['--map-by', 'slot:PE={cpus}', "
-     "'--bind-to', 'core'],"),
-    ("'environs': ['gnu']", "'environs': ['gnu', 'stores']",
-     'has no launcher_spread, which a test case needs to start; add '
-     "to its extras: 'launcher_spread': ['--cpu-bind=none', '--mpi=none', "
-     "'--kill-on-bad-exit=1'],"),
+     'has a launcher_pin without {cpus}: threads would share a core; write {cpus} '),
+    ("'environs': ['gnu']", "'environs': ['gnu', 'stores']", ''),
 ])
 def test_a_fault_of_the_site_is_one_line(site, old, new, words):
     change(site, old, new)
@@ -252,6 +242,21 @@ def test_a_fault_of_the_site_is_one_line(site, old, new, words):
              if 'cases.txt:1: the file does not exist' not in ln]
     assert (words in lines[0]) if words else not lines
     assert len(lines) <= 1
+
+
+@pytest.mark.parametrize('old, new, extra', [
+    ("'launcher_pin': ['--cpu-bind=cores']", '', 'launcher_pin'),
+    ("'num_cpus': 64", "'num_cpus': 1", 'launcher_oversubscribe'),
+    ("'environs': ['gnu']", "'environs': ['gnu', 'stores']", 'launcher_spread')])
+def test_unknown_options_of_a_launcher_are_one_line(site, old, new, extra):
+    change(site, "'srun'", "'ibrun'")
+    change(site, old, new)
+    change(site, '# more', STORES * ("'stores'" in new))
+    line, = (ln for ln in sites.examine_site(site).findings
+             if 'cases.txt:1: the file does not exist' not in ln)
+    assert (f'system.py: partition cluster:cluster-a needs launcher options for '
+            f'{extra}, and those of ibrun with openmpi 5 are unknown; add them to its '
+            f"extras: '{extra}': [...],") in line
 
 
 def test_faults_that_hide_none_are_a_line_each(site):
@@ -268,9 +273,7 @@ def test_faults_that_hide_none_are_a_line_each(site):
          'processor: num_cpus is 64, but num_sockets x num_cpus_per_socket '
          'is 2 x 16 = 32'),
         # Because of the two sockets.
-        ("'srun'", "'srun'", 'has no launcher_socket_pin, which a test case needs '
-         "to start; add to its extras: 'launcher_socket_pin': ["
-         "'--cpu-bind=cores', '--distribution=block:cyclic'],")]
+        ("'srun'", "'ibrun'", 'needs launcher options for launcher_socket_pin, and ')]
     for old, new, _ in changes:
         change(site, old, new)
     lines = [ln for ln in sites.examine_site(site).findings

@@ -87,12 +87,9 @@ def test_mode_veto_measures_every_node_of_a_reservation_at_once(suite, cluster):
 #: The devcluster with ranks that are bound, as a site of its own.
 BOUND = '''
 import runpy
-from config.sites.launch import LAUNCH
 site_configuration = runpy.run_path({system!r})['site_configuration']
 for partition in site_configuration['systems'][0]['partitions']:
-    kind = 'srun' if partition['launcher'] == 'srun' else 'openmpi'
     del partition['extras']['launcher_free']
-    partition['extras']['launcher_pin'] = LAUNCH[kind][0]
 '''
 
 

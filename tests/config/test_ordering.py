@@ -447,16 +447,16 @@ def test_doctor_says_in_how_many_nightly_sessions_each_case_has_its_turn():
     site = {'systems': [{'partitions': [
         {'name': 'cpu', 'extras': {'nightly_budget': 2.0}}, {'name': 'gpu'}]}]}
     cases = [{'where': 'cpu+gnu', 'hash': name, 'nodes': nodes,
-              'repetitions': 1, 'limit': 1800.0} for name, nodes in (
+              'repetitions_and_limit': {'nightly': (1, 1800.0)}} for name, nodes in (
                   ('a', 2), ('b', 2), ('c', 2), ('d', 8))]
     seen = {('cpu', 'gnu', 'a'): 3600.0}
-    assert list(doctor.nightly_budget_lines(site, cases, seen, {})) == [
+    assert list(doctor.nightly_budget_lines(site, cases, seen)) == [
         'nightly_budget of cpu, 2 node-hours: each test case of mode nightly '
         'is measured within 3 sessions, except 1 that need more than the '
         'budget'
     ]
     assert 'measured every session' in next(doctor.nightly_budget_lines(
-        site, cases[:1], {}, {'repetitions': '1'}))
+        site, cases[:1], {}))
 
 
 # ------------------------------------------------ never two on one node

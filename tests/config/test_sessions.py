@@ -217,23 +217,6 @@ def test_reframe_leaves_no_log_among_temporary_files(suite, tmp_path):
     assert list(folder.iterdir()) == []
 
 
-def test_old_logs_of_reframe_are_removed_and_no_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, 'WORK', tmp_path / 'work')
-    monkeypatch.setattr(session.tempfile, 'gettempdir', lambda: str(tmp_path))
-    line = "debug: reframe: Loading configuration file: '{}/config/common.py'\n"
-    texts = {'rfm-old.log': line.format(ROOT), 'rfm-new.log': line.format(ROOT),
-             'rfm-other.log': line.format('/other'), 'rfm-empty.log': '',
-             'own.log': line.format(ROOT)}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-        if name != 'rfm-new.log':
-            os.utime(tmp_path / name, (time.time() - 2 * session.MIN_LOG_AGE,) * 2)
-    (tmp_path / 'rfm-link.log').symlink_to(tmp_path / 'own.log')
-    with session.create_session_folders({}):
-        left = {path.name for path in tmp_path.glob('*.log')}
-    assert left == {*texts, 'rfm-link.log'} - {'rfm-old.log'}
-
-
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP,
                                     signal.SIGINT])
 def test_a_run_that_is_ended_leaves_nothing_and_says_so(suite, number):

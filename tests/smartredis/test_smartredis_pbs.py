@@ -8,8 +8,6 @@ import pytest
 from conftest import of_family
 
 SITE = '''
-from config.sites.launch import LAUNCH, SPREAD
-
 site_configuration = {
     'systems': [{
         'name': 'cluster', 'hostnames': ['.*'],
@@ -19,9 +17,7 @@ site_configuration = {
             # What begins with no dash becomes part of `select`.
             'access': ['-q workq', '-l place=scatter:excl', 'mem=8gb'],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
-            'extras': {'max_nodes': 4, 'launcher_pin': LAUNCH['openmpi'][0],
-                       'launcher_spread': SPREAD['openmpi'],
-                       'service_interface': 'ib0'}}]}],
+            'extras': {'max_nodes': 4, 'service_interface': 'ib0'}}]}],
     'environments': [{
         'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
         'extras': {'mpi_library': 'openmpi 5.0', 'programs': {

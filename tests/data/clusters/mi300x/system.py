@@ -3,9 +3,7 @@ made up; no job has run there."""
 from checks.core import hardware
 from checks.nccl import recommended
 from checks.osu import programs
-from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
-_PIN, _SHARE, _ = LAUNCH['srun']
 _NODE = hardware.reframe_devices(('MI300X', 8))
 
 site_configuration = {
@@ -25,9 +23,6 @@ site_configuration = {
             'extras': {
                 'node_memory': 2048, 'max_nodes': 6,
                 **hardware.bandwidth_extras(_NODE),
-                'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
-                'launcher_socket_pin': SOCKETS['srun'],
-                'launcher_spread': SPREAD['srun'],
                 # Four GPUs at each socket, as rocm-smi --showtoponuma prints for
                 # nodes of eight (ROCm/legacy-rocm-build issue 4740, 2025-05).
                 'gpu_cores': [f'{n}-{n + 11}' for n in range(0, 96, 12)],

@@ -2,10 +2,8 @@
 Slingshot. Written from its public documentation; no job has run there."""
 from checks.core import hardware
 from checks.osu import programs
-from config.sites.launch import LAUNCH, SPREAD
 
 _NODE = hardware.reframe_devices(('A100-SXM4', 4))
-_PIN, _SHARE, _ = LAUNCH['cray-mpich']
 
 site_configuration = {
     'systems': [{
@@ -23,10 +21,8 @@ site_configuration = {
             'extras': {
                 'node_memory': 512, 'max_nodes': 10,
                 **hardware.bandwidth_extras(_NODE),
-                'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
                 # ALCF's user guide, Polaris device affinity, 2026-08.
                 'gpu_cores': ['24-31', '16-23', '8-15', '0-7'],
-                'launcher_spread': SPREAD['cray-mpich'],
                 'service_interface': 'hsn0'}}]}],
     'environments': [
         {'name': 'cray', 'cc': 'cc', 'features': [

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from config import places
+
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
     import pandas as pd
@@ -20,8 +22,8 @@ def add_record_options(cmd: argparse.ArgumentParser) -> Any:
     group.add_argument('--site', metavar='SITE', type=system_name, default='',
                        help='use only the records of this site (default: all '
                             'sites of the perflogs)')
-    group.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                       help='read the perflogs in this folder (default: '
+    group.add_argument('--perflogs', default=str(places.perflog_folder()),
+                       metavar='DIR', help='read the perflogs in this folder (default: '
                             'PLUMBLINE_PERFLOGS, or perflogs)')
     return group
 

@@ -3,11 +3,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,7 +134,7 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
     try:
         for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
             if file:
-                replace_file_atomically(
+                options.write_answer(
                     file, functools.partial(write_records_table, con, form))
         if args.junit or args.openmetrics or args.groups:
             from . import perflogs
@@ -146,64 +143,19 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
             frame = clock.drop_wrong_clock_values(perflogs.records_as_dataframe(con),
                                                   report)
             if args.openmetrics:
-                replace_file_atomically(
-                    args.openmetrics,
-                    functools.partial(
-                        _write_text,
-                        '\n'.join(openmetrics_lines(newest_results(frame))) + '\n',
-                    ),
-                )
+                options.write_text_answer(args.openmetrics, '\n'.join(
+                    openmetrics_lines(newest_results(frame))) + '\n')
             if args.groups:
                 table = group_statistics(frame, args.over)
-                replace_file_atomically(args.groups, functools.partial(
-                    _write_text, table.to_csv(index=False, lineterminator='\n')))
+                options.write_text_answer(args.groups, table.to_csv(
+                    index=False, lineterminator='\n'))
             if args.junit:
                 judged = verdict.verdict_of_records(frame, [str(args.perflogs)])
-                replace_file_atomically(args.junit, functools.partial(
-                    _write_text, telling.junit_xml(judged)))
-    except BrokenPipeError:             # `| head`
-        raise
-    except OSError as err:
-        print(f'plumb export: {err.filename or "a file"}: cannot be written '
-              f'({err.strerror or err})', file=sys.stderr)
-        return 2
-    except ValueError as err:       # a damaged file beside the references
+                options.write_text_answer(args.junit, telling.junit_xml(judged))
+    except ValueError as err:       # also a damaged file beside the references
         print(f'plumb export: {err}', file=sys.stderr)
         return 2
     return 0
-
-
-def replace_file_atomically(file: Path, write: Callable[[Path], Any]) -> None:
-    """Lets a file be written beside, and puts it in its place.
-
-    :param file: -: what is written is printed
-    :raises OSError: it cannot be written; what was there is as it was
-    """
-    if str(file) == '-':
-        with tempfile.TemporaryDirectory(prefix='plumbline-') as folder:
-            write(Path(folder, 'answer'))
-            sys.stdout.flush()
-            with open(Path(folder, 'answer'), 'rb') as answer:
-                shutil.copyfileobj(answer, sys.stdout.buffer)
-        return
-    if file.exists() and not file.is_file():    # /dev/stdout, a pipe
-        write(file)
-        return
-    handle, name = tempfile.mkstemp(prefix=f'.{file.name}.',
-                                    dir=file.absolute().parent)
-    os.close(handle)
-    try:
-        write(Path(name))
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, file)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def _write_text(text: str, file: Path) -> None:
-    file.write_text(text, encoding='utf-8')
 
 
 def write_records_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:

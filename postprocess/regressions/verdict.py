@@ -259,9 +259,9 @@ def _write_output(
 ) -> int:
     """Prints and writes what was asked for."""
     if args.json:
-        options.write_or_print_answer(args.json, verdict.json())
+        options.write_text_answer(args.json, verdict.json())
     if args.junit:
-        options.write_or_print_answer(args.junit, telling.junit_xml(verdict))
+        options.write_text_answer(args.junit, telling.junit_xml(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
             one.case for one in [*verdict.cut_short, *verdict.rerun])))

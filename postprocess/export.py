@@ -144,7 +144,7 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
                                                   report)
             if args.openmetrics:
                 options.write_text_answer(args.openmetrics, '\n'.join(
-                    openmetrics_lines(newest_results(frame))) + '\n')
+                    openmetrics_lines(frame)) + '\n')
             if args.groups:
                 table = group_statistics(frame, args.over)
                 options.write_text_answer(args.groups, table.to_csv(
@@ -212,24 +212,11 @@ def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
         columns={'min': 'minimum', 'max': 'maximum'})
 
 
-def newest_results(frame: Any) -> list[tuple[Any, str, Any]]:
-    """Each test case in its newest run: its record that decides, how it ended,
-    and all that was judged of it.
+def openmetrics_lines(frame: pd.DataFrame) -> Iterator[str]:
+    """Lines of OpenMetrics text, which is Prometheus' own format too.
 
     :param frame: as perflogs.read gives it
     """
-    from . import results
-    judged = results.newest_records(frame)
-    test_cases = []
-    for _, rows in judged.groupby(results.CASE, observed=True, sort=True):
-        rank = rows['result'].map(results.ORDER.index)
-        first = rows.loc[rank.idxmin()]
-        test_cases.append((first, str(first['result']), rows))
-    return test_cases
-
-
-def openmetrics_lines(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
-    """Lines of OpenMetrics text, which is Prometheus' own format too."""
     from . import results
     families: dict[str, tuple[str, dict[str, str]]] = {
         'plumb_case_failed': ('1 if the test case failed in its newest '
@@ -237,31 +224,35 @@ def openmetrics_lines(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
         'plumb_case_run_seconds': ('Time of the newest session of the test '
                                    'case, in seconds since 1970', {})}
     known = all_metrics()
-    for first, result, rows in cases:
-        labels = {name: str(first[name]) for name in _LABELS}
-        families['plumb_case_failed'][1][_format_labels(labels)] = str(
-            int(result in results.FAILED))
-        families['plumb_case_run_seconds'][1][_format_labels(labels)] = str(
-            int(first['time'].timestamp()))
-        for row in rows.itertuples():
-            if row.metric == 'completed':
-                continue
-            name = 'plumb_' + re.sub(r'\W', '_', str(row.metric),
-                                     flags=re.ASCII)
-            name += '_value' * bool(_KEPT.search(name))
-            means = known[str(row.metric)]['means'] if str(
-                row.metric) in known else ''
-            # The last of several repetitions that have no median.
-            families.setdefault(name, (means, {}))[1][_format_labels(
-                labels | {'metric': str(row.metric),
-                          'point': point_with_unit(row.point), 'unit': str(row.unit)}
-            )] = repr(float(row.value))
+    records = results.newest_records(frame)
+    # One record decides how a test case ended.
+    deciding = records.assign(rank=records['result'].map(results.ORDER.index)
+                              ).sort_values('rank', kind='stable')
+    for row in deciding.drop_duplicates(results.CASE).itertuples():
+        labels = _format_labels(_labels_of_record(row))
+        families['plumb_case_failed'][1][labels] = str(
+            int(row.result in results.FAILED))
+        families['plumb_case_run_seconds'][1][labels] = str(int(row.time.timestamp()))
+    for row in records[records['metric'] != 'completed'].itertuples():
+        name = 'plumb_' + re.sub(r'\W', '_', str(row.metric), flags=re.ASCII)
+        name += '_value' * bool(_KEPT.search(name))
+        means = known[str(row.metric)]['means'] if str(row.metric) in known else ''
+        # The last of several repetitions that have no median.
+        families.setdefault(name, (means, {}))[1][_format_labels(
+            _labels_of_record(row) | {
+                'metric': str(row.metric), 'point': point_with_unit(row.point),
+                'unit': str(row.unit)})] = repr(float(row.value))
     for name, (means, samples) in sorted(families.items()):
         yield f'# HELP {name} {_escape_label_text(means or name)}'
         yield f'# TYPE {name} gauge'
         for labels_, value in samples.items():
             yield f'{name}{labels_} {value}'
     yield '# EOF'
+
+
+def _labels_of_record(row: Any) -> dict[str, str]:
+    """The labels of a test case, from a record (itertuples)."""
+    return {name: str(getattr(row, name)) for name in _LABELS}
 
 
 def _format_labels(labels: dict[str, str]) -> str:

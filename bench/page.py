@@ -105,7 +105,7 @@ def main() -> bool:
             if not args.perflogs:
                 records = write_simulated_perflogs(logs, *map(int, page.split('x')))
             out = Path(name) / 'out'
-            command = [sys.executable, '-m', 'postprocess', 'report',
+            command = [sys.executable, '-m', 'postprocess.report.build',
                        '--perflogs', logs, '--output', out]
             # bench/ingest.py measures how the cache is made.
             run([ROOT / 'plumb', 'sql', 'SELECT 1', '--perflogs', logs],

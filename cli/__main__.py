@@ -96,7 +96,10 @@ MODULES = {'benchmark new': 'setup.benchmark', 'bundle': 'setup.bundle',
 def import_command_function(args: argparse.Namespace) -> Callable[[Any], int]:
     """What does a command; its module is imported only now."""
     if 'rest' in args:
-        return importlib.import_module('cli.session.data').run_postprocess
+        # Only `references propose` and `accept` are not in POSTPROCESS.
+        module = POSTPROCESS.get(args.command, 'references.proposal')
+        command_module = importlib.import_module(f'postprocess.{module}')
+        return lambda args: command_module.main(args.rest)
     action = getattr(args, 'action', '')
     for command, name in ((f'{args.command} {action}', action),
                           (args.command, args.command)):

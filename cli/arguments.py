@@ -64,9 +64,10 @@ COMMANDS = {
 ABOUT = {name: about for commands in COMMANDS.values()
          for name, about in commands.items()}
 
-#: Commands whose parsers are in postprocess/.
-POSTPROCESS = ('report', 'plot', 'verdict', 'compare', 'history', 'export',
-               'sql')
+#: Command -> its module in postprocess/, with `parser` and `main`.
+POSTPROCESS = {'report': 'report.build', 'plot': 'report.plot',
+               'verdict': 'regressions.verdict', 'compare': 'compare',
+               'history': 'history', 'export': 'export', 'sql': 'perflogs.sql'}
 
 #: Option -> what it does, in each command that has it.
 HELP = {

@@ -10,6 +10,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from .commandline import suggest_nearest_word
+
 ROOT = Path(__file__).resolve().parent.parent
 SITES = ROOT / 'site-configs'
 
@@ -96,6 +98,21 @@ def site_folder_of_name(site: str) -> Path:
     # ./NAME is a path.
     return known if Path(site).name == site and (
         known / SYSTEM).is_file() else Path(site).absolute()
+
+
+def existing_site_folder(site: str) -> Path:
+    """Folder of a site given by name or path.
+
+    :raises PlaceError: no such site; names those that exist
+    """
+    folder = site_folder_of_name(site)
+    if not (folder / SYSTEM).is_file():
+        known = [one.parent.name for one in sorted(SITES.glob(f'*/{SYSTEM}'))]
+        raise PlaceError(f'unknown site {site!r}; '
+                         f'{suggest_nearest_word(site, known, 0.4)}known sites: '
+                         f'{", ".join(known)}; or give the path of a folder '
+                         'that has a system.py')
+    return folder
 
 
 def site_name_or_path(folder: Path) -> str:

@@ -17,10 +17,7 @@ it can say neither it says how many runs are missing, for each side.
 """
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
-import json
 import math
 import re
 import sys
@@ -124,10 +121,7 @@ def parser() -> Parser:
     output.add_argument('--all-points', action='store_true',
                         help='print one row for each point of a curve '
                         '(default: one row for each curve)')
-    output.add_argument('--csv', metavar='FILE', help='write all rows as CSV '
-                        'to FILE; - prints them, and nothing else')
-    output.add_argument('--json', metavar='FILE', help='write all rows as '
-                        'JSON to FILE; - prints them, and nothing else')
+    options.add_answer_options(output)
     return cmd
 
 
@@ -144,11 +138,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f'plumb compare: {fault}', file=sys.stderr)
         frame = options.records_of_site(frame, args.site)
         rows = compare_metrics(frame, args.a, args.b, args.min_change)
+        options.write_rows(args, [*Row.__dataclass_fields__],
+                           [dataclasses.astuple(row) for row in rows])
     except (OSError, ValueError) as err:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2
-    for file, text in ((args.csv, _rows_as_csv), (args.json, _rows_as_json)):
-        options.write_or_print_answer(file, text(rows) if file else '')
     if '-' not in (args.csv, args.json):
         print_table(rows, args.a, args.b, args.all_points, args.all)
     return 1 if faults else 0
@@ -464,20 +458,6 @@ def _test_case_text(row: Row) -> str:
     check, *words = short_name(row.check, row.params, '').split()
     return ' '.join(filter(None, [check, *(
         word for word in words if word not in row.environ.split('-')), row.environ]))
-
-
-def _rows_as_csv(rows: list[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(Row.__dataclass_fields__),
-                            lineterminator='\n')
-    writer.writeheader()
-    writer.writerows(dataclasses.asdict(row) for row in rows)
-    return out.getvalue()
-
-
-def _rows_as_json(rows: list[Row]) -> str:
-    return json.dumps([dataclasses.asdict(row) for row in rows], indent=1,
-                      allow_nan=False) + '\n'
 
 
 if __name__ == '__main__':

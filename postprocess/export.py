@@ -3,11 +3,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,7 +134,7 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
     try:
         for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
             if file:
-                replace_file_atomically(
+                options.write_answer(
                     file, functools.partial(write_records_table, con, form))
         if args.junit or args.openmetrics or args.groups:
             from . import perflogs
@@ -146,64 +143,19 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
             frame = clock.drop_wrong_clock_values(perflogs.records_as_dataframe(con),
                                                   report)
             if args.openmetrics:
-                replace_file_atomically(
-                    args.openmetrics,
-                    functools.partial(
-                        _write_text,
-                        '\n'.join(openmetrics_lines(newest_results(frame))) + '\n',
-                    ),
-                )
+                options.write_text_answer(args.openmetrics, '\n'.join(
+                    openmetrics_lines(frame)) + '\n')
             if args.groups:
                 table = group_statistics(frame, args.over)
-                replace_file_atomically(args.groups, functools.partial(
-                    _write_text, table.to_csv(index=False, lineterminator='\n')))
+                options.write_text_answer(args.groups, table.to_csv(
+                    index=False, lineterminator='\n'))
             if args.junit:
                 judged = verdict.verdict_of_records(frame, [str(args.perflogs)])
-                replace_file_atomically(args.junit, functools.partial(
-                    _write_text, telling.junit_xml(judged)))
-    except BrokenPipeError:             # `| head`
-        raise
-    except OSError as err:
-        print(f'plumb export: {err.filename or "a file"}: cannot be written '
-              f'({err.strerror or err})', file=sys.stderr)
-        return 2
-    except ValueError as err:       # a damaged file beside the references
+                options.write_text_answer(args.junit, telling.junit_xml(judged))
+    except ValueError as err:       # also a damaged file beside the references
         print(f'plumb export: {err}', file=sys.stderr)
         return 2
     return 0
-
-
-def replace_file_atomically(file: Path, write: Callable[[Path], Any]) -> None:
-    """Lets a file be written beside, and puts it in its place.
-
-    :param file: -: what is written is printed
-    :raises OSError: it cannot be written; what was there is as it was
-    """
-    if str(file) == '-':
-        with tempfile.TemporaryDirectory(prefix='plumbline-') as folder:
-            write(Path(folder, 'answer'))
-            sys.stdout.flush()
-            with open(Path(folder, 'answer'), 'rb') as answer:
-                shutil.copyfileobj(answer, sys.stdout.buffer)
-        return
-    if file.exists() and not file.is_file():    # /dev/stdout, a pipe
-        write(file)
-        return
-    handle, name = tempfile.mkstemp(prefix=f'.{file.name}.',
-                                    dir=file.absolute().parent)
-    os.close(handle)
-    try:
-        write(Path(name))
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, file)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def _write_text(text: str, file: Path) -> None:
-    file.write_text(text, encoding='utf-8')
 
 
 def write_records_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
@@ -260,24 +212,11 @@ def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
         columns={'min': 'minimum', 'max': 'maximum'})
 
 
-def newest_results(frame: Any) -> list[tuple[Any, str, Any]]:
-    """Each test case in its newest run: its record that decides, how it ended,
-    and all that was judged of it.
+def openmetrics_lines(frame: pd.DataFrame) -> Iterator[str]:
+    """Lines of OpenMetrics text, which is Prometheus' own format too.
 
     :param frame: as perflogs.read gives it
     """
-    from . import results
-    judged = results.newest_records(frame)
-    test_cases = []
-    for _, rows in judged.groupby(results.CASE, observed=True, sort=True):
-        rank = rows['result'].map(results.ORDER.index)
-        first = rows.loc[rank.idxmin()]
-        test_cases.append((first, str(first['result']), rows))
-    return test_cases
-
-
-def openmetrics_lines(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
-    """Lines of OpenMetrics text, which is Prometheus' own format too."""
     from . import results
     families: dict[str, tuple[str, dict[str, str]]] = {
         'plumb_case_failed': ('1 if the test case failed in its newest '
@@ -285,31 +224,35 @@ def openmetrics_lines(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
         'plumb_case_run_seconds': ('Time of the newest session of the test '
                                    'case, in seconds since 1970', {})}
     known = all_metrics()
-    for first, result, rows in cases:
-        labels = {name: str(first[name]) for name in _LABELS}
-        families['plumb_case_failed'][1][_format_labels(labels)] = str(
-            int(result in results.FAILED))
-        families['plumb_case_run_seconds'][1][_format_labels(labels)] = str(
-            int(first['time'].timestamp()))
-        for row in rows.itertuples():
-            if row.metric == 'completed':
-                continue
-            name = 'plumb_' + re.sub(r'\W', '_', str(row.metric),
-                                     flags=re.ASCII)
-            name += '_value' * bool(_KEPT.search(name))
-            means = known[str(row.metric)]['means'] if str(
-                row.metric) in known else ''
-            # The last of several repetitions that have no median.
-            families.setdefault(name, (means, {}))[1][_format_labels(
-                labels | {'metric': str(row.metric),
-                          'point': point_with_unit(row.point), 'unit': str(row.unit)}
-            )] = repr(float(row.value))
+    records = results.newest_records(frame)
+    # One record decides how a test case ended.
+    deciding = records.assign(rank=records['result'].map(results.ORDER.index)
+                              ).sort_values('rank', kind='stable')
+    for row in deciding.drop_duplicates(results.CASE).itertuples():
+        labels = _format_labels(_labels_of_record(row))
+        families['plumb_case_failed'][1][labels] = str(
+            int(row.result in results.FAILED))
+        families['plumb_case_run_seconds'][1][labels] = str(int(row.time.timestamp()))
+    for row in records[records['metric'] != 'completed'].itertuples():
+        name = 'plumb_' + re.sub(r'\W', '_', str(row.metric), flags=re.ASCII)
+        name += '_value' * bool(_KEPT.search(name))
+        means = known[str(row.metric)]['means'] if str(row.metric) in known else ''
+        # The last of several repetitions that have no median.
+        families.setdefault(name, (means, {}))[1][_format_labels(
+            _labels_of_record(row) | {
+                'metric': str(row.metric), 'point': point_with_unit(row.point),
+                'unit': str(row.unit)})] = repr(float(row.value))
     for name, (means, samples) in sorted(families.items()):
         yield f'# HELP {name} {_escape_label_text(means or name)}'
         yield f'# TYPE {name} gauge'
         for labels_, value in samples.items():
             yield f'{name}{labels_} {value}'
     yield '# EOF'
+
+
+def _labels_of_record(row: Any) -> dict[str, str]:
+    """The labels of a test case, from a record (itertuples)."""
+    return {name: str(getattr(row, name)) for name in _LABELS}
 
 
 def _format_labels(labels: dict[str, str]) -> str:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import io
 import itertools
-import json
 import re
 import statistics
 import sys
@@ -50,8 +48,6 @@ wrong usage, or nothing matches.
 TABLES = 3
 #: A change that is folded; sessions side by side in a table.
 SMALL, IN_A_TABLE = 0.05, 8
-COLUMNS = ('time', 'run', 'system', 'partition', 'environ', 'check', 'params',
-           'case', 'speed', 'metric', 'point', 'value', 'unit', 'better', 'result')
 #: The place of a test case and its CPU speed class, in SQL; and what people call it.
 _PLACE = "concat('@', system, ':', partition, '+', environ, " \
          "CASE WHEN speed IN ('', '-') THEN '' ELSE ' ' || speed END)"
@@ -144,11 +140,7 @@ def parser() -> Parser:
     output = cmd.add_argument_group('output')
     output.add_argument('--all', action='store_true', help='in the table of many test '
                      'cases, also list those that changed by less than 5 %%')
-    form = output.add_mutually_exclusive_group()
-    form.add_argument('--csv', metavar='FILE', help='write the rows as CSV to '
-                      'FILE; - prints them')
-    form.add_argument('--json', metavar='FILE', help='write the rows as JSON '
-                      'to FILE; - prints them')
+    options.add_answer_options(output.add_mutually_exclusive_group())
     return cmd
 
 
@@ -189,35 +181,17 @@ def main(argv: list[str] | None = None) -> int:
         )
         return 2
     try:
-        options.write_or_print_answer(args.json, json.dumps(
-            [row._asdict() for row in answer], indent=1) + '\n'
-            if args.json else '')
-        options.write_or_print_answer(
-            args.csv, _rows_as_csv(answer) if args.csv else ''
-        )
-    except OSError as err:
-        print(
-            f'plumb history: {err.filename}: cannot be written '
-            f'({err.strerror})',
-            file=sys.stderr,
-        )
+        written = options.write_rows(args, Row._fields, answer)
+    except ValueError as err:
+        print(f'plumb history: {err}', file=sys.stderr)
         return 2
-    if args.json or args.csv:
+    if written:
         pass
     elif many:
         print_newest_changes(answer, args.all)
     else:
         print_tables(answer)
     return 1 if faults else 0
-
-
-def _rows_as_csv(records: Iterable[Row]) -> str:
-    import csv
-    text = io.StringIO()
-    out = csv.writer(text, lineterminator='\n')
-    out.writerow(COLUMNS)
-    out.writerows(records)
-    return text.getvalue()
 
 
 def _reason_for_empty_answer(args: argparse.Namespace, known: set[str]) -> str:
@@ -256,8 +230,8 @@ def fill_answer_table(
 
 def read_answer_rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
     """The rows of `answer`, in order of test case, point and time."""
-    columns = ', '.join(f'"{name}"' for name in COLUMNS)
-    at = COLUMNS.index('point')
+    columns = ', '.join(f'"{name}"' for name in Row._fields)
+    at = Row._fields.index('point')
     return [Row._make((*row[:at], point_with_unit(row[at]), *row[at + 1:]))
             for row in con.execute(
                 f'SELECT {columns} FROM answer ORDER BY name, unit, better, '

@@ -3,11 +3,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import difflib
+import json
+import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from config import places
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
@@ -20,8 +27,8 @@ def add_record_options(cmd: argparse.ArgumentParser) -> Any:
     group.add_argument('--site', metavar='SITE', type=system_name, default='',
                        help='use only the records of this site (default: all '
                             'sites of the perflogs)')
-    group.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                       help='read the perflogs in this folder (default: '
+    group.add_argument('--perflogs', default=str(places.perflog_folder()),
+                       metavar='DIR', help='read the perflogs in this folder (default: '
                             'PLUMBLINE_PERFLOGS, or perflogs)')
     return group
 
@@ -86,12 +93,92 @@ def refuse_unknown_site(site: str, sites: Iterable[str]) -> None:
                          f'{", ".join(names)}){hint}')
 
 
-def write_or_print_answer(file: str | None, text: str) -> None:
-    """Writes an answer to a file, or prints it if the file is -.
+def add_answer_options(group: Any) -> None:
+    """Adds the options of :func:`write_rows`."""
+    for name in ('CSV', 'JSON'):
+        group.add_argument(f'--{name.lower()}', metavar='FILE', help='write all rows '
+                           f'as {name} to FILE; - prints them, and nothing else')
 
-    :raises OSError: it cannot be written
+
+def write_rows(args: argparse.Namespace, names: Sequence[str],
+               rows: Iterable[Sequence[Any]]) -> bool:
+    """Writes rows as --csv and --json say; returns whether one of them is given.
+
+    :param names: of the columns
+    :param rows: an iterator if only one of the options can be given
+    :raises ValueError: a file cannot be written
     """
-    if file == '-':
-        sys.stdout.write(text)
-    elif file:
-        Path(file).write_text(text, 'utf-8')
+    def write_csv(file: Path) -> None:
+        with file.open('w', encoding='utf-8', newline='') as out:
+            writer = csv.writer(out, lineterminator='\n')
+            writer.writerow(names)
+            writer.writerows(map(cell_text, row) for row in rows)
+
+    def write_json(file: Path) -> None:
+        with file.open('w', encoding='utf-8') as out:
+            json.dump([dict(zip(names, row, strict=True)) for row in rows], out,
+                      indent=1, default=cell_text)
+            out.write('\n')
+
+    for name, write in ((args.csv, write_csv), (args.json, write_json)):
+        if name:
+            write_answer(name, write)
+    return bool(args.csv or args.json)
+
+
+def cell_text(cell: Any) -> Any:
+    """The text or number of a cell in a table, CSV and JSON; times are UTC."""
+    if cell is None:
+        return ''
+    return cell.isoformat() + 'Z' if hasattr(cell, 'hour') and hasattr(
+        cell, 'year') else str(cell) if not isinstance(
+            cell, int | float | str) else cell
+
+
+def write_text_answer(file: Path | str, text: str) -> None:
+    """Writes a text as :func:`write_answer` does."""
+    write_answer(file, lambda path: path.write_text(text, 'utf-8'))
+
+
+def write_answer(file: Path | str, write: Callable[[Path], Any]) -> None:
+    """Lets a file be written beside, and puts it in its place.
+
+    :param file: -: what is written is printed
+    :raises ValueError: it cannot be written; what was there is as it was
+    """
+    try:
+        if str(file) == '-':
+            _print_file(write)
+        else:
+            _replace_file_atomically(Path(file), write)
+    except BrokenPipeError:             # `| head`
+        raise
+    except OSError as err:
+        raise ValueError(
+            f'{file}: cannot be written ({err.strerror or err})') from None
+
+
+def _print_file(write: Callable[[Path], Any]) -> None:
+    with tempfile.TemporaryDirectory(prefix='plumbline-') as folder:
+        path = Path(folder, 'answer')
+        write(path)
+        sys.stdout.flush()
+        with path.open('rb') as answer:
+            shutil.copyfileobj(answer, sys.stdout.buffer)
+
+
+def _replace_file_atomically(file: Path, write: Callable[[Path], Any]) -> None:
+    if file.exists() and not file.is_file():    # /dev/stdout, a pipe
+        write(file)
+        return
+    handle, name = tempfile.mkstemp(prefix=f'.{file.name}.',
+                                    dir=file.absolute().parent)
+    os.close(handle)
+    try:
+        write(Path(name))
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, file)
+    finally:
+        Path(name).unlink(missing_ok=True)

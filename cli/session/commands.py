@@ -55,15 +55,10 @@ def site_folder(name: str) -> Path:
 
     :raises SetupError: no such site; names those that exist.
     """
-    path = places.site_folder_of_name(name)
-    if not (path / places.SYSTEM).is_file():
-        known = [one.parent.name for one in sorted(
-            places.SITES.glob(f'*/{places.SYSTEM}'))]
-        raise SetupError(f'unknown site {name!r}; '
-                         f'{suggest_nearest_word(name, known, 0.4)}known sites: '
-                         f'{", ".join(known)}; or give the path of a folder '
-                         'that has a system.py')
-    return path
+    try:
+        return places.existing_site_folder(name)
+    except places.PlaceError as err:
+        raise SetupError(str(err)) from None
 
 
 def reframe_environment_variables(site: str) -> dict[str, str]:

@@ -26,12 +26,10 @@ MISSING = 'missing'
 #: read.
 COLUMNS = ('partition', 'environ', 'family', 'check', 'params', 'case',
            'program', 'emulated', 'source', 'version', 'stack')
-HEAD = ('run', 'time', 'system', 'commit', 'reframe')
+HEAD = ('run', 'time', 'system', 'suite', 'commit', 'reframe')
 #: What makes a test case: all its records of one run belong together.
 CASE = ('family', 'system', 'partition', 'environ', 'source', 'check',
         'params', 'program')
-#: Columns that plans of before version 0.1.0 lack.
-LATER = ('suite',)
 
 
 class Left(NamedTuple):
@@ -204,8 +202,7 @@ def read_plan(path: Path, report: Callable[[Path, int, str], None]
             return None
         cases = [{name: str(case[name]) for name in (*COLUMNS, 'name')}
                  | {'veto': str(case.get('veto', ''))} for case in data['cases']]
-        head = {name: data[name] for name in HEAD} | {
-            name: data.get(name, '') for name in LATER}
+        head = {name: str(data[name]) for name in HEAD}
         left = [
             Left(
                 {name: str(row[name]) for name in (*COLUMNS, 'name')},
@@ -217,7 +214,7 @@ def read_plan(path: Path, report: Callable[[Path, int, str], None]
             )
             for row in data.get('left', ())
         ]
-        return Plan(path, {k: str(v) for k, v in head.items()}, cases, left)
+        return Plan(path, head, cases, left)
     except OSError as err:
         report(path, 1, f'cannot be read ({err.strerror}); check the path '
                'and its permissions')

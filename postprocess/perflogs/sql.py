@@ -1,11 +1,8 @@
 """`plumb sql`: a question in SQL to the records."""
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import duckdb
 
@@ -41,11 +38,8 @@ def parser() -> Parser:
     cmd.add_argument('question', metavar='SELECT',
                      help='one statement that reads')
     options.add_record_options(cmd)
-    form = cmd.add_argument_group('output').add_mutually_exclusive_group()
-    form.add_argument('--csv', metavar='FILE', help='write the answer as CSV '
-                      'to FILE; - prints it')
-    form.add_argument('--json', metavar='FILE', help='write the answer as a '
-                      'list of objects to FILE; - prints it')
+    options.add_answer_options(
+        cmd.add_argument_group('output').add_mutually_exclusive_group())
     return cmd
 
 
@@ -63,19 +57,11 @@ def main(argv: list[str] | None = None) -> int:
                 print(f'plumb sql: {fault}', file=sys.stderr)
             cache.restrict_view_to_site(con, args.site)
             names, rows = run_query(con, args.question)
-            if args.csv:
-                _write_or_print(args.csv, lambda out: _write_csv(names, rows, out))
-            elif args.json:
-                _write_or_print(args.json, lambda out: _write_json(names, rows, out))
-            else:
+            if not options.write_rows(args, names, rows):
                 print('\n'.join(table_lines(names, rows)))
     except (duckdb.Error, ValueError) as err:
         text = ' '.join(str(err).partition('\n\n')[0].split())
         print(f'plumb sql: {text}', file=sys.stderr)
-        return 2
-    except OSError as err:
-        print(f'plumb sql: {err.filename or "the answer"}: cannot be written '
-              f'({err.strerror or err})', file=sys.stderr)
         return 2
     return 1 if faults else 0
 
@@ -104,33 +90,13 @@ def _fetch_rows(con: duckdb.DuckDBPyConnection) -> Iterator[tuple]:
         yield from rows
 
 
-def _write_or_print(file: str, write: Any) -> None:
-    if file == '-':
-        write(sys.stdout)
-        return
-    with open(file, 'w', encoding='utf-8', newline='') as out:
-        write(out)
-
-
-def _write_csv(names: Sequence[str], rows: Iterator[tuple], out: Any) -> None:
-    writer = csv.writer(out, lineterminator='\n')
-    writer.writerow(names)
-    writer.writerows([_cell_text(cell) for cell in row] for row in rows)
-
-
-def _write_json(names: Sequence[str], rows: Iterator[tuple], out: Any) -> None:
-    json.dump([dict(zip(names, row, strict=True)) for row in rows], out,
-              indent=1, default=_cell_text)
-    out.write('\n')
-
-
 def table_lines(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
     """Lines of text: the columns, and the first rows."""
     cells = [[*names]]
     more = 0
     for row in rows:
         if len(cells) <= MAXIMUM:
-            cells.append([str(_cell_text(cell)) for cell in row])
+            cells.append([str(options.cell_text(cell)) for cell in row])
         else:
             more += 1
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -139,12 +105,3 @@ def table_lines(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
                         in zip(line, widths, strict=True)).rstrip()
     if more:
         yield f'and {more} more rows; --csv FILE writes all'
-
-
-def _cell_text(cell: Any) -> Any:
-    """The text of a cell in a table and CSV; times are UTC."""
-    if cell is None:
-        return ''
-    return cell.isoformat() + 'Z' if hasattr(cell, 'hour') and hasattr(
-        cell, 'year') else str(cell) if not isinstance(
-            cell, int | float | str) else cell

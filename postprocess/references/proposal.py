@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import math
+import os
 import re
 import sys
 from collections import Counter, defaultdict
@@ -37,6 +38,7 @@ import numpy as np
 import pandas as pd
 from ruamel.yaml.comments import CommentedMap
 
+from config import places
 from config import references as grammar
 from config.commandline import Parser
 from config.console import count_with_noun
@@ -109,8 +111,8 @@ def parser() -> Parser:
     groups = [command_parser.add_argument_group('which references')
               for command_parser in (cmd, accept)]
     for group in groups:
-        group.add_argument('--site', required=True, metavar='SITE',
-                           type=options.system_name,
+        # Not of type system_name, because the references are in its folder.
+        group.add_argument('--site', default=places.default_site(), metavar='SITE',
                            help='a folder of site-configs/, or the path of '
                            'one (default: PLUMBLINE_SITE, or local, this '
                            'machine)')
@@ -120,9 +122,9 @@ def parser() -> Parser:
                            metavar='REGEX', help='only test cases whose '
                            'check, keys or parameters match; may be repeated')
     records = cmd.add_argument_group('which records')
-    records.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                         help='read the perflogs in this folder (default: '
-                         'PLUMBLINE_PERFLOGS, or perflogs)')
+    records.add_argument('--perflogs', default=str(places.perflog_folder()),
+                         metavar='DIR', help='read the perflogs in this folder '
+                         '(default: PLUMBLINE_PERFLOGS, or perflogs)')
     which = records.add_mutually_exclusive_group()
     which.add_argument('--sessions', metavar='FIRST:LAST',
                        help='use the sessions from FIRST to LAST: names or '
@@ -164,12 +166,19 @@ def main(argv: list[str] | None = None) -> int:
         top.print_help()
         return 0
     args = top.parse_args(argv)
-    folder = Path(args.output or f'site-configs/{args.site}/references')
     if args.command == 'propose' and args.min_sessions < FEWEST_RUNS:
         top.error(f'--min-sessions is {args.min_sessions}; the smallest '
                   f'number is {FEWEST_RUNS}')
     run = _run_propose_command if args.command == 'propose' else _run_accept_command
-    return run_and_print_errors(lambda: run(args, folder))
+
+    def run_in_reference_folder() -> int:
+        folder = Path(args.output) if args.output else places.reference_folder_of_site(
+            places.existing_site_folder(args.site),
+            os.environ.get('RFM_REFERENCE_PREFIX'))
+        args.site = options.system_name(args.site)
+        return run(args, folder)
+
+    return run_and_print_errors(run_in_reference_folder)
 
 
 def run_and_print_errors(command: Callable[[], int]) -> int:

@@ -37,6 +37,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from config import places
 from config.commandline import Parser
 from config.sites import topology
 
@@ -120,7 +121,8 @@ def _add_common_options(cmd: Parser) -> None:
         'sessions of this date; the beginning of a name is enough (default: '
         'the newest)')
     cmd.add_argument_group('decisions').add_argument(
-        '--references', metavar='DIR', help='also use verdict/decisions.yaml '
+        '--references', metavar='DIR', default=places.machine_reference_folder(),
+        help='also use verdict/decisions.yaml '
         'in this folder, besides those of site-configs/')
 
 
@@ -203,11 +205,11 @@ def verdict_of_records(frame: pd.DataFrame, folders: Sequence[str],
     :param folders: where they were read: which sessions were partial
     """
     systems = sorted(map(str, frame['system'].unique()))
-    places = {Path(references)} if references else set()
-    places |= {decisions.references_folder(system) for system in systems}
+    folders_of_decisions = {Path(references)} if references else set()
+    folders_of_decisions |= {decisions.references_folder(system) for system in systems}
     verdict = judge_session(
         frame, session, partial=plans.partial_sessions(folders),
-        decisions=[one for place in sorted(places)
+        decisions=[one for place in sorted(folders_of_decisions)
                    for one in decisions.load_decisions(place)],
         switches={system: above for system in systems
                   if (above := _read_switches_by_node(system))})
@@ -257,9 +259,9 @@ def _write_output(
 ) -> int:
     """Prints and writes what was asked for."""
     if args.json:
-        options.write_or_print_answer(args.json, verdict.json())
+        options.write_text_answer(args.json, verdict.json())
     if args.junit:
-        options.write_or_print_answer(args.junit, telling.junit_xml(verdict))
+        options.write_text_answer(args.junit, telling.junit_xml(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
             one.case for one in [*verdict.cut_short, *verdict.rerun])))
@@ -285,11 +287,8 @@ def _accept_or_mute_regression(
         raise ValueError(f'--until {until} is in the past: today is {today}')
     system = line.members[0].system
     folder = decisions.references_folder(system)
-    if args.references and not folder.parent.is_dir() or system == 'local':
-        folder = Path(args.references or folder)
-    elif not folder.parent.is_dir():
-        raise ValueError(f'{folder.parent} does not exist; name a folder for the '
-                         'decision with --references DIR')
+    if not folder.parent.is_dir() or system == 'local':
+        folder = Path(args.references)
     names = [
         decisions.decision_target_names(
             one.system,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from config import strict
+from config import places, strict
 from config.commandline import Parser
 from config.console import count_with_noun, print_lines
 
@@ -49,7 +49,7 @@ def parser() -> Parser:
         '--last', type=options.parse_positive_number, metavar='N',
         help='show only the newest N sessions (default: all)')
     output = cmd.add_argument_group('output')
-    output.add_argument('--output', default='report', metavar='DIR',
+    output.add_argument('--output', default=places.report_folder(), metavar='DIR',
                         type=Path, help='write index.html and plots/ to '
                         'this folder (default: report)')
     output.add_argument('--title', metavar='TEXT',
@@ -57,7 +57,8 @@ def parser() -> Parser:
     output.add_argument('--png', action='store_true',
                         help='write the plots as PNG, too, and not only SVG')
     cmd.add_argument_group('decisions').add_argument(
-        '--references', metavar='DIR', help='also use verdict/decisions.yaml '
+        '--references', metavar='DIR', default=places.machine_reference_folder(),
+        help='also use verdict/decisions.yaml '
         'in this folder, besides those of site-configs/')
     return cmd
 

@@ -1,7 +1,6 @@
 """The command line of plumb: help, suggestions, options of other programs."""
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import signal
@@ -14,7 +13,6 @@ from data import perflogs_factory as factory
 
 from cli import __main__ as cli
 from cli.session.commands import run
-from cli.session.data import run_postprocess
 from cli.setup.venv import WORK, SetupError
 from postprocess.references import proposal
 
@@ -120,8 +118,7 @@ def test_references_are_those_of_the_site(monkeypatch, given, folder):
     seen = []
     monkeypatch.setattr(proposal, '_run_accept_command', lambda args, place: (
         seen.append((args.site, place)) or 0))
-    assert run_postprocess(argparse.Namespace(
-        command='references', rest=['accept', *given])) == 0
+    assert proposal.main(['accept', *given]) == 0
     assert seen == [('lumi' if given else 'local', folder)]
 
 

@@ -343,7 +343,7 @@ def with_left(root: Path, day: int, cases: list[str] | None) -> None:
     path = root / 'alpha' / 'sessions' / f'{one["run"]}.json'
     path.parent.mkdir(parents=True, exist_ok=True)
     head = {'plan': 1, **{name: one[name] for name in (
-        'run', 'time', 'system', 'commit', 'reframe')}, 'partial': True}
+        'run', 'time', 'system', 'suite', 'commit', 'reframe')}, 'partial': True}
     if cases is not None:
         head['left'] = [{**{name: str(one[name]) for name in plans.COLUMNS},
                          'case': name, 'name': f'Check {name}',

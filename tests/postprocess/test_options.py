@@ -13,8 +13,9 @@ import perflogs_factory as make
 import pytest
 
 from cli import __main__ as cli
-from postprocess import __main__ as commands
+from cli.arguments import POSTPROCESS
 from postprocess import history, options
+from postprocess.references import proposal
 from postprocess.regressions import verdict
 
 #: Command -> words that it needs to print what its records are.
@@ -26,8 +27,7 @@ READS = {
 
 
 def main_of(command: str) -> Any:
-    return importlib.import_module(
-        f'postprocess.{commands.COMMANDS[command][0]}').main
+    return importlib.import_module(f'postprocess.{POSTPROCESS[command]}').main
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def parsers() -> Iterator[argparse.ArgumentParser]:
     """The parsers of all commands and actions."""
     waiting = [cli.build_parser(), *(
         importlib.import_module(f'postprocess.{module}').parser()
-        for module, _ in commands.COMMANDS.values()),
+        for module in POSTPROCESS.values()), proposal.parser(),
         *map(verdict.decision_parser, ('accept', 'mute'))]
     while waiting:
         parser = waiting.pop()
@@ -121,7 +121,7 @@ def test_every_help_has_a_sentence_groups_and_an_example(parser, monkeypatch):
     assert '. ' not in sentence and sentence[0].isupper()
     assert len(sentence.split()) <= 25
     last = text.rstrip().split('\n\n')[-1]
-    # `python -m postprocess references` shows the steps.
+    # The parser of references with its actions shows the steps.
     assert last.startswith('Example:\n  ') or 'The steps are:' in text, last
     # All options but --help are in a group that says what they are for.
     [own] = [group for group in parser._action_groups

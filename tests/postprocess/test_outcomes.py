@@ -100,14 +100,6 @@ def test_a_test_case_with_damaged_records_alone_has_run(tmp_path):
     assert [*frame['program']] == ['b'] and 'not a metric' in str(faults[0])
 
 
-def test_a_plan_of_before_versions_stays_readable(tmp_path):
-    write(tmp_path, [case('a', 1)])
-    path = plan(tmp_path, 2, ['a'])
-    path.write_text(path.read_text().replace('"suite": "0.1.0", ', ''))
-    assert '"suite"' not in path.read_text()
-    assert list(perflogs.read(tmp_path)['suite']) == ['0.1.0', '']
-
-
 def test_a_session_that_lives_owes_nothing(tmp_path):
     write(tmp_path, [case('a', 1)])
     path = plan(tmp_path, 2, ['a', 'b'])

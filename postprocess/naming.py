@@ -48,11 +48,6 @@ def group_number_of_records(frame: pd.DataFrame, columns: Sequence[str]) -> np.n
     return pd.factorize(key)[0]
 
 
-def first_record_per_group(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The first record of each combination of texts in the columns."""
-    return frame.drop_duplicates(columns)
-
-
 def mask_preferring_median_to_repetitions(frame: pd.DataFrame,
                                           metric: np.ndarray | None = None
            ) -> np.ndarray:

@@ -107,7 +107,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         .drop_duplicates().itertuples(index=False, name=None)}
     good, _ = usable_records(frame)
     shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
-    shapes = naming.first_record_per_group(good, shape)[[*shape, 'time', 'nodes']]
+    shapes = good.drop_duplicates(shape)[[*shape, 'time', 'nodes']]
     mixed = {
         tuple(map(str, names))
         for names, shapes_of_case in shapes.groupby(KEYS, observed=True)[

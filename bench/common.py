@@ -92,16 +92,21 @@ def median_of_fields(samples: Sequence[Any]) -> Any:
 
 # Markdown --------------------------------------------------------------------
 
+def table_row(*cells: object) -> str:
+    return '| ' + ' | '.join(str(cell).replace('|', r'\|') for cell in cells) + ' |'
+
+
+def table_head(*titles: object) -> list[str]:
+    """The two lines of the head of a table."""
+    return [table_row(*titles), '|---' * len(titles) + '|']
+
+
 def print_table_head(*titles: object) -> None:
-    """Prints the head of a table."""
-    print_table_row(*titles)
-    print('|---' * len(titles) + '|', flush=True)
+    print(*table_head(*titles), sep='\n', flush=True)
 
 
 def print_table_row(*cells: object) -> None:
-    """Prints a row of a table."""
-    print('| ' + ' | '.join(str(cell).replace('|', r'\|') for cell in cells)
-          + ' |', flush=True)
+    print(table_row(*cells), flush=True)
 
 
 # Processes -------------------------------------------------------------------

@@ -72,37 +72,19 @@ def require_folders(*names: str) -> None:
 
 def print_service_table(rounds: list[services.Round]) -> None:
     """A row for each victim and launcher."""
-    print_table_head(
-        'victim',
-        'launcher',
-        'rounds',
-        'killed at (s)',
-        'ended after (s)',
-        'clean after (s)',
-        'cause named by the run',
-        'by the job',
-        'passed',
-        'data',
-        'faults',
-    )
-    for victim in services.VICTIMS:
-        for launcher in services.LAUNCHERS:
-            group = [r for r in rounds
-                     if (r.victim, r.launcher) == (victim, launcher)]
-            if not group:
-                continue
-            ended, clean = ([getattr(r, name) for r in group]
-                            for name in ('ended', 'clean'))
-            named = sum(bool(r.lines) for r in group)
-            passed = sum(not r.verdict for r in group)
-            print_table_row(victim, launcher, len(group),
-                            f'{min(r.at for r in group):.1f} to '
-                            f'{max(r.at for r in group):.1f}',
-                            f'{statistics.median(ended):.1f}, {max(ended):.1f}',
-                            f'{statistics.median(clean):.1f}, {max(clean):.1f}',
-                            named, len(group) - named - passed, passed,
-                            sum(bool(r.data) for r in group),
-                            sum(bool(r.faults) for r in group))
+    def median_and_max_text(seconds: list[float]) -> str:
+        return f'{statistics.median(seconds):.1f}, {max(seconds):.1f}'
+
+    print_table_head('victim', 'launcher', 'rounds', 'ended after (s)',
+                     'clean after (s)', 'faults')
+    groups: dict[tuple[str, str], list[services.Round]] = {}
+    for entry in rounds:
+        groups.setdefault((entry.victim, entry.launcher), []).append(entry)
+    for titles, group in sorted(groups.items()):
+        print_table_row(*titles, len(group),
+                        median_and_max_text([r.ended for r in group]),
+                        median_and_max_text([r.clean for r in group]),
+                        sum(bool(r.faults) for r in group))
 
 
 def run_service_kill_benchmark(args: argparse.Namespace) -> bool:

@@ -538,13 +538,15 @@ def session_test_case_names(fault_test_cases: Sequence[str]) -> list[str]:
 
 # Faults ---------------------------------------------------------------------
 
+#: Injects a fault; yields further environment variables for ReFrame.
+Injection = contextlib.AbstractContextManager[Mapping[str, str]]
+
+
 @dataclass(frozen=True)
 class Fault:
     """A fault of a cluster: what it is, and how it begins and ends."""
     means: str
-    #: Injects it; yields further environment variables for ReFrame.
-    make: Callable[[Box], contextlib.AbstractContextManager[
-        Mapping[str, str]]]
+    make: Callable[[Box], Injection]
     #: The node that has it; empty: it is of none alone.
     node: str = ''
     #: Further test cases, by their name in CASES.
@@ -611,9 +613,7 @@ def wrap_store_server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
         replace_symlink(stores, WORK / 'stores')
 
 
-def replace_store_server_version(box: Box
-                                 ) -> contextlib.AbstractContextManager[
-                                     Mapping[str, str]]:
+def replace_store_server_version(box: Box) -> Injection:
     other = shutil.which('redis-server')
     if not other:
         raise Missing('no redis-server on PATH, which serves as another '
@@ -639,7 +639,7 @@ def prefix_rank_command(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
     yield {}
 
 
-def shift_node_clock(box: Box) -> contextlib.AbstractContextManager[Mapping[str, str]]:
+def shift_node_clock(box: Box) -> Injection:
     shim = compiled('clock.so', box.folder)
     return prefix_rank_command(box, 'env', f'LD_PRELOAD={shim}',
                                f'BOX_CLOCK={NODE}:120')
@@ -922,10 +922,8 @@ def main() -> bool:
     if args.resume and not diary.lines:
         raise Missing(f'no campaign in {args.dir}')
     if diary.lines and not args.resume:
-        raise Missing(
-            f'{args.dir} already has {len(diary.sessions)} sessions: '
-            'continue them with --resume, or give another --dir'
-        )
+        raise Missing(f'{args.dir} already has {len(diary.sessions)} sessions: '
+                      'continue them with --resume, or give another --dir')
     try:
         with running_box(args.dir) as box:
             if not diary.lines:

@@ -15,7 +15,6 @@ import itertools
 import json
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from common import Missing
@@ -26,13 +25,6 @@ SHORTEST = 10
 CUT = 10.0
 #: Benchmarks whose results are better if they are lower.
 LOWER_IS_BETTER = ('time_', 'mem_', 'peakmem_', 'timeraw_')
-
-
-class Level(NamedTuple):
-    """Sessions first to last - 1 of a series, which have one level."""
-    series: int
-    first: int
-    last: int
 
 
 def read_asv_histories(folder: Path, fewest: int) -> dict[str, np.ndarray]:

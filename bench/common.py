@@ -24,13 +24,18 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 T = TypeVar('T')
 
 EXIT_CODES = 'Exit code: 0 all goals met, 1 a goal missed, 2 cannot run.'
+#: CPUs of servers and of their clients: the first and the last.
+SERVER_CPU, CLIENT_CPU = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+#: Environment in which Open MPI accepts root, too.
+MPI_ENV = {**os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
+           'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 _BENCH = os.getpid()
@@ -84,24 +89,23 @@ def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
         one / other for one, other in zip(ours, theirs, strict=True))
 
 
-def median_of_fields(samples: Sequence[Any]) -> Any:
-    """The median of each field of named tuples of one type."""
-    return type(samples[0])(*map(statistics.median, zip(*samples,
-                                                        strict=True)))
-
-
 # Markdown --------------------------------------------------------------------
 
+def table_row(*cells: object) -> str:
+    return '| ' + ' | '.join(str(cell).replace('|', r'\|') for cell in cells) + ' |'
+
+
+def table_head(*titles: object) -> list[str]:
+    """The two lines of the head of a table."""
+    return [table_row(*titles), '|---' * len(titles) + '|']
+
+
 def print_table_head(*titles: object) -> None:
-    """Prints the head of a table."""
-    print_table_row(*titles)
-    print('|---' * len(titles) + '|', flush=True)
+    print(*table_head(*titles), sep='\n', flush=True)
 
 
 def print_table_row(*cells: object) -> None:
-    """Prints a row of a table."""
-    print('| ' + ' | '.join(str(cell).replace('|', r'\|') for cell in cells)
-          + ' |', flush=True)
+    print(table_row(*cells), flush=True)
 
 
 # Processes -------------------------------------------------------------------
@@ -201,13 +205,14 @@ def accepts_connections(port_or_socket: int | Path) -> bool:
 
 
 @contextlib.contextmanager
-def keep_server_running(command: Iterable[object], port_or_socket: int | Path, cpu: int
-           ) -> Iterator[int]:
-    """A server that is pinned to a CPU and accepts connections; its pid.
+def keep_server_running(command: Iterable[object], port_or_socket: int | Path
+                        ) -> Iterator[int]:
+    """A server that is pinned to SERVER_CPU and accepts connections; its pid.
 
     :arg port_or_socket: port on the loopback, or Unix socket, that it listens on
     """
-    with subprocess.Popen(pinned_command(cpu, command), stdout=subprocess.DEVNULL,
+    with subprocess.Popen(pinned_command(SERVER_CPU, command),
+                          stdout=subprocess.DEVNULL,
                           preexec_fn=set_parent_death_signal) as process:
         try:
             for _ in range(100):

@@ -3,8 +3,7 @@
 
     .plumbline/venv/bin/python bench/detect.py [--series N]
     .plumbline/venv/bin/python bench/detect.py --asv DIR
-    python3 -m venv others && others/bin/pip install apache-otava ruptures
-    others/bin/python bench/detect.py --others
+    python3 -m venv others && others/bin/pip install apache-otava
     others/bin/python bench/detect.py --asv DIR
 
 Each history has 30 sessions of warm-up, and one value per session. The first
@@ -16,9 +15,7 @@ the share that begins within a session of the truth.
 `alone` judges each series by itself. `together` judges 25 of a system, whose
 noise differs by a factor of four, as `plumb verdict` does.
 `sessions_above_fixed_threshold` is a threshold of 5 % around the median of the
-warm-up, as in a reference of ReFrame. otava and ruptures are used with their
-defaults if they are installed, on fewer histories and on the last session
-alone: an alarm is a change point to the worse in the last seven sessions.
+warm-up, as in a reference of ReFrame.
 docs/explanation/measurements.md has the goals.
 
 --asv measures real histories instead: the results of any project that publishes its
@@ -28,7 +25,8 @@ alarms are those in levels of 90 sessions or more, whose first 130 are taken; on
 time, as the metrics of one system. `lasts` is the share of the false alarms after
 which the median of ten sessions is still worse by half: what hindsight did not cut.
 The plain rule is measured at 5 %, and with the tolerance that gives as many false
-alarms as the verdict. If otava is installed, it is measured instead, on 200 levels.
+alarms as the verdict. If otava is installed, it is measured instead, on 200 levels: an
+alarm is a change point to the worse in the last seven sessions.
 """
 from __future__ import annotations
 
@@ -88,28 +86,22 @@ def add_unreported_second_speed(rng, x):
     return x + 40 * (rng.random(x.shape) < 0.3)
 
 
+def changed_noise(phi, change):
+    """A kind of noise: autoregressive, and then changed."""
+    return lambda rng, shape: change(rng, autoregressive_noise(rng, shape, phi))
+
+
 KINDS = {
     'white': lambda rng, s: autoregressive_noise(rng, s, 0.0),
     'AR(1) 0.5': lambda rng, s: autoregressive_noise(rng, s, 0.5),
-    'white, 2 % outliers': lambda rng, s: add_outliers(
-        rng, autoregressive_noise(rng, s, 0.0)
-    ),
-    'white, 2 % outliers of 300 %': lambda rng, s: add_large_outliers(
-        rng, autoregressive_noise(rng, s, 0.0)
-    ),
-    'white, two states for days': lambda rng, s: add_state_of_days(
-        rng, autoregressive_noise(rng, s, 0.0)
-    ),
-    'AR(1) 0.5, 2 % outliers': lambda rng, s: add_outliers(
-        rng, autoregressive_noise(rng, s, 0.5)
-    ),
+    'white, 2 % outliers': changed_noise(0.0, add_outliers),
+    'white, 2 % outliers of 300 %': changed_noise(0.0, add_large_outliers),
+    'white, two states for days': changed_noise(0.0, add_state_of_days),
+    'AR(1) 0.5, 2 % outliers': changed_noise(0.5, add_outliers),
     'white, sessions missing': lambda rng, s: drop_random_sessions(
-        rng, autoregressive_noise(rng, (s[0], s[1] * 3 // 2), 0.0)
-    ),
+        rng, autoregressive_noise(rng, (s[0], s[1] * 3 // 2), 0.0)),
     'heavy tails (t, 3)': lambda rng, s: rng.standard_t(3, s),
-    'two speeds, no speed class': lambda rng, s: add_unreported_second_speed(
-        rng, autoregressive_noise(rng, s, 0)
-    ),
+    'two speeds, no speed class': changed_noise(0.0, add_unreported_second_speed),
 }
 #: (name, step, sessions to find it in, sessions before it).
 STEPS = (('5 % in 3 sessions', 0.05, 3, 30),
@@ -158,27 +150,6 @@ def begins_of(worse):
 def sessions_above_fixed_threshold(x, tolerance=REFERENCE):
     """Worse than the median of the warm-up by more than a tolerance."""
     return x > np.median(x[:, :WARM], 1)[:, None] + np.log1p(tolerance)
-
-
-def otava_change_points(x):
-    from otava.analysis import compute_change_points
-    points, _ = compute_change_points(list(map(float, np.exp(x))))
-    return [p.index for p in points
-            if p.stats.mean_2 > p.stats.mean_1]
-
-
-def ruptures_change_points(x):
-    import ruptures as rpt
-    sigma = np.median(np.abs(np.diff(x))) * 1.4826 / np.sqrt(2)
-    ends = rpt.KernelCPD(kernel='linear', min_size=5).fit(x).predict(
-        pen=6 * np.log(len(x)) * sigma ** 2)
-    edges = [0, *ends]
-    return [edges[n] for n in range(1, len(edges) - 1)
-            if x[edges[n]:edges[n + 1]].mean()
-            > x[edges[n - 1]:edges[n]].mean()]
-
-
-OTHERS = {'otava': otava_change_points, 'ruptures': ruptures_change_points}
 
 
 def false_alarm_rates(rng, kind, pooled, series):
@@ -271,21 +242,6 @@ def group_detection_power(rng, rounds, phi=0.0, common=0.0):
     return {'power': hits / rounds, 'false': false / rounds}
 
 
-def alarm_shares_of_tool(rng, name, tool, series):
-    """A tool as it comes, on few histories."""
-    counts = {}
-    for kind in ('white', 'AR(1) 0.5', 'white, 2 % outliers'):
-        x = simulated_histories(rng, kind, (series, 66), 1.0)
-        hits = sum(any(at >= 59 for at in tool(row)) for row in x)
-        counts[kind] = hits / series
-    for step_name, step, within, before in STEPS[2:]:
-        x = simulated_histories(rng, 'white', (series, before + within), 1.0)
-        x[:, before:] += log_increase_per_session(step, within)
-        counts[step_name] = sum(
-            any(at >= before - 2 for at in tool(row)) for row in x) / series
-    return counts
-
-
 # Real histories ------------------------------------------------------------
 
 def sessions_of_plain_rule(x, tolerance=REFERENCE):
@@ -305,6 +261,13 @@ def tolerance_of_plain_rule(x, alarms):
 
 def sessions_of_verdict(x):
     return worse_sessions(x, np.arange(len(x)) // SYSTEM, MINIMUM)[0]
+
+
+def otava_change_points(x):
+    from otava.analysis import compute_change_points
+    points, _ = compute_change_points(list(map(float, np.exp(x))))
+    return [p.index for p in points
+            if p.stats.mean_2 > p.stats.mean_1]
 
 
 def sessions_of_otava(x):
@@ -421,8 +384,6 @@ def main() -> bool:
     cmd = option_parser(__doc__)
     cmd.add_argument('--series', type=int, default=10000, help='histories of '
                      'the false alarms, of 100 sessions each (default: 10000)')
-    cmd.add_argument('--others', action='store_true',
-                     help='measure only the other tools')
     cmd.add_argument('--seed', type=int, default=1)
     cmd.add_argument('--asv', metavar='DIR', type=Path, help='measure real '
                      'histories: DIR/results has results of asv')
@@ -432,15 +393,7 @@ def main() -> bool:
         missed = print_real_rates_return_missed_goals(
             rng, args.asv, min(args.series, 4000))
     else:
-        missed = [] if args.others else print_rates_return_missed_goals(
-            rng, args.series)
-    for name, tool in OTHERS.items() if not args.asv else ():
-        if not importlib.util.find_spec(name):
-            print(f'{name}: not installed, skipped')
-            continue
-        row = alarm_shares_of_tool(rng, name, tool, 200)
-        print(f'{name}, share of 200 histories with an alarm: '
-              + ', '.join(f'{k} {v:.3f}' for k, v in row.items()))
+        missed = print_rates_return_missed_goals(rng, args.series)
     for goal in missed:
         print(f'missed: {goal}')
     return not missed
@@ -454,32 +407,25 @@ def print_rates_return_missed_goals(rng, count):
     for kind in KINDS:
         goal = kind in ('white', 'AR(1) 0.5')
         series = count if goal else max(count // 5, TOGETHER)
-        row = {}
-        for together in (True, False):
-            row['together' if together else 'alone'] = false_alarm_rates(
-                rng, kind, together, series)
+        together, alone = (false_alarm_rates(rng, kind, pooled, series)
+                           for pooled in (True, False))
         x = simulated_histories(rng, kind, (2000, WARM + AFTER), 1.0)
-        row['fixed'] = 1e4 * float(sessions_above_fixed_threshold(x)[:, WARM:].mean())
-        print(f"  {kind:28} together {row['together']['begins']:6.2f} "
-              f"{row['together']['alarms']:7.2f}   alone "
-              f"{row['alone']['begins']:6.2f} {row['alone']['alarms']:7.2f}   "
-              f"fixed {row['fixed']:8.1f}   of "
-              f"{row['together']['sessions']} sessions", flush=True)
-        if goal and row['together']['begins'] > 1:
+        fixed = 1e4 * float(sessions_above_fixed_threshold(x)[:, WARM:].mean())
+        print(f"  {kind:28} together {together['begins']:6.2f} "
+              f"{together['alarms']:7.2f}   alone {alone['begins']:6.2f} "
+              f"{alone['alarms']:7.2f}   fixed {fixed:8.1f}   of "
+              f"{together['sessions']} sessions", flush=True)
+        if goal and together['begins'] > 1:
             missed.append(f'false alarms, {kind}')
     print('steps found in time; begin found to within a session')
     for name, step, within, before in STEPS:
-        row = {}
-        for together in (True, False):
-            series = 10000 if together else 1000
-            row['together' if together else 'alone'] = detection_power(
-                rng, step, within, before, together, series)
-        print(f"  {name} after {before:3}       together "
-              f"{row['together']['power']:.3f} "
-              f"{row['together']['begin']:.2f}   alone "
-              f"{row['alone']['power']:.3f} {row['alone']['begin']:.2f}",
-              flush=True)
-        if row['together']['power'] < 0.95 and not np.ndim(step):
+        together, alone = (
+            detection_power(rng, step, within, before, pooled, series)
+            for pooled, series in ((True, 10000), (False, 1000)))
+        print(f"  {name} after {before:3}       together {together['power']:.3f} "
+              f"{together['begin']:.2f}   alone {alone['power']:.3f} "
+              f"{alone['begin']:.2f}", flush=True)
+        if together['power'] < 0.95 and not np.ndim(step):
             missed.append(f'{name} after {before}')
     for share in (0.0, 0.25, 0.5):
         row = same_session_detection_power(rng, share, 5000)

@@ -26,7 +26,6 @@ this machine cannot have is skipped with the reason; --resume tries it again.
 """
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime
 import json
@@ -39,6 +38,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +53,8 @@ from common import (
     option_parser,
     run,
     run_main_and_exit,
+    table_head,
+    table_row,
     variables_from_plumb_env,
 )
 
@@ -61,6 +63,10 @@ sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 import namespaces
 from cluster import WORK, Cluster, ClusterError, compiled
 from compiler import cached_compiler
+
+from postprocess import perflogs as logs
+from postprocess.regressions import telling, verdict
+from postprocess.regressions.finding import Verdict
 
 #: The node that has the fault, and the nodes of each pair of ranks. It is that
 #: of the store's server, too (the first of its job): what ails one of three
@@ -89,6 +95,7 @@ SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=10m',
          '-SStoreServes.duration=1', '-SStoreServes.warmup=0.2',
          '-SStoreServes.rate=1500']
 CLEAN, AFTER = 'clean', 'after'
+NOT_FOUND = 'not'
 #: Seconds of a session, after which it is ended.
 LIMIT = 900
 
@@ -104,30 +111,30 @@ class NightlySession:
     kind: str
     #: Of its kind, from 1.
     of: int
+    date: str
 
 
-def planned_sessions(clean: int, sessions: int, after: int, faults: Sequence[str]
-         ) -> list[NightlySession]:
-    """All sessions in their order."""
+def planned_sessions(first: str, clean: int, sessions: int, after: int,
+                     faults: Sequence[str]) -> list[NightlySession]:
+    """All sessions in their order.
+
+    :arg first: date of the first session
+    """
     kinds = [(CLEAN, clean), *((name, sessions) for name in faults),
              (AFTER, after)]
     rows = [(kind, n) for kind, count in kinds for n in range(1, count + 1)]
-    return [NightlySession(number, kind, n)
+    return [NightlySession(number, kind, n, days_later(first, number - 1))
             for number, (kind, n) in enumerate(rows, 1)]
 
 
-def make_session_id(first: datetime.date, number: int) -> str:
-    """The identifier of a session.
-
-    :arg number: of the sessions that began so far; one that was cut short
-        has a date of its own
-    """
-    day = first + datetime.timedelta(days=number)
-    return f'{day:%Y%m%d}T030000Z-{secrets.token_hex(3)}'
+def days_later(date: str, days: int) -> str:
+    return str(datetime.date.fromisoformat(date) + datetime.timedelta(days=days))
 
 
-def date_of_session(run: str) -> str:
-    return f'{run[:4]}-{run[4:6]}-{run[6:8]}'
+def make_session_id(date: str) -> str:
+    """The identifier of a session on a date. One that is cut short and its
+    repetition have the same date."""
+    return f'{date.replace("-", "")}T030000Z-{secrets.token_hex(3)}'
 
 
 # What a session reports ----------------------------------------------------
@@ -141,33 +148,66 @@ class Report:
     by: str
     #: Words of the verdict, or of the session.
     words: str
+    #: Date on which a regression began.
+    since: str = ''
 
 
-def reports_since(session: Mapping[str, Any], since: str, verdict_key: str = 'verdict'
-            ) -> list[Report]:
-    """All that a session reports of what began on or after a date, the most
-    certain first.
+def reports_of_verdict(value: Verdict) -> list[Report]:
+    """What a verdict reports, the most certain first, in its own words."""
+    return [
+        *(Report('failure', item.guard or item.metric, f'{item.check}: '
+                 + telling.failure_line(item).removeprefix(
+                     f'{telling.test_case_and_partition_text(item)}: '))
+          for item in value.failures),
+        *(Report('failure', 'in common', line)
+          for line in telling.shared_node_lines(value.failures)),
+        *(Report('regression', item.metric or ', '.join(item.metrics[:3]),
+                 telling.regression_lines(item)[0]
+                 + (f'; changed in the same session: {item.cause}'
+                    if item.cause else ''), item.since)
+          for item in value.regressions),
+        *(Report('changed', item.what.rpartition(' -> ')[0].rpartition(' ')[0],
+                 telling.environment_change_line(item))
+          for item in value.changed)]
+
+
+def reports_of_session(perflogs: Path, session: Mapping[str, Any],
+                       before: Sequence[Mapping[str, Any]]
+                       ) -> dict[str, list[dict[str, str]]]:
+    """What `plumb verdict` reports of a session: by all sessions before, and
+    `alone`, by the clean ones and those of its fault.
+
+    :arg before: finished sessions; records of others do not count
+    """
+    frame, _ = logs.read([str(perflogs)], on_error='collect')
+    compared = {
+        'every': before,
+        'alone': [one for one in before
+                  if one['kind'] in (CLEAN, AFTER, session['kind'])]}
+    reports = {}
+    for name, sessions in compared.items():
+        lines, value = [], None
+        if not frame.empty and session['run'] in set(frame['run'].astype(str)):
+            runs = [session['run'], *(one['run'] for one in sessions)]
+            value = verdict.verdict_of_records(
+                frame[frame['run'].isin(runs)], [str(perflogs)], session['run'])
+            lines = reports_of_verdict(value)
+        if session['code'] and not (value and value.failures):
+            lines.insert(0, Report('session', 'exit code', session['output']))
+        reports[name] = [asdict(line) for line in lines]
+    return reports
+
+
+def reports_since(session: Mapping[str, Any], since: str, name: str = 'every'
+                  ) -> list[Report]:
+    """All that a session reports of what began on or after a date.
 
     :arg since: a date; the beginning of a change is known to a session or so
-    :arg verdict_key: `verdict_key`, of all sessions before; `alone`, of the clean ones
+    :arg name: `every` or `alone` (see reports_of_session)
     """
-    lines = []
-    data = session.get(verdict_key) or {}
-    if session['code'] and not data.get('failures'):
-        lines.append(Report('session', 'exit code', session['output']))
-    for entry in data.get('failures', ()):
-        lines.append(Report('failure', entry['guard'] or entry['metric'],
-                            entry['words']))
-    lines += [Report('failure', 'in common', line)
-              for line in data.get('common', ())]
-    early = str(datetime.date.fromisoformat(since)
-                - datetime.timedelta(days=1))
-    for entry in data.get('regressions', ()):
-        if entry['since'] >= early:
-            lines.append(Report('regression', entry['metric'], entry['words']))
-    lines += [Report('changed', entry['what'].rpartition(' -> ')[0].rpartition(
-        ' ')[0], entry['words']) for entry in data.get('changed', ())]
-    return lines
+    lines = [Report(**line) for line in session[name]]
+    return [line for line in lines
+            if not line.since or line.since >= days_later(since, -1)]
 
 
 #: Words of the suite that hold one node to be the cause.
@@ -191,123 +231,83 @@ def node_mention_in_reports(lines: Sequence[Report], node: str) -> str:
                  if node in line), 'no')
 
 
-@dataclass(frozen=True)
-class Row:
-    """What came of a fault."""
-    fault: str
-    sessions: int
-    #: The session (from 1) that found it; 0: none did.
-    result: int
-    by: str
-    named: str
-    #: The same with all faults before in the history.
-    among: int
-    words: str
-
-
 def most_specific_report(lines: Sequence[Report], node: str) -> Report:
     """The line that says most: of a node by itself, then the first."""
-    return next(
-        (
-            one
-            for one in lines
-            if node and node_mention_in_reports([one], node) == 'yes'
-        ),
-        lines[0],
-    )
+    return next((one for one in lines
+                 if node and node_mention_in_reports([one], node) == 'yes'), lines[0])
 
 
-def result_of_fault(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
-    """A fault's row, from its sessions in their order."""
-    first = date_of_session(sessions[0]['run'])
-
-    def first_reporting_session(verdict: str) -> tuple[int, list[Report]]:
-        for number, session in enumerate(sessions, 1):
-            lines = reports_since(session, first, verdict)
-            if lines:
-                return number, lines
-        return 0, []
-
-    number, lines = first_reporting_session('alone')
-    among, _ = first_reporting_session('verdict')
+def cells_of_fault(name: str, node: str, sessions: Sequence[Mapping[str, Any]]
+                   ) -> list[object]:
+    """A fault's row in the table, from its sessions in their order."""
+    every, alone = ([reports_since(session, sessions[0]['date'], name)
+                     for session in sessions] for name in ('every', 'alone'))
+    number, among = (next((n for n, lines in enumerate(of, 1) if lines), NOT_FOUND)
+                     for of in (alone, every))
+    lines = [line for of in alone for line in of]
     if not lines:
-        return Row(name, len(sessions), 0, '', 'no' if node else '', among,
-                   'nothing')
-    every = [
-        one for session in sessions
-        for one in reports_since(session, first, 'alone')
-    ]
-    by = ', '.join(list(dict.fromkeys(
-        f'{one.kind}: {one.by}' for one in lines))[:3])
-    return Row(name, len(sessions), number, by, node_mention_in_reports(every, node),
-               among,
-               most_specific_report(every if node else lines, node).words)
+        return [name, len(sessions), number, '', 'no' if node else '', among, 'nothing']
+    first = next(filter(None, alone))
+    by = dict.fromkeys(f'{one.kind}: {one.by}' for one in first)
+    return [name, len(sessions), number, ', '.join([*by][:3]),
+            node_mention_in_reports(lines, node), among,
+            shorten(most_specific_report(lines if node else first, node).words)]
 
 
 def false_alarms(sessions: Sequence[Mapping[str, Any]], kind: str
            ) -> list[tuple[Mapping[str, Any], Report]]:
     """What clean sessions say that began in them: false alarms."""
     of_kind = [session for session in sessions if session['kind'] == kind]
-    if not of_kind:
-        return []
-    first = date_of_session(of_kind[0]['run'])
-    late = str(datetime.date.fromisoformat(first)
-               + datetime.timedelta(days=1 if kind == AFTER else 0))
-    seen, alarms_ = set(), []
+    seen, alarms = set(), []
     for session in of_kind:
         # The first clean session after a fault has another environment again.
-        lines = [one for one in reports_since(session, late) if not (
-            one.kind == 'changed' and kind == AFTER and session is of_kind[0])]
-        for one in lines:
+        is_back = kind == AFTER and session is of_kind[0]
+        for one in reports_since(
+                session, days_later(of_kind[0]['date'], kind == AFTER)):
             key = (one.kind, one.by, re.sub(r'[\d.]+', '0', one.words))
-            if one.kind != 'regression' or key not in seen:
-                alarms_.append((session, one))
+            if not (is_back and one.kind == 'changed') and (
+                    one.kind != 'regression' or key not in seen):
+                alarms.append((session, one))
             seen.add(key)
-    return alarms_
+    return alarms
 
 
-def campaign_tables(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
-           ) -> tuple[list[str], bool]:
+def campaign_tables(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str],
+                    left: int = 0) -> tuple[list[str], bool]:
     """The tables, and whether all is well.
 
     :arg sessions: lines of sessions.jsonl, in order
+    :arg skipped: fault -> why it could not be had
+    :arg left: sessions of the plan that did not run
     """
-    lines = [
-        '| fault | sessions | found after | by | node named | with '
-        'other faults before | message |',
-        '|---|---|---|---|---|---|---|',
-    ]
+    lines = table_head('fault', 'sessions', 'found after', 'by', 'node named',
+                       'with other faults before', 'message')
     good = True
     for name, fault in FAULTS.items():
         of_kind = [session for session in sessions if session['kind'] == name]
-        if not of_kind:
-            if name in skipped:
-                lines.append(f'| {name} | 0 | | | | | skipped: '
-                             f'{markdown_cell(skipped[name], 160)} |')
-            continue
-        row = result_of_fault(name, fault.node, of_kind)
-        good &= bool(row.result)
-        lines.append(f'| {name} | {row.sessions} | {row.result or "not"} '
-                     f'| {markdown_cell(row.by, 80)} | {row.named} '
-                     f'| {row.among or "not"} '
-                     f'| {markdown_cell(row.words, 240)} |')
+        if of_kind:
+            cells = cells_of_fault(name, fault.node, of_kind)
+            good &= cells[2] != NOT_FOUND
+            lines.append(table_row(*cells))
+        elif name in skipped:
+            lines.append(table_row(name, 0, '', '', '', '',
+                                   f'skipped: {shorten(skipped[name])}'))
     for kind, what in ((CLEAN, 'before'), (AFTER, 'after')):
         count = sum(session['kind'] == kind for session in sessions)
         false = false_alarms(sessions, kind)
         good &= not false
         lines += ['', f'Clean sessions {what}: {count}, false alarms: '
                   f'{len(false)}']
-        lines += [f'- {date_of_session(session["run"])}: {one.kind}: '
-                  f'{markdown_cell(one.words, 240)}' for session, one in false]
+        lines += [f'- {session["date"]}: {one.kind}: {shorten(one.words)}'
+                  for session, one in false]
+    if left:
+        lines += ['', f'{left} sessions of the campaign did not run']
     return lines, good
 
 
-def markdown_cell(line: str, maximum: int) -> str:
-    """A line that fits into a cell of a Markdown table."""
-    line = line.replace('|', '/')
-    return (
-        line if len(line) <= maximum else line[: maximum - 3].rstrip() + '...'
-    )
+def shorten(line: str) -> str:
+    """A line that fits into a cell of a table."""
+    return textwrap.shorten(line, 240, placeholder=' ...')
 
 
 # Programs and environment ----------------------------------------------------
@@ -423,24 +423,6 @@ class Box:
         return [one for one in self.site['systems'][0]['partitions']
                 if one['name'].startswith(names)]
 
-    @contextlib.contextmanager
-    def replace_store_server_with_wrapper(self, script: str) -> Iterator[None]:
-        """A script in place of the store's server, which it starts with
-        `exec "$real" "$@"`."""
-        real = WORK / 'stores' / 'bin' / 'valkey-server'
-        # The site's file names the link.
-        prefix, stores = self.work_folder / 'wrapped', self.work_folder / 'stores'
-        wrapper = prefix / 'bin' / real.name
-        wrapper.parent.mkdir(parents=True, exist_ok=True)
-        wrapper.write_text(f'#!/bin/sh\nreal={shlex.quote(str(real))}\n'
-                           f'{script}\n')
-        wrapper.chmod(0o755)
-        try:
-            replace_symlink(stores, prefix)
-            yield
-        finally:
-            replace_symlink(stores, WORK / 'stores')
-
     def prepare_campaign(self) -> None:
         """Programs, site and environment.
 
@@ -554,54 +536,17 @@ def session_test_case_names(fault_test_cases: Sequence[str]) -> list[str]:
     return ['pairs', 'store', *(fault_test_cases or ['bandwidth'])]
 
 
-def verdicts_of_session(perflogs: Path, run: str, before: set[str]
-             ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `plumb verdict` says of a session, by all sessions before and by
-    the clean ones alone.
-
-    :arg before: sessions that are left out of the second
-    """
-    from postprocess import perflogs as logs
-    from postprocess.regressions import verdict
-    frame, _ = logs.read([str(perflogs)], on_error='collect')
-    if frame.empty or run not in set(frame['run'].astype(str)):
-        return {}, {}
-    every = verdict.verdict_of_records(frame, [str(perflogs)], run)
-    alone = verdict.verdict_of_records(frame[~frame['run'].isin(list(before))],
-                                       [str(perflogs)], run)
-    return verdict_as_dict(every), verdict_as_dict(alone)
-
-
-def verdict_as_dict(value: Any) -> dict[str, Any]:
-    """What is kept of a verdict, with its own words."""
-    from postprocess.regressions import telling
-    return {
-        'headline': telling.verdict_headline(value),
-        'failures': [{'guard': item.guard, 'metric': item.metric,
-                      'words': f'{item.check}: ' + telling.failure_line(
-                          item).removeprefix(
-                              f'{telling.test_case_and_partition_text(item)}: ')}
-                     for item in value.failures],
-        'common': list(telling.shared_node_lines(value.failures)),
-        'regressions': [{
-            'metric': item.metric or ', '.join(item.metrics[:3]),
-            'since': item.since, 'words': telling.regression_lines(item)[0]
-            + (f'; changed in the same session: {item.cause}'
-               if item.cause else '')}
-            for item in value.regressions],
-        'changed': [{'what': item.what, 'words': telling.environment_change_line(item)}
-                    for item in value.changed]}
-
-
 # Faults ---------------------------------------------------------------------
+
+#: Injects a fault; yields further environment variables for ReFrame.
+Injection = contextlib.AbstractContextManager[Mapping[str, str]]
+
 
 @dataclass(frozen=True)
 class Fault:
     """A fault of a cluster: what it is, and how it begins and ends."""
     means: str
-    #: Injects it; yields further environment variables for ReFrame.
-    make: Callable[[Box], contextlib.AbstractContextManager[
-        Mapping[str, str]]]
+    make: Callable[[Box], Injection]
     #: The node that has it; empty: it is of none alone.
     node: str = ''
     #: Further test cases, by their name in CASES.
@@ -611,15 +556,14 @@ class Fault:
 
 
 @contextlib.contextmanager
-def change_network_link(box: Box, what: str, value: str, usual: str
-         ) -> Iterator[Mapping[str, str]]:
+def change_network_link(box: Box, what: str, value: str) -> Iterator[Mapping[str, str]]:
     """Another delay, rate or loss of the node's link."""
     change = getattr(box.cluster, what)
     change(NODE, value)
     try:
         yield {}
     finally:
-        change(NODE, usual)
+        change(NODE, RATE if what == 'rate' else '0')
 
 
 @contextlib.contextmanager
@@ -652,22 +596,29 @@ def pause_ranks_on_node(box: Box) -> Iterator[Mapping[str, str]]:
 
 @contextlib.contextmanager
 def wrap_store_server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
-    """A script in place of the store's server, unless that is only asked
-    for its version."""
-    with box.replace_store_server_with_wrapper(
-            'case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
-                                  + script):
+    """A script in place of the store's server, which it starts with
+    `exec "$real" "$@"`."""
+    real = WORK / 'stores' / 'bin' / 'valkey-server'
+    # The site's file names the link.
+    prefix, stores = box.work_folder / 'wrapped', box.work_folder / 'stores'
+    wrapper = prefix / 'bin' / real.name
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(f'#!/bin/sh\nreal={shlex.quote(str(real))}\n'
+                       f'{script}\n')
+    wrapper.chmod(0o755)
+    try:
+        replace_symlink(stores, prefix)
         yield {}
+    finally:
+        replace_symlink(stores, WORK / 'stores')
 
 
-@contextlib.contextmanager
-def replace_store_server_version(box: Box) -> Iterator[Mapping[str, str]]:
+def replace_store_server_version(box: Box) -> Injection:
     other = shutil.which('redis-server')
     if not other:
         raise Missing('no redis-server on PATH, which serves as another '
                       'version')
-    with box.replace_store_server_with_wrapper(f'exec {shlex.quote(other)} "$@"'):
-        yield {}
+    return wrap_store_server(box, f'exec {shlex.quote(other)} "$@"')
 
 
 @contextlib.contextmanager
@@ -688,7 +639,7 @@ def prefix_rank_command(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
     yield {}
 
 
-def shift_node_clock(box: Box) -> contextlib.AbstractContextManager[Mapping[str, str]]:
+def shift_node_clock(box: Box) -> Injection:
     shim = compiled('clock.so', box.folder)
     return prefix_rank_command(box, 'env', f'LD_PRELOAD={shim}',
                                f'BOX_CLOCK={NODE}:120')
@@ -802,41 +753,34 @@ def cut_power_of_node(box: Box) -> Iterator[Mapping[str, str]]:
         raise Missing(f'no rank ran on {NODE}, so no power was cut')
 
 
+def link_fault(means: str, what: str, value: str) -> Fault:
+    return Fault(means, partial(change_network_link, what=what, value=value), NODE)
+
+
+#: Leaves a server alone that is only asked for its version.
+UNLESS_VERSION = 'case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
 #: Name -> fault: what the issue asks for, in its order.
 FAULTS = {
-    'delay-200us': Fault('each frame 200 us late, each way',
-                         partial(change_network_link, what='delay', value='200us',
-                                 usual='0'), NODE),
-    'delay-2ms': Fault('each frame 2 ms late, each way',
-                       partial(change_network_link, what='delay', value='2ms',
-                               usual='0'),
-                       NODE),
-    'rate-half': Fault(f'a link of {HALF} among those of {RATE}',
-                       partial(change_network_link, what='rate', value=HALF,
-                               usual=RATE),
-                       NODE),
-    'rate-tenth': Fault(f'a link of {TENTH} among those of {RATE}',
-                        partial(change_network_link, what='rate', value=TENTH,
-                                usual=RATE),
-                        NODE),
-    'loss-1': Fault('1 % of the frames lost, each way',
-                    partial(change_network_link, what='loss', value='1%', usual='0'),
-                    NODE),
-    'loss-5': Fault('5 % of the frames lost, each way',
-                    partial(change_network_link, what='loss', value='5%', usual='0'),
-                    NODE),
+    'delay-200us': link_fault('each frame 200 us late, each way', 'delay', '200us'),
+    'delay-2ms': link_fault('each frame 2 ms late, each way', 'delay', '2ms'),
+    'rate-half': link_fault(f'a link of {HALF} among those of {RATE}', 'rate', HALF),
+    'rate-tenth': link_fault(
+        f'a link of {TENTH} among those of {RATE}', 'rate', TENTH),
+    'loss-1': link_fault('1 % of the frames lost, each way', 'loss', '1%'),
+    'loss-5': link_fault('5 % of the frames lost, each way', 'loss', '5%'),
     'half-cpu': Fault('the ranks on the node run for 5 of 10 ms', pause_ranks_on_node,
                       NODE),
     'fewer-threads': Fault(
         'the store is started with one thread of two', partial(
-            wrap_store_server, script='exec "$real" "$@" --io-threads 1'),
+            wrap_store_server,
+            script=f'{UNLESS_VERSION}exec "$real" "$@" --io-threads 1'),
         more=('threads',)),
     'persistence': Fault('the store writes an append-only file', partial(
-        wrap_store_server,
-        script='exec "$real" "$@" --appendonly yes --appendfsync always')),
+        wrap_store_server, script=UNLESS_VERSION
+        + 'exec "$real" "$@" --appendonly yes --appendfsync always')),
     'no-pinning': Fault('the store may run on all CPUs', partial(
-        wrap_store_server, script='exec taskset -c 0-$(($(nproc --all) - 1)) "$real" '
-        '"$@"')),
+        wrap_store_server, script=UNLESS_VERSION
+        + 'exec taskset -c 0-$(($(nproc --all) - 1)) "$real" "$@"')),
     'version': Fault('another version of the store', replace_store_server_version),
     'transport': Fault(
         'a library that takes another transport',
@@ -870,10 +814,12 @@ FAULTS = {
 
 @dataclass
 class Diary:
-    """sessions.jsonl: a line for the campaign, and one or two per session: its
-    begin, and its results."""
+    """sessions.jsonl: a line with the arguments of planned_sessions, and one per
+    finished session."""
     path: Path
     lines: list[dict[str, Any]] = field(default_factory=list)
+    #: Fault -> why it could not be had. Each start of the script tries it again.
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def read(self) -> Diary:
         """What is there; half a line of a bench that was killed is not."""
@@ -889,21 +835,20 @@ class Diary:
             # On a line of its own, whatever was cut off before.
             out.write(f'\n{json.dumps(line)}\n')
 
-    def entries_with_key(self, key: str) -> list[dict[str, Any]]:
-        return [line for line in self.lines if key in line]
-
     @property
     def sessions(self) -> list[dict[str, Any]]:
-        return self.entries_with_key('session_s')
+        return self.lines[1:]
 
     @property
-    def skipped_faults(self) -> dict[str, str]:
-        """Fault -> why it could not be had, since the last --resume, which
-        tries it again."""
-        last = max((at for at, line in enumerate(self.lines)
-                    if 'resumed' in line), default=0)
-        return {line['skipped']: line['why'] for line in self.lines[last:]
-                if 'skipped' in line}
+    def remaining(self) -> list[NightlySession]:
+        """Sessions of the plan that have not finished."""
+        done = {session['number'] for session in self.sessions}
+        return [session for session in planned_sessions(**self.lines[0])
+                if session.number not in done]
+
+    def tables(self) -> tuple[list[str], bool]:
+        """The tables as they stand, and whether all is well."""
+        return campaign_tables(self.sessions, self.skipped, len(self.remaining))
 
 
 def run_campaign(box: Box, diary: Diary) -> None:
@@ -911,67 +856,24 @@ def run_campaign(box: Box, diary: Diary) -> None:
 
     :raises ClusterError: the cluster broke down
     """
-    first_clean = diary.entries_with_key('clean')[0]
-    first = datetime.date.fromisoformat(first_clean['first'])
-    done = {session['number'] for session in diary.sessions}
-    for session in planned_sessions(
-        first_clean['clean'],
-        first_clean['sessions'],
-        first_clean['after'],
-        first_clean['faults'],
-    ):
-        if session.number in done or session.kind in diary.skipped_faults:
+    for session in diary.remaining:
+        if session.kind in diary.skipped:
             continue
         try:
-            run = make_session_id(first, len(diary.entries_with_key('began')))
-            diary.append_entry({'began': run})
-            outcome_ = box.run_session_with_fault(
-                session, run, FAULTS.get(session.kind)
-            )
+            line = box.run_session_with_fault(session, make_session_id(session.date),
+                                              FAULTS.get(session.kind))
         except Missing as err:
-            diary.append_entry({'skipped': session.kind, 'why': str(err)})
+            diary.skipped[session.kind] = str(err)
             print(f'{session.kind}: skipped: {err}', flush=True)
             continue
-        # Those of other faults, and those that were never finished.
-        good = {one['run'] for one in diary.sessions
-                if one['kind'] in (CLEAN, AFTER, session.kind)}
-        others = (
-            {one['began'] for one in diary.entries_with_key('began')}
-            - good
-            - {run}
-        )
-        every, alone = verdicts_of_session(box.perflog_folder, run, others)
-        diary.append_entry({**outcome_, 'verdict': every, 'alone': alone})
-        write_report(box.folder, diary)
+        reports = reports_of_session(box.perflog_folder, line, diary.sessions)
+        diary.append_entry({**line, **reports})
+        lines, _ = diary.tables()
+        (box.folder / 'report.md').write_text('\n'.join(lines) + '\n')
         print(f'{session.number} {session.kind} {session.of}: '
-              f'{outcome_["session_s"]:.0f} s: '
-              f'{alone.get("headline") or outcome_["output"]}', flush=True)
-        for one in reports_since(diary.lines[-1], date_of_session(run), 'alone'):
+              f'{line["session_s"]:.0f} s, exit code {line["code"]}', flush=True)
+        for one in reports_since(diary.lines[-1], session.date, 'alone'):
             print(f'    {one.kind}: {one.words}', flush=True)
-
-
-def campaign_result(diary: Diary) -> tuple[list[str], bool, int]:
-    """The tables; whether all is well; sessions that were not played."""
-    first_clean = diary.entries_with_key('clean')[0]
-    lines, good = campaign_tables(diary.sessions, diary.skipped_faults)
-    left = len(
-        planned_sessions(
-            first_clean['clean'],
-            first_clean['sessions'],
-            first_clean['after'],
-            first_clean['faults'],
-        )
-    ) - len(diary.sessions)
-    if left:
-        lines += ['', f'{left} sessions of the campaign did not run']
-    return lines, good, left
-
-
-def write_report(folder: Path, diary: Diary) -> None:
-    """report.md, as it stands after each session, replaced atomically."""
-    draft = folder / '.report.md'
-    draft.write_text('\n'.join(campaign_result(diary)[0]) + '\n')
-    draft.replace(folder / 'report.md')
 
 
 def print_plan(
@@ -1009,43 +911,43 @@ def main() -> bool:
     args = parser.parse_args()
     args.dir = args.dir.absolute()
     faults = [name for name in FAULTS if not args.only or name in args.only]
-    sessions = planned_sessions(args.clean, args.sessions, args.after, faults)
+    days = args.clean + args.sessions * len(faults) + args.after
+    today = str(datetime.datetime.now(datetime.timezone.utc).date())
+    plan = {'first': days_later(today, -days), 'clean': args.clean,
+            'sessions': args.sessions, 'after': args.after, 'faults': faults}
     if args.dry_run:
-        print_plan(sessions, faults)
+        print_plan(planned_sessions(**plan), faults)
         return True
     diary = Diary(args.dir / 'sessions.jsonl').read()
-    if args.resume and not diary.entries_with_key('clean'):
+    if args.resume and not diary.lines:
         raise Missing(f'no campaign in {args.dir}')
     if diary.lines and not args.resume:
-        raise Missing(
-            f'{args.dir} already has {len(diary.sessions)} sessions: '
-            'continue them with --resume, or give another --dir'
-        )
+        raise Missing(f'{args.dir} already has {len(diary.sessions)} sessions: '
+                      'continue them with --resume, or give another --dir')
     try:
-        run_campaign_and_report(args, diary, sessions, faults)
+        with running_box(args.dir) as box:
+            if not diary.lines:
+                diary.append_entry(plan)
+            run_campaign(box, diary)
     except (ClusterError, KeyboardInterrupt) as err:
         raise Missing(f'{err or "ended early"}; continue with --resume'
                       ) from None
-    lines, good, left = campaign_result(diary)
+    lines, good = diary.tables()
     print('', *lines, sep='\n')
-    if left:
-        raise Missing(f'{left} sessions did not run: see above')
+    if diary.remaining:
+        raise Missing(f'{len(diary.remaining)} sessions did not run: see above')
     return good
 
 
-def run_campaign_and_report(
-    args: argparse.Namespace,
-    diary: Diary,
-    sessions: Sequence[NightlySession],
-    faults: Sequence[str],
-) -> None:
-    """Plays the campaign.
+@contextlib.contextmanager
+def running_box(folder: Path) -> Iterator[Box]:
+    """A cluster with the folder of a campaign.
 
-    :raises Missing, ClusterError: it cannot go on
+    :raises Missing, ClusterError: it cannot be had
     """
-    small = args.dir / 'small'
+    small = folder / 'small'
     small.mkdir(parents=True, exist_ok=True)
-    box = Box(args.dir, Cluster(args.dir / 'box'))
+    box = Box(folder, Cluster(folder / 'box'))
     try:
         if os.geteuid() == 0:
             # A small disk that nobody else sees, and that ends with us.
@@ -1055,15 +957,7 @@ def run_campaign_and_report(
                              options='size=16m')
         box.prepare_campaign()
         box.start_cluster()
-        if not diary.lines:
-            first = (datetime.datetime.now(datetime.timezone.utc).date()
-                     - datetime.timedelta(days=len(sessions)))
-            diary.append_entry({'clean': args.clean, 'sessions': args.sessions,
-                                'after': args.after, 'faults': list(faults),
-                                'first': str(first)})
-        else:
-            diary.append_entry({'resumed': datetime.datetime.now().isoformat()})
-        run_campaign(box, diary)
+        yield box
     finally:
         box.cluster.down()
 

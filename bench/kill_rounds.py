@@ -3,7 +3,6 @@
 
     P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
     $P bench/kill_rounds.py service --rounds 100
-    $P bench/kill_rounds.py optcast --rounds 50
     sudo $P bench/kill_rounds.py impostor --rounds 50
 
 service   a job with a store on its first node and clients on three others, on
@@ -11,8 +10,6 @@ service   a job with a store on its first node and clients on three others, on
           servers instead, or MPI ranks of SmartRedis as clients. Processes,
           ports, mounts and files are counted afterwards on every node. The job
           must end in time, with one line that names the cause.
-optcast   a server or a client of the embedded Optcast. All others must end by
-          themselves, with one line that names the lost one.
 impostor  batch script and conductor of a run, before its agents connect. User
           `nobody` takes the port and poses as conductor (tests/impostor.py).
           No agent may execute its command.
@@ -23,12 +20,9 @@ import argparse
 import contextlib
 import os
 import random
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +32,6 @@ from common import (
     option_parser,
     print_table_head,
     print_table_row,
-    run,
     run_main_and_exit,
 )
 
@@ -79,37 +72,19 @@ def require_folders(*names: str) -> None:
 
 def print_service_table(rounds: list[services.Round]) -> None:
     """A row for each victim and launcher."""
-    print_table_head(
-        'victim',
-        'launcher',
-        'rounds',
-        'killed at (s)',
-        'ended after (s)',
-        'clean after (s)',
-        'cause named by the run',
-        'by the job',
-        'passed',
-        'data',
-        'faults',
-    )
-    for victim in services.VICTIMS:
-        for launcher in services.LAUNCHERS:
-            group = [r for r in rounds
-                     if (r.victim, r.launcher) == (victim, launcher)]
-            if not group:
-                continue
-            ended, clean = ([getattr(r, name) for r in group]
-                            for name in ('ended', 'clean'))
-            named = sum(bool(r.lines) for r in group)
-            passed = sum(not r.verdict for r in group)
-            print_table_row(victim, launcher, len(group),
-                            f'{min(r.at for r in group):.1f} to '
-                            f'{max(r.at for r in group):.1f}',
-                            f'{statistics.median(ended):.1f}, {max(ended):.1f}',
-                            f'{statistics.median(clean):.1f}, {max(clean):.1f}',
-                            named, len(group) - named - passed, passed,
-                            sum(bool(r.data) for r in group),
-                            sum(bool(r.faults) for r in group))
+    def median_and_max_text(seconds: list[float]) -> str:
+        return f'{statistics.median(seconds):.1f}, {max(seconds):.1f}'
+
+    print_table_head('victim', 'launcher', 'rounds', 'ended after (s)',
+                     'clean after (s)', 'faults')
+    groups: dict[tuple[str, str], list[services.Round]] = {}
+    for entry in rounds:
+        groups.setdefault((entry.victim, entry.launcher), []).append(entry)
+    for titles, group in sorted(groups.items()):
+        print_table_row(*titles, len(group),
+                        median_and_max_text([r.ended for r in group]),
+                        median_and_max_text([r.clean for r in group]),
+                        sum(bool(r.faults) for r in group))
 
 
 def run_service_kill_benchmark(args: argparse.Namespace) -> bool:
@@ -176,51 +151,6 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
     return not bad and not any(r.faults for r in rounds)
 
 
-# Optcast ---------------------------------------------------------------------
-
-def run_optcast_kill_benchmark(args: argparse.Namespace) -> bool:
-    from tests.optcast.test_programs import SOURCES
-    rng, bad = random.Random(args.seed), 0
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, 'optcast')
-        run(['cc', '-O2', '-std=gnu11', '-pthread', '-o', program,
-             *SOURCES], 'building optcast')
-        for number in range(args.rounds):
-            fault = run_optcast_kill_round(program, rng)
-            if fault:
-                bad += 1
-                print(f'round {number}: {fault}', flush=True)
-    print(f'{args.rounds} rounds, {bad} bad')
-    return not bad
-
-
-def run_optcast_kill_round(program: Path, rng: random.Random) -> str:
-    """What went wrong in one round; empty: nothing."""
-    from tests.optcast.test_programs import Run
-    ring = rng.random() < 0.3
-    with tempfile.TemporaryDirectory() as folder:
-        job = Run(program, folder, 3, 1 if ring else 2, ring=ring,
-                  more=('-n', '1000000'), timeout=3)
-        try:
-            job.serve().ask('1M')
-            time.sleep(rng.uniform(0, 0.6))
-            victims = [*job.clients, *job.servers]
-            victim = rng.randrange(len(victims))
-            victims[victim].send_signal(rng.choice(
-                [signal.SIGKILL, signal.SIGTERM]))
-            for number, one in enumerate(job.clients):
-                code = one.wait(30)
-                text = Path(folder, f'client{number}.err').read_text()
-                if number != victim and (code != 1 or text.count('\n') != 1
-                                         or not text.startswith('optcast: ')):
-                    return f'client {number} ended with {code}: {text!r}'
-        except subprocess.TimeoutExpired:
-            return 'a client did not end'
-        finally:
-            job.stop()
-    return ''
-
-
 # Impostors -------------------------------------------------------------------
 
 def run_impostor_attacks(args: argparse.Namespace) -> bool:
@@ -259,7 +189,6 @@ def main() -> bool:
     parts = parser.add_subparsers(required=True, metavar='PART')
     options = {}
     for name, play in (('service', run_service_kill_benchmark),
-                       ('optcast', run_optcast_kill_benchmark),
                        ('impostor', run_impostor_attacks)):
         options[name] = subparser = parts.add_parser(name)
         subparser.set_defaults(play=play)

@@ -23,6 +23,7 @@ import tempfile
 from pathlib import Path
 
 from common import (
+    MPI_ENV,
     ROOT,
     Missing,
     measure_alternately,
@@ -127,15 +128,12 @@ def main() -> bool:
         if not shutil.which(name):
             raise Missing(f'{name} is not on PATH')
     launch = ['mpirun', *shlex.split(args.launch)]
-    # Open MPI refuses root without these two.
-    env = {**os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
-           'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
     good = True
     with tempfile.TemporaryDirectory(prefix='osu-bench-') as folder:
         ours = Path(folder, 'osu_embedded')
         run(['mpicc', '-O2', '-std=gnu11', '-pthread', '-o', ours,
              *sorted(SOURCES.glob('*.c')), '-lm'],
-            'building osu_embedded', env=env)
+            'building osu_embedded', env=MPI_ENV)
         for benchmark in args.benchmarks:
             Path(folder, f'osu_{benchmark}').symlink_to(ours)
         print_table_head('benchmark', 'median N/A', 'median B/A', 'N within 5 %',
@@ -148,7 +146,7 @@ def main() -> bool:
             def run_benchmark_once(arm: str,
                                    programs: dict[str, str] = programs) -> Table:
                 return parse_osu_output(run([*launch, programs[arm]],
-                                            programs[arm], env=env,
+                                            programs[arm], env=MPI_ENV,
                                             limit=LIMIT).out)
 
             tables = measure_alternately(args.rounds, programs, run_benchmark_once)

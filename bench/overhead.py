@@ -19,10 +19,8 @@ from __future__ import annotations
 import csv
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from common import (
@@ -60,18 +58,14 @@ class Trivial(rfm.RunOnlyRegressionTest):
 MAX_LIST_RATIO = 3.0
 
 
-def write_trivial_check(folder: str, cases: int) -> str:
-    path = Path(folder) / 'trivial.py'
-    path.write_text(TRIVIAL.format(cases=cases))
-    return str(path)
-
-
 def measure_list_overhead(rounds: int) -> bool:
     env = variables_from_plumb_env()
     text = run(['reframe', '-l'], 'reframe -l', env=env).out
     cases = sum(ln.startswith('- ') for ln in text.splitlines())
     with tempfile.TemporaryDirectory() as folder:
-        options = {'suite': [], 'trivial': ['-c', write_trivial_check(folder, cases)]}
+        trivial = Path(folder) / 'trivial.py'
+        trivial.write_text(TRIVIAL.format(cases=cases))
+        options = {'suite': [], 'trivial': ['-c', trivial]}
         seconds = measure_alternately(rounds, options, lambda name: run(
             ['reframe', '-l', *options[name]], 'reframe -l', env=env).cpu)
     factor = median_ratio(seconds['suite'], seconds['trivial'])
@@ -121,13 +115,11 @@ def measure_service_overhead(rounds: int) -> bool:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             plan.write(Path(folder, 'service.json'))
-            start = time.monotonic()
-            done = subprocess.run(
-                [sys.executable, serving, 'conduct', 'service.json', '--',
-                 sys.executable, serving, 'agent', 'service.json'],
-                cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
-            walls.append(time.monotonic() - start)
-        stores.append(split_conductor_output(done.stdout)[0].servers[0].ready_ms / 1e3)
+            done = run(['env', '-C', folder,
+                        sys.executable, serving, 'conduct', 'service.json', '--',
+                        sys.executable, serving, 'agent', 'service.json'], 'a service')
+        walls.append(done.wall)
+        stores.append(split_conductor_output(done.out)[0].servers[0].ready_ms / 1e3)
     print(f'{rounds} rounds: {statistics.median(walls):.2f} s per service '
           f'(median; {min(walls):.2f} to {max(walls):.2f}), of which '
           f'{statistics.median(stores):.2f} s for the start of the store')

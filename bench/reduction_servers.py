@@ -2,7 +2,7 @@
 """Compares reduction servers with a ring on links of equal rate.
 
     bench/reduction_servers.py [--rate 200mbit] [--sizes 1M,4M,16M,64M]
-                               [--rounds 1] [--plots DIR]
+                               [--rounds 1]
 
 As root, on a cluster in a box (tests/cluster) of 8 nodes whose links all have
 the same rate: 4 clients and 1, 2, 4 servers, each on a node of its own, and a
@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 import yaml
 from cluster import Cluster, ClusterError
 
-from checks.optcast import parser, settings, sweep, words
+from checks.optcast import parser, settings, words
 
 BUILD = ROOT / 'checks' / 'optcast' / 'src' / 'build.sh'
 CLIENTS = 4
@@ -158,8 +158,6 @@ def main() -> bool:
     options.add_argument('--servers', default='1,2,4')
     options.add_argument('--rounds', type=int, default=1)
     options.add_argument('--minimum', type=float, default=0.9)
-    options.add_argument('--plots', type=Path,
-                         help='folder for the sweep and the timelines')
     args = options.parse_args()
     began, load = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix='plumbline-servers.') as folder:
@@ -177,25 +175,7 @@ def main() -> bool:
         print(f'\nlinks {args.rate}, chunks {args.chunksize}, load '
               f'{load:.1f} before and {os.getloadavg()[0]:.1f} after, '
               f'{time.monotonic() - began:.0f} s')
-        if args.plots:
-            plot_sweep_and_timelines(runs, args.plots)
     return good
-
-
-def plot_sweep_and_timelines(
-    runs: dict[int, list[parser.Analysis]], folder: Path
-) -> None:
-    """The sweep against the model, and the timelines of each."""
-    names = {servers: f'{servers} server{"s" * (servers > 1)}'
-             if servers else 'ring' for servers in runs}
-    curves = {names[servers]: busbw_by_size(of) for servers, of in runs.items()}
-    sweep.draw(curves, f'{CLIENTS} clients, equal links', folder, 'sweep', {
-        names[servers]: {
-            size: busbw * words.expected_optcast_to_ring_ratio(CLIENTS, servers)
-            for size, busbw in curves['ring'].items()}
-        for servers in runs if servers})
-    for servers, of in runs.items():
-        of[-1].draw_plots(folder / names[servers].replace(' ', ''), None)
 
 
 def print_ratio_table(runs: dict[int, list[parser.Analysis]], minimum: float) -> bool:
@@ -219,10 +199,6 @@ def print_ratio_table(runs: dict[int, list[parser.Analysis]], minimum: float) ->
     for size, servers, share in short:
         print(f'{size >> 20} MiB, {servers} servers: {share:.0%} of the '
               'model: ' + runs[servers][-1].find_bottleneck()[1])
-    for servers in limits:
-        last = runs[servers][-1]
-        print(f'\n{servers} servers: {"; ".join(last.summary_sentences())}')
-        print(last.format_report().partition('client stats:')[2])
     return not short
 
 

@@ -13,10 +13,7 @@ help, as `plumb references calibrate` does. Each later day has one session.
   a metric is found that is 15 % slower. `accepted`: a person accepts the references of
   all sessions so far. `narrowed`: those of the first day are narrowed without a person
   (postprocess/references/refinement.py).
-- `retries`: rules for four measurements of a session, with the limit at which each of
-  them has one false alarm in 5000.
-- `curves`: worst_ratio of a curve of 24 sizes, and the mean over each third, if one
-  size is 30 % slower.
+- `curves`: worst_ratio of a curve of 24 sizes, if one size is 30 % slower.
 - `levels`: a system whose 50 metrics are all 5 % slower
   (postprocess/references/level.py), in one session, and in 20 sessions in a row.
 
@@ -29,7 +26,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from common import option_parser, print_table_head, print_table_row, run_main_and_exit
@@ -51,19 +48,22 @@ def days_of_sessions(first_day: int, days: int) -> list[spread.Day]:
     return [('0', '')] * first_day + [(str(day), '') for day in range(1, days)]
 
 
+def add_outliers(rng, values: np.ndarray) -> np.ndarray:
+    """2 % of the values are 5 to 30 % worse."""
+    return values * (1 + (rng.random(values.shape) < 0.02)
+                     * rng.uniform(0.05, 0.3, values.shape))
+
+
 def draw_sessions(rng, width: float, common: float, shape: tuple[int, ...],
                   measurements: int, outliers: bool = False) -> np.ndarray:
     """Values of sessions on different days; the last axis has the measurements.
 
-    :param outliers: 2 % of the measurements are 5 to 30 % worse
+    :param outliers: whether some measurements are much worse
     """
     values = 1 + width * (
         math.sqrt(common) * rng.standard_normal((*shape, 1))
         + math.sqrt(1 - common) * rng.standard_normal((*shape, measurements)))
-    if outliers:
-        values *= 1 + (rng.random(values.shape) < 0.02) * rng.uniform(
-            0.05, 0.3, values.shape)
-    return values
+    return add_outliers(rng, values) if outliers else values
 
 
 def rounds_until_ready(values: Sequence[float]) -> int:
@@ -161,50 +161,6 @@ def print_sessions(rng, systems: int) -> list[str]:
     return missed
 
 
-#: Rule -> the number, of four measurements in the last axis, that the limit is
-#: compared with.
-RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    'all four': lambda x: x.min(-1),
-    'the first, and the mean of four': lambda x: np.minimum(x[..., 0], x.mean(-1)),
-    'the first, and the mean of the retries': lambda x: np.minimum(
-        x[..., 0], x[..., 1:].mean(-1)),
-    'the first, and the median of four': lambda x: np.minimum(
-        x[..., 0], np.median(x, -1)),
-}
-
-
-def simulate_retries(rng, sessions: int, common: float, count: int,
-                     outliers: bool = False) -> dict[str, dict[str, float]]:
-    """Rule -> share found of metrics that are 15 % slower, with a noise of 5 %, by the
-    spread of the calibration, and by that of the retries, too (a two-sample t-test)."""
-    values = {}
-    for name in ('healthy', 'slow'):
-        before = draw_sessions(
-            rng, 0.05, common, (count, sessions), 1, outliers)[..., 0]
-        now = draw_sessions(rng, 0.05, common, (count,), MEASUREMENTS, outliers)
-        now = now + 0.15 * (name == 'slow') - np.median(before, 1)[:, None]
-        squares = before.var(1, ddof=1) * (sessions - 1)
-        alone = np.sqrt(squares / (sessions - 1))
-        pooled = np.sqrt((squares + 3 * now.var(1, ddof=1)) / (sessions + 2))
-        values[name] = {rule: {'calibration': function(now) / alone,
-                               'both': function(now) / pooled}
-                        for rule, function in RULES.items()}
-    return {rule: {scale: float(np.mean(values['slow'][rule][scale] > np.quantile(
-        values['healthy'][rule][scale], 1 - spread.CURVE_ALARMS)))
-        for scale in ('calibration', 'both')} for rule in RULES}
-
-
-def print_retries(rng, count: int) -> None:
-    """Prints the table of rules for retries."""
-    cases = [(sessions, common, outliers) for sessions in (5, 10, 20, 40)
-             for common, outliers in ((0.0, False), (0.5, False), (0.0, True))]
-    print_table_head('sessions', 'common', *RULES)
-    for sessions, common, outliers in cases:
-        power_of = simulate_retries(rng, sessions, common, count, outliers)
-        print_table_row(f'{sessions}', f'{common:.0%}' + ', 2 % outliers' * outliers, *(
-            f'{of["calibration"]:.2f} ({of["both"]:.2f})' for of in power_of.values()))
-
-
 def draw_curves(rng, width: float, common: float, spikes: bool, sessions: int
                 ) -> np.ndarray:
     """Curves of the sessions of one day: sessions x sizes. Half of the variance is
@@ -214,56 +170,41 @@ def draw_curves(rng, width: float, common: float, spikes: bool, sessions: int
                                  + rng.standard_normal(shape))
     values = 1 + width * (math.sqrt(common) * part((sessions, 1))
                           + math.sqrt(1 - common) * part((sessions, SIZES)))
-    if spikes:
-        values *= 1 + (rng.random(values.shape) < 0.02) * rng.uniform(
-            0.05, 0.3, values.shape)
-    return values
+    return add_outliers(rng, values) if spikes else values
 
 
 def simulate_curves(rng, width: float, common: float, spikes: bool, systems: int
-                    ) -> dict[str, tuple[float, float]]:
-    """'worst_ratio' and 'thirds' -> false alarms, and share of sessions in which a size
-    is found that is 30 % slower; references from 8 sessions of one day."""
-    outcomes: dict[str, list] = {'worst_ratio': [], 'thirds': []}
+                    ) -> tuple[float, float]:
+    """False alarms of worst_ratio, and share of sessions in which a size is found that
+    is 30 % slower; references from 8 sessions of one day."""
+    outcomes = []
     for _ in range(systems):
         before = draw_curves(rng, width, common, spikes, 8)
         centre = np.median(before, 0)
         tolerance = spread.tolerance_of_variances(spread.curve_variances(
             [[spread.estimate_variances(values) for values in before.T.tolist()]]),
             spread.FLOORS['worst_ratio'])
-        thirds = _means_over_thirds(before)
-        limit = np.median(thirds, 0) * (1 + np.array([
-            spread.compute_tolerance(values, 0.02) for values in thirds.T.tolist()]))
         for _ in range(LATER):
             now = draw_curves(rng, width, common, spikes, MEASUREMENTS)
             slow = now.copy()
             slow[:, rng.integers(SIZES)] *= 1.3
-            outcomes['worst_ratio'].append([
-                (values / centre).max(1).min() > 1 + tolerance
-                for values in (now, slow)])
-            outcomes['thirds'].append([
-                (_means_over_thirds(values).min(0) > limit).any()
-                for values in (now, slow)])
-    return {name: tuple(np.mean(of, 0)) for name, of in outcomes.items()}
-
-
-def _means_over_thirds(curves: np.ndarray) -> np.ndarray:
-    logs = np.log(np.maximum(curves, 0.01))
-    return np.exp(logs.reshape(len(curves), 3, -1).mean(-1))
+            outcomes.append([(values / centre).max(1).min() > 1 + tolerance
+                             for values in (now, slow)])
+    false, power = np.mean(outcomes, 0)
+    return false, power
 
 
 def print_curves(rng, systems: int) -> None:
     """Prints the table of curves."""
     print_table_head('noise', 'common to all sizes', '2 % of points +5 to +30 %',
-                     'worst_ratio', 'means of thirds')
+                     'worst_ratio')
     for width in (0.01, 0.03, 0.05, 0.10):
         for common in (0.0, 0.5):
             for spikes in (False, True):
-                row = simulate_curves(rng, width, common, spikes, systems)
+                false, power = simulate_curves(rng, width, common, spikes, systems)
                 print_table_row(f'{width:.0%}', f'{common:.0%}',
-                                'yes' if spikes else 'no', *(
-                    f'{power:.2f} ({1e4 * false:.0f} per 10 000)'
-                    for false, power in row.values()))
+                                'yes' if spikes else 'no',
+                                f'{power:.2f} ({1e4 * false:.0f} per 10 000)')
 
 
 def simulate_levels(rng, width: float, shared: float, days: int, systems: int
@@ -340,8 +281,6 @@ def main() -> bool:
     top.add_argument('--seed', type=int, default=1)
     args = top.parse_args()
     missed = print_sessions(np.random.default_rng(args.seed), args.systems)
-    print()
-    print_retries(np.random.default_rng(args.seed), 2000 * args.systems)
     print()
     print_curves(np.random.default_rng(args.seed), args.systems)
     print()

@@ -5,7 +5,7 @@
         [--memcached PATH]
     bench/store_load.py tao --memcached PATH
 
-The server runs on one CPU, the clients in turn on another. Each value is the
+The server runs on the first CPU, the clients in turn on the last. Each value is the
 median over the rounds. The parts:
 
     cost  GETs of 240 B per second of client CPU, one thread, no pipeline;
@@ -19,18 +19,17 @@ import argparse
 import contextlib
 import json
 import os
+import statistics
 import tempfile
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from common import (
+    CLIENT_CPU,
     ROOT,
-    Done,
     keep_server_running,
     measure_alternately,
-    median_of_fields,
     median_ratio,
     option_parser,
     print_table_head,
@@ -61,21 +60,11 @@ class Server(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a client does."""
-    connections: int = 50
+    """What the clients request."""
     keys: int = 10000
     #: Unit: bytes.
     value_size: int = 240
     key_prefix: str = PREFIX
-
-
-class Sample(NamedTuple):
-    """One run of one client."""
-    #: Requests per second.
-    rate: float
-    #: Requests per second of CPU of the client, and of the server.
-    client: float
-    server: float
 
 
 # Servers and clients -------------------------------------------------------
@@ -93,7 +82,7 @@ def keep_store_server_running(args: argparse.Namespace, kind: str, load: Load | 
                   '--save', '', '--dir', '/tmp'],
         'memcached': [args.memcached, *user, *cached, '-U', 0],
         'tao': [args.tao_server, *cached, '-o', QUIET]}[kind]
-    with keep_server_running(command, port, args.server_cpu) as pid:
+    with keep_server_running(command, port) as pid:
         server = Server(kind, port, pid)
         if load:
             run([*plumbload_command(args, server, load), '--operation', 'fill'], 'fill')
@@ -109,122 +98,88 @@ def plumbload_command(args: argparse.Namespace, server: Server, load: Load
             load.key_prefix, '--value-size', load.value_size]
 
 
-def run_plumbload(args: argparse.Namespace, server: Server, load: Load
-                  ) -> tuple[int, Done]:
-    """Requests of plumbload, and its CPU and wall time."""
-    done = run(
-        [
-            *plumbload_command(args, server, load),
-            '--connections',
-            load.connections,
-            '--operation',
-            'get',
-            '--duration',
-            args.seconds,
-        ],
-        'plumbload',
-        args.client_cpu,
-    )
+def run_plumbload(args: argparse.Namespace, server: Server, load: Load,
+                  connections: int) -> tuple[int, float]:
+    """Requests of plumbload, and its CPU time."""
+    done = run([*plumbload_command(args, server, load), '--connections', connections,
+                '--operation', 'get', '--duration', args.seconds],
+               'plumbload', CLIENT_CPU)
     plumbload.parse(done.out)
     of_gets = json.loads(done.out)['kinds']['get']
     if of_gets.get('misses'):
         raise AssertionError('a GET found no value')
-    return of_gets['count'], done
+    return of_gets['count'], done.cpu
 
 
-def run_memtier(args: argparse.Namespace, server: Server, load: Load
-                ) -> tuple[int, Done]:
-    """Requests of memtier, and its CPU and wall time."""
+def run_memtier(args: argparse.Namespace, server: Server, load: Load,
+                connections: int) -> tuple[int, float]:
+    """Requests of memtier, and its CPU time."""
     protocol = 'redis' if server.kind == 'redis' else 'memcache_binary'
     with tempfile.NamedTemporaryFile() as result:
         done = run(
             [args.memtier, '-s', '127.0.0.1', '-p', server.port, '-P',
-             protocol, '-t', 1, '-c', load.connections, '--key-prefix',
+             protocol, '-t', 1, '-c', connections, '--key-prefix',
              load.key_prefix, '--key-minimum', 1, '--key-maximum',
              load.keys - 1, '-d', load.value_size, '--test-time',
              args.seconds, '--hide-histogram', '--json-out-file', result.name,
              '--ratio', '0:1', '--key-pattern', 'R:R'],
-            'memtier', args.client_cpu)
+            'memtier', CLIENT_CPU)
         totals = json.loads(Path(result.name).read_text())['ALL STATS'][
             'Totals']
     if totals.get('Misses/sec'):
         raise AssertionError('a GET found no value')
-    return totals['Count'], done
+    return totals['Count'], done.cpu
 
 
 CLIENTS = {'plumbload': run_plumbload, 'memtier': run_memtier}
 
 
-def measure_client(args: argparse.Namespace, client: str, server: Server, load: Load
-            ) -> Sample:
-    """One run of one client."""
-    before = process_cpu_seconds(server.pid)
-    requests, done = CLIENTS[client](args, server, load)
-    return Sample(requests / done.wall, requests / done.cpu,
-                  requests / (process_cpu_seconds(server.pid) - before))
-
-
-def print_rates_and_return_ratios(what: str, samples_of: dict[str, list[Sample]],
-                                  value: str
-         ) -> dict[str, float]:
-    """Prints a row per program; returns the ratio of the first to each."""
-    first = [getattr(s, value) for s in next(iter(samples_of.values()))]
-    ratios = {name: median_ratio(first, [getattr(s, value) for s in samples])
-              for name, samples in samples_of.items()}
-    for name, samples in samples_of.items():
-        s = median_of_fields(samples)
-        print_table_row(what, name, f'{s.rate:.0f}', f'{s.client:.0f}',
-                        f'{s.server:.0f}', f'{ratios[name]:.3f}')
-    return ratios
-
-
-def print_column_titles(compared: str) -> None:
-    print()
-    print_table_head('what', 'program', 'requests/s', 'per client CPU s',
-                     'per server CPU s', f'ratio: first / program, {compared}')
+def print_rates_and_return_ratio(what: str, samples_of: Mapping[str, list[float]]
+                                 ) -> float:
+    """Prints the medians of two programs; returns the first divided by the second."""
+    ours, theirs = samples_of.values()
+    ratio = median_ratio(ours, theirs)
+    print_table_row(what, f'{statistics.median(ours):.0f}',
+                    f'{statistics.median(theirs):.0f}', f'{ratio:.3f}')
+    return ratio
 
 
 # Parts -----------------------------------------------------------------------
 
 def compare_client_cost(args: argparse.Namespace) -> bool:
-    print_column_titles('per client CPU s')
-    good = True
+    print_table_head('server', 'plumbload: requests per client CPU s', 'memtier',
+                     'ratio')
+    good, load = True, Load()
     for kind in args.kinds:
-        with keep_store_server_running(args, kind, Load()) as server:
-            for connections in args.connections:
-                load = Load(connections=connections)
-                ratios = print_rates_and_return_ratios(
-                    f'{kind}, {connections} connections',
-                    measure_alternately(
-                        args.rounds,
-                        CLIENTS,
-                        partial(
-                            measure_client, args, server=server, load=load
-                        ),
-                    ),
-                    'client',
-                )
-                good &= ratios['memtier'] >= CHEAPER
+        with keep_store_server_running(args, kind, load) as server:
+            for connections in (16, 64, 200):
+                def measure_once(client: str, server: Server = server,
+                                 connections: int = connections) -> float:
+                    requests, cpu = CLIENTS[client](args, server, load, connections)
+                    return requests / cpu
+
+                good &= print_rates_and_return_ratio(
+                    f'{kind}, {connections} connections', measure_alternately(
+                        args.rounds, CLIENTS, measure_once)) >= CHEAPER
     return good
 
 
 def compare_tao_server(args: argparse.Namespace) -> bool:
-    print_column_titles('per server CPU s')
+    print_table_head('keys', 'tao_server: requests per server CPU s', 'memcached',
+                     'ratio')
     good = True
     # TaoBench's keys have 219 constant bytes.
-    for name, prefix in (('short keys', 'key:'), ('keys of 220 B', 219 * 'k')):
+    for name, prefix in (('short', 'key:'), ('220 B', 219 * 'k')):
         load = Load(keys=10001, value_size=200, key_prefix=prefix)
 
-        def measure_once(kind: str, load: Load = load) -> Sample:
+        def measure_once(kind: str, load: Load = load) -> float:
             with keep_store_server_running(args, kind, load) as server:
-                return measure_client(args, 'plumbload', server, load)
+                before = process_cpu_seconds(server.pid)
+                requests, _ = run_plumbload(args, server, load, 50)
+                return requests / (process_cpu_seconds(server.pid) - before)
 
-        ratios = print_rates_and_return_ratios(
-            name,
-            measure_alternately(args.rounds, ('tao', 'memcached'), measure_once),
-            'server',
-        )
-        good &= ratios['memcached'] >= TAO
+        good &= print_rates_and_return_ratio(name, measure_alternately(
+            args.rounds, ('tao', 'memcached'), measure_once)) >= TAO
     return good
 
 
@@ -239,10 +194,6 @@ def main() -> bool:
     p.add_argument('--memtier', metavar='PATH')
     p.add_argument('--rounds', type=int, default=5)
     p.add_argument('--seconds', type=int, default=4)
-    p.add_argument('--connections', type=int, nargs='+',
-                   default=[16, 64, 200])
-    p.add_argument('--server-cpu', type=int, default=0)
-    p.add_argument('--client-cpu', type=int, default=1)
     args = p.parse_args()
     args.kinds = [kind for kind, path in (
         ('memcached', args.memcached), ('redis', args.redis_server)) if path]

@@ -4,7 +4,7 @@
     bench/tensorload.py [--rounds 5] [--smartredis PREFIX] [--python PYTHON]
 
 One server, pinned to the first CPU; one client with one connection, pinned to
-the last. Each round runs, in turn: `redis-benchmark -t set,get -P 1`, the
+the last. Each round runs, alternately: `redis-benchmark -t set,get -P 1`, the
 driver with SET and GET, the driver with the module's AI.TENSORSET and
 AI.TENSORGET, with --smartredis the driver with SmartRedis' library in C++, and
 with --python SmartRedis' client in Python. The table has bytes per second (sets
@@ -23,9 +23,12 @@ from functools import partial
 from pathlib import Path
 
 from common import (
+    CLIENT_CPU,
+    MPI_ENV,
     ROOT,
     Missing,
     keep_server_running,
+    measure_alternately,
     option_parser,
     print_table_head,
     print_table_row,
@@ -37,13 +40,11 @@ from checks.smartredis.folders import read_session
 from checks.stores import aimodule
 
 SIZES = (1024, 8192, 65536, 1048576, 4194304)
-CPUS = sorted(os.sched_getaffinity(0))
-MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
 
 
 def run_client(*command: object) -> str:
     """Output of a client, on the CPU of the clients."""
-    return run(command, str(command[0]), CPUS[-1], {**os.environ, **MPI}).out
+    return run(command, str(command[0]), CLIENT_CPU, MPI_ENV).out
 
 
 def call_count(size: int) -> int:
@@ -127,7 +128,7 @@ def main() -> bool:
         with keep_server_running(['redis-server', '--port', 0, '--unixsocket', socket,
                                   '--save', '', '--dir', folder, '--loadmodule',
                                   *aimodule.module_load_line(f'{folder}/ai.so').split()],
-                                 socket, CPUS[0]):
+                                 socket):
             print_throughput_table(folder, socket, args.rounds,
                                    bool(args.smartredis), args.python)
     return True
@@ -137,6 +138,7 @@ def print_throughput_table(
     folder: Path, socket: Path, rounds: int, library: bool, python: str
 ) -> None:
     ways: dict[str, Callable[[int, int], float]] = {
+        'redis-benchmark': partial(redis_benchmark_throughput, socket),
         'SET/GET': partial(tensorload_throughput, folder, options=['--plain']),
         'AI.TENSOR': partial(tensorload_throughput, folder)}
     if library:
@@ -144,19 +146,19 @@ def print_throughput_table(
                                               program='with-library')
     if python:
         ways['in Python'] = partial(python_client_throughput, python, socket)
-    print_table_head('bytes', 'redis-benchmark', *ways)
+    print_table_head('bytes', *ways)
     for size in SIZES:
-        samples: dict[str, list[float]] = {way: [] for way in ways}
-        base, count = [], call_count(size)
-        for _ in range(rounds):
-            base.append(redis_benchmark_throughput(socket, size, count))
-            for way, measured in ways.items():
-                # Strings and tensors have the same keys.
-                run_client('redis-cli', '-s', socket, 'flushall')
-                samples[way].append(measured(size, count) / base[-1])
+        def measure_once(way: str, size: int = size) -> float:
+            # Strings and tensors have the same keys.
+            run_client('redis-cli', '-s', socket, 'flushall')
+            return ways[way](size, call_count(size))
+
+        base, *others = measure_alternately(rounds, ways, measure_once).values()
+        ratios = [[one / other for one, other in zip(samples, base, strict=True)]
+                  for samples in others]
         print_table_row(size, f'{statistics.median(base):.0f} MB/s', *(
             f'{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})'
-            for r in samples.values()))
+            for r in ratios))
 
 
 if __name__ == '__main__':

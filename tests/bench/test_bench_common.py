@@ -32,7 +32,7 @@ def test_programs_alternate_and_ratios_are_of_the_rounds():
     ('common.run(["sleep", "60"], "y", limit=0.1)', 2,
      'x: y: killed after 0.1 s\n'),
     ('common.run(["false"], "building y", codes=(0, 1))', 1, ''),
-    ('common.keep_server_running(["false"], 1, 0).__enter__()', 2,
+    ('common.keep_server_running(["false"], 1).__enter__()', 2,
      "x: ['false']: ended with exit code 1\n")])
 def test_exit_codes(tmp_path, body, code, text):
     (tmp_path / 'x.py').write_text(

@@ -27,10 +27,9 @@ from types import SimpleNamespace
 import common
 import store_load
 path = sys.argv[1]
-args = SimpleNamespace(redis_server=path, memcached=path, tao_server=path,
-                       server_cpu=int(sys.argv[2]))
+args = SimpleNamespace(redis_server=path, memcached=path, tao_server=path)
 common.exit_cleanly_on_signals()
-with store_load.keep_store_server_running(args, sys.argv[3], None) as server:
+with store_load.keep_store_server_running(args, sys.argv[2], None) as server:
     print(server.pid, flush=True)
     time.sleep(600)
 '''
@@ -44,8 +43,7 @@ def test_a_bench_that_is_ended_leaves_no_server(tmp_path, number, kind):
     path.write_text(SERVER)
     path.chmod(0o755)
     with subprocess.Popen(
-            [sys.executable, '-c', BENCH, path,
-             str(min(os.sched_getaffinity(0))), kind], text=True,
+            [sys.executable, '-c', BENCH, path, kind], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path,
             env={**os.environ, 'PYTHONPATH': str(ROOT / 'bench')}) as bench:
         assert bench.stdout

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import types
 
+import perflogs_factory
 import pytest
 
 from checks.core import features
@@ -33,32 +34,29 @@ def faults():
     sys.path[:] = path
 
 
-def session(number, kind, verdict=None, alone=None, **more):
+def session(number, kind, every=(), alone=None, **more):
     """A line of sessions.jsonl."""
-    day = datetime.date(2026, 1, 1) + datetime.timedelta(days=number)
-    data = {'failures': [], 'regressions': [], 'changed': [], 'common': []}
-    verdict = {**data, **(verdict or {})}
-    return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'output': '',
-            'run': f'{day:%Y%m%d}T030000Z-aaaaaa',
+    date = datetime.date(2026, 1, 1) + datetime.timedelta(days=number)
+    alone = every if alone is None else alone
+    return {'number': number, 'kind': kind, 'of': 1, 'date': str(date),
+            'code': 0, 'output': '', 'run': f'{date:%Y%m%d}T030000Z-aaaaaa',
             'session_s': 10.0 + number,
-            'verdict': verdict,
-            'alone': verdict if alone is None else {**data, **alone}, **more}
+            'every': [*every], 'alone': [*alone], **more}
+
+
+def report(kind, by, words, since=''):
+    return {'kind': kind, 'by': by, 'words': words, 'since': since}
 
 
 def worse(since, words='[1] latency: +80 %, node n2 of box (3 cases)'):
-    return {'regressions': [{'metric': 'latency', 'since': since,
-                             'words': words}]}
-
-
-def refused(guard, words):
-    return {'failures': [{'guard': guard, 'metric': '', 'words': words}]}
+    return report('regression', 'latency', words, since)
 
 
 # The sessions ---------------------------------------------------------------
 
 def test_the_sessions_are_those_of_the_issue(faults):
     assert set(faults.FAULTS) == REQUESTED
-    sessions = faults.planned_sessions(30, 3, 20, list(faults.FAULTS))
+    sessions = faults.planned_sessions('2026-01-30', 30, 3, 20, list(faults.FAULTS))
     assert len(sessions) == 30 + 3 * len(REQUESTED) + 20
     assert [one.number for one in sessions] == list(
         range(1, len(sessions) + 1)
@@ -71,11 +69,10 @@ def test_the_sessions_are_those_of_the_issue(faults):
 
 def test_every_session_has_a_date_of_its_own(faults):
     from config.sessions import run_id
-    first = datetime.date(2026, 1, 30)
-    runs = [faults.make_session_id(first, n) for n in range(40)]
-    assert len({faults.date_of_session(run) for run in runs}) == 40
-    assert all(run_id._FIRST.fullmatch(run) for run in runs)
-    assert faults.date_of_session(runs[2]) == '2026-02-01'
+    dates = [one.date for one in faults.planned_sessions('2026-01-30', 30, 1, 9, ['x'])]
+    assert len(set(dates)) == 40 and dates[2] == '2026-02-01'
+    assert all(run_id._FIRST.fullmatch(faults.make_session_id(date)) for date in dates)
+    assert faults.make_session_id(dates[2]).startswith('20260201T')
 
 
 def test_each_node_is_in_as_many_pairs_and_none_like_another(faults):
@@ -196,9 +193,8 @@ class Campaign:
 
 @pytest.fixture
 def campaign(faults, tmp_path, monkeypatch):
-    monkeypatch.setattr(faults, 'verdicts_of_session', lambda *a: (
-        *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
-          ] * 2,))
+    monkeypatch.setattr(faults, 'reports_of_session',
+                        lambda *a: {'every': [], 'alone': []})
     diary = faults.Diary(tmp_path / 'sessions.jsonl')
     diary.append_entry({'clean': 2, 'sessions': 2, 'after': 1,
                         'faults': ['version', 'spec'], 'first': '2026-01-01'})
@@ -215,47 +211,73 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
     # The first session of what cannot be had says so, the second is not tried.
     assert box.seen == [1, 2, 2, 3, 5, 6, 7]
     assert [one['number'] for one in diary.sessions] == [1, 2, 5, 6, 7]
-    assert len({one['began'] for one in diary.entries_with_key('began')}) == 7
-    assert diary.skipped_faults == {'version': 'no redis-server'}
+    assert diary.skipped == {'version': 'no redis-server'}
     report = (box.folder / 'report.md').read_text()
-    assert '| version | 0 | | | | | skipped: no redis-server |' in report
+    assert '| version | 0 |  |  |  |  | skipped: no redis-server |' in report
     assert '2 sessions of the campaign did not run' in report
 
 
 def test_a_resumed_campaign_tries_again_what_it_skipped(faults, campaign):
     box, diary = campaign
     faults.run_campaign(box, diary)
-    diary.append_entry({'resumed': 'now'})
-    assert diary.skipped_faults == {}
     box.seen.clear()
-    faults.run_campaign(box, diary)
+    faults.run_campaign(box, faults.Diary(diary.path).read())
     assert box.seen == [3]
 
 
 # What a session says --------------------------------------------------------
 
 def test_what_a_session_tells(faults):
-    one = session(40, 'x', {
-        **refused('clock', 'OsuPt2pt: clock: n2 is 120 s ahead of n4'),
-        **worse('2026-02-09'),
-        'common': ['2 cases on box failed by clock, and all of them ran on '
-                   'n2'],
-        'changed': [{'what': 'spec hash a -> b', 'words': 'spec hash a -> b: '
-                     '4 cases'}]})
-    lines = faults.reports_since(one, '2026-02-10')
-    assert [(line.kind, line.by) for line in lines] == [
-        ('failure', 'clock'), ('failure', 'in common'),
-        ('regression', 'latency'), ('changed', 'spec hash')]
+    one = session(40, 'x', [
+        report('failure', 'clock', 'OsuPt2pt: clock: n2 is 120 s ahead of n4'),
+        worse('2026-02-09'), report('changed', 'spec hash', 'spec hash a -> b')])
+    assert [line.by for line in faults.reports_since(one, '2026-02-10')] == [
+        'clock', 'latency', 'spec hash']
     # A regression of another fault, from long before.
-    assert 'regression' not in {line.kind for line in faults.reports_since(
-        one, '2026-02-12')}
+    assert [line.by for line in faults.reports_since(one, '2026-02-12')] == [
+        'clock', 'spec hash']
 
 
-def test_a_session_without_records_tells_by_its_exit_code(faults):
-    line, = faults.reports_since(session(40, 'x', code=1, output='no room'),
-                                 '2026-02-10')
-    assert (line.kind, line.words) == ('session', 'no room')
-    assert not faults.reports_since(session(40, 'x'), '2026-02-10')
+def perflogs_of_sessions(folder):
+    """A clean session, one with the fault `other`, and one with the fault `x`."""
+    sessions = [session(n, kind, code=1)
+                for n, kind in enumerate(['clean', 'other', 'x'])]
+    for n, one in enumerate(sessions):
+        perflogs_factory.write(folder, [
+            {**row, 'run': one['run'], 'time': f'{one["date"]}T03:00:00Z'}
+            for row in perflogs_factory.site(3, 1, days=[n])])
+    return sessions
+
+
+def test_a_session_is_compared_with_finished_ones(faults, tmp_path, monkeypatch):
+    """Once with all, once without those of other faults."""
+    clean, other, last = perflogs_of_sessions(tmp_path)
+    compared = []
+    judge = faults.verdict.verdict_of_records
+
+    def noted(frame, *args):
+        compared.append({*frame['run']})
+        return judge(frame, *args)
+
+    monkeypatch.setattr(faults.verdict, 'verdict_of_records', noted)
+    reports = faults.reports_of_session(tmp_path, last, [clean, other])
+    assert compared == [{clean['run'], other['run'], last['run']},
+                        {clean['run'], last['run']}]
+    assert reports['alone'][0] == report(
+        'failure', 'transport: tcp used, shared memory asked for',
+        'OsuCollective: transport: tcp used, shared memory '
+        'asked for [ran on n1]')
+    # The records of a session that did not finish are in the perflogs, too.
+    faults.reports_of_session(tmp_path, last, [clean])
+    assert compared[2:] == [{clean['run'], last['run']}] * 2
+
+
+def test_a_session_without_records_tells_by_its_exit_code(faults, tmp_path):
+    reports = faults.reports_of_session(
+        tmp_path, session(40, 'x', code=1, output='no room'), [])
+    [line] = reports['alone']
+    assert (line['kind'], line['words']) == ('session', 'no room')
+    assert faults.reports_of_session(tmp_path, session(40, 'x'), [])['alone'] == []
 
 
 @pytest.mark.parametrize('words, node, answer', [
@@ -275,14 +297,13 @@ def test_the_node_that_is_named(faults, words, node, answer):
 
 
 def test_the_row_of_a_fault(faults):
-    quiet = session(41, 'delay-2ms', alone={})
-    loud = session(42, 'delay-2ms', worse('2026-02-11'))
-    row = faults.result_of_fault('delay-2ms', 'n2', [quiet, loud])
-    assert (row.sessions, row.result, row.by, row.named, row.among) == (
-        2, 2, 'regression: latency', 'yes', 2)
-    assert 'node n2 of box' in row.words
-    row = faults.result_of_fault('delay-2ms', 'n2', [quiet])
-    assert (row.result, row.named, row.words) == (0, 'no', 'nothing')
+    quiet = session(41, 'delay-2ms')
+    loud = session(42, 'delay-2ms', [worse('2026-02-11')])
+    *cells, words = faults.cells_of_fault('delay-2ms', 'n2', [quiet, loud])
+    assert cells == ['delay-2ms', 2, 2, 'regression: latency', 'yes', 2]
+    assert 'node n2 of box' in words
+    assert faults.cells_of_fault('delay-2ms', 'n2', [quiet]) == [
+        'delay-2ms', 1, 'not', '', 'no', 'not', 'nothing']
 
 
 # The report ---------------------------------------------------------------
@@ -290,27 +311,27 @@ def test_the_row_of_a_fault(faults):
 def test_the_report_of_a_good_campaign(faults):
     lines, good = faults.campaign_tables(
         [*(session(n, 'clean') for n in range(1, 6)),
-         session(6, 'clock', refused('clock', 'the clock of n1 is wrong')),
+         session(6, 'clock', [report('failure', 'clock', 'the clock of n1 is wrong')]),
          session(7, 'after')], {'version': 'no redis-server'})
     text = '\n'.join(lines)
     assert good
     assert ('| clock | 1 | 1 | failure: clock | yes | 1 | the clock of n1 is '
             'wrong |') in text
-    assert '| version | 0 | | | | | skipped: no redis-server |' in text
+    assert '| version | 0 |  |  |  |  | skipped: no redis-server |' in text
     assert 'Clean sessions before: 5, false alarms: 0' in text
 
 
 def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
     assert not faults.campaign_tables([session(1, 'spec')], {})[1]
     lines, good = faults.campaign_tables(
-        [session(1, 'clean'), session(2, 'clean', worse('2026-01-03'))], {})
+        [session(1, 'clean'), session(2, 'clean', [worse('2026-01-03')])], {})
     assert not good
     assert 'Clean sessions before: 2, false alarms: 1' in lines
     # What a fault left behind, and the way back from it, are none.
-    back = {'changed': [{'what': 'spec hash b -> a', 'words': 'x'}]}
+    back = report('changed', 'spec hash', 'spec hash b -> a')
     lines, good = faults.campaign_tables(
-        [session(8, 'after', {**worse('2026-01-07'), **back}),
-         session(9, 'after', worse('2026-01-07'))], {})
+        [session(8, 'after', [worse('2026-01-07'), back]),
+         session(9, 'after', [worse('2026-01-07')])], {})
     assert good, lines
 
 
@@ -338,18 +359,16 @@ def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     diary.append_entry({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
                         'first': '2026-01-01'})
     diary.append_entry(session(1, 'clean'))
-    diary.append_entry({'skipped': 'spec', 'why': 'x'})
     with open(path, 'a') as out:
         out.write('{"half')                 # killed
     again = faults.Diary(path).read()
-    again.append_entry({'began': 'r'})
-    assert [one['number'] for one in again.sessions] == [1]
-    assert again.skipped_faults == {'spec': 'x'}
-    assert len(faults.Diary(path).read().lines) == 4
+    again.append_entry(session(2, 'spec'))
+    assert [one['number'] for one in again.sessions] == [1, 2]
+    assert len(faults.Diary(path).read().lines) == 3
     done = call('--dir', tmp_path)
     assert done.returncode == 2
     assert (
-        'already has 1 sessions' in done.stderr and '--resume' in done.stderr
+        'already has 2 sessions' in done.stderr and '--resume' in done.stderr
     )
 
 

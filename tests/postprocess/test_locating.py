@@ -191,7 +191,7 @@ def test_a_link_between_two_good_nodes():
 
 
 def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
-    cluster = cluster_with_slow_switch(np.random.default_rng(3), seed=3)
+    cluster = cluster_with_slow_switch(4, 8, np.random.default_rng(3), seed=3)
     leaf = set(cluster.slow)
     located = cluster.locate_bad_nodes()
     assert names(located) == {('switch', *leaf, 'slow')}

@@ -940,8 +940,9 @@ def main(path: str) -> int:
     for number in TERMINATION_SIGNALS:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        plan = Plan.read(Path(path))
+        # It waits for a shared file system, on which the plan is visible then, too.
         to = read_rendezvous_file(folder, check_launcher_alive)
+        plan = Plan.read(Path(path))
         channel = connect_to_conductor(to, check_launcher_alive)
         Heartbeat().add_channel(channel)
         # From now on the main loop handles signals.

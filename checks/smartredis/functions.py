@@ -32,5 +32,7 @@ METRICS: dict[str, dict[str, tuple[tuple[str, str, float], ...]]] = {
                      ('get_list_p99', 'p99', 1e3)),
         'loop_time': (('loop_time', 'mean', 1),)},
 }
+#: Functions that a rank calls once, not once per iteration.
+ONCE = ('client()', 'warmup', 'put_dataset', 'loop_time')
 #: Factor from seconds -> unit.
 UNITS = {1e6: 'us', 1e3: 'ms', 1: 's'}

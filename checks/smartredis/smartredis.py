@@ -30,7 +30,7 @@ from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, make_server_role
 from . import parser, settings
 from .folders import Session, read_session
-from .functions import METRICS
+from .functions import METRICS, ONCE
 from .scenarios import (
     FEW,
     LIBRARY,
@@ -317,10 +317,13 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                                   'rank_N_timing.csv')
         for function in METRICS[out.mode]:
             calls = len(session.calls[0].get(function, ()))
-            if calls not in (1, out.iterations):
+            if calls != (1 if function in ONCE else out.iterations):
                 guards.fail_test_case('table', f'{where}: rank_0_timing.csv of '
                                       f'{out.mode} has {calls} calls of {function} '
                                       f'in {out.iterations} iterations')
+        if 'loop_time' in METRICS[out.mode] and not all(session.loop_times):
+            guards.fail_test_case('table', f'{where}: loop_time of a rank of '
+                                  f'{out.mode} is 0')
         if out.verified != self.verified_value_count(out.mode):
             guards.fail_test_case(
                 'verify',

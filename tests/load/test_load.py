@@ -809,6 +809,14 @@ def test_the_gate_starts_a_client(gate):
     assert json.loads(out)['name'] == 'c7'
 
 
+def test_another_word_than_go_does_not_start_a_client(gate):
+    connection, client = gate
+    connection.sendall(b'no\n')
+    out, err = client.communicate(timeout=20)
+    assert client.returncode == 1 and not out
+    assert err.endswith("the word for the start is not 'go'\n")
+
+
 def test_a_closed_gate_ends_a_client(gate):
     connection, client = gate
     connection.shutdown(socket.SHUT_RDWR)

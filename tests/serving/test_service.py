@@ -707,6 +707,19 @@ def test_an_agent_without_a_conductor_removes_its_secrets(tmp_path):
     assert agent.returncode == 1 and not private.exists()
 
 
+def test_an_agent_without_a_plan_says_so(tmp_path):
+    private, agent = agent_alone(tmp_path)
+    (tmp_path / 'service.json').unlink()
+    draft = tmp_path / 'draft'
+    draft.touch(mode=0o600)
+    draft.write_text(rendezvous(1))
+    draft.rename(private / 'conductor')
+    error = agent.communicate()[1]
+    assert error.startswith('plumbline agent: ') and error.count('\n') == 1
+    assert 'service.json' in error
+    assert agent.returncode == 1 and not private.exists()
+
+
 def test_an_agent_that_is_ended_before_it_began_removes_them_too(tmp_path):
     private, agent = agent_alone(tmp_path)
     status = Path('/proc', str(agent.pid), 'status')

@@ -110,6 +110,13 @@ RUNS = {
     'no-loop': (
         aggregation('0,loop_time,0.4\n', '', end='.1.ranks/rank_0_timing.csv'),
         'rank_0_timing.csv of consumer has 0 calls of loop_time in 100 iterations'),
+    'one-call': (
+        aggregation('0,get_list,0.002\n' * 99, '', end='.1.ranks/rank_0_timing.csv'),
+        'rank_0_timing.csv of consumer has 1 calls of get_list in 100 iterations'),
+    'loop-of-0-s': (
+        throughput('2,loop_time,0.05\n', '2,loop_time,0\n',
+                   end='size1024.0.ranks/rank_2_timing.csv'),
+        'loop_time of a rank of throughput is 0'),
     'two-consumers': (aggregation('ranks 1', 'ranks 2'),
                       'consumer ran 2 ranks and 100 iterations with 1024 B; '
                       'requested: 1'),

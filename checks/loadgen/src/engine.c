@@ -21,7 +21,7 @@ static const uint64_t CHECK_INTERVAL = SECOND / 10;
 uint64_t begin_ns, end_ns;
 struct thread *threads;
 
-uint64_t answered_so_far(void)
+static uint64_t answered_so_far(void)
 {
     uint64_t sum = 0;
 

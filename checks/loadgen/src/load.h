@@ -186,7 +186,6 @@ extern struct thread *threads;
 void open_connections(struct thread *t);
 void track_writes(struct node *n);
 void run_load(struct thread *t);
-uint64_t answered_so_far(void);
 void consume(struct conn *c, const char *p, size_t n);
 
 /* --- protocol.c -------------------------------------------------------- */

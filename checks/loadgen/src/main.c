@@ -5,15 +5,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 static pthread_barrier_t opened, started;
 

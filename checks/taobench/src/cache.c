@@ -101,7 +101,7 @@ static char *value_of(struct item *it)
     return key_of(it) + it->key_size + 1;
 }
 
-bool item_fits(size_t key, size_t value)
+static bool item_fits(size_t key, size_t value)
 {
     return item_size(key, value) <= MIB;
 }

@@ -54,8 +54,8 @@ struct item {
     struct item *newer, *older;       /* in the LRU list of its class        */
     uint64_t cas;
     uint32_t hash, value_size;
-    uint64_t unused;                  /* memcached's flags and expiry: an
-                                       * item is as large as there         */
+    uint64_t unused;                  /* flags and expiry in memcached, so
+                                       * that items have the same size     */
     uint8_t key_size, class;
     _Atomic bool active;              /* read since it was last looked at    */
 };
@@ -71,7 +71,6 @@ bool cache_get(const char *key, size_t n, uint32_t hash, struct hit *hit);
 void cache_release(uint32_t hash);
 enum stored cache_set(const char *key, size_t n, uint32_t hash,
                       const char *value, size_t size, uint64_t *cas);
-bool item_fits(size_t key, size_t value);
 struct cache_state cache_now(void);
 
 /* --- values.c: what the slow path makes ---------------------------------- */

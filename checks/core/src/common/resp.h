@@ -62,8 +62,8 @@ extern uint16_t slot_server[SLOTS];   /* index of the server               */
 uint16_t crc16(uint16_t crc, const char *p, size_t n);
 /* The slot of a key, with a {tag} or without. */
 unsigned slot_of_text(const char *key, size_t n);
-/* Asks the first server of a cluster for the others. Then the servers are all
- * masters, and slot_server is known. */
+/* Asks the first server of a cluster for the others. Replaces s->servers by all
+ * masters, and fills slot_server. */
 void find_masters(struct service *s, double timeout);
 
 #endif

@@ -87,4 +87,6 @@ void pass_gate(void)
         fail("standard input has no gate: %s", strerror(errno));
     if (recv(STDIN_FILENO, go, sizeof go, MSG_WAITALL) != sizeof go)
         fail("standard input was closed before the start");
+    if (memcmp(go, "go\n", sizeof go))
+        fail("the word for the start is not 'go'");
 }

@@ -24,7 +24,7 @@ void read_service(struct service *s, FILE *file, const char *name);
 /* The same for a file by its path. */
 void open_service(struct service *s, const char *path);
 /* Wait for a common start: standard input is one end of a socket pair whose
- * other end the parent has. Send 'ready' there, and wait for 'go'. */
+ * other end the parent has. Sends "ready\n" there, and waits for "go\n". */
 void pass_gate(void);
 
 #endif

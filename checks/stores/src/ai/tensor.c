@@ -38,10 +38,10 @@ static void *load(Io *io, int version)
 }
 
 Type *type_new(Context *context, const char *name,
-               size_t (*size)(const void *), void (*free)(void *))
+               size_t (*size_of)(const void *), void (*drop)(void *))
 {
     Methods methods = {.version = 3, .load = load, .save = save,
-                       .rewrite = rewrite, .size = size, .free = free};
+                       .rewrite = rewrite, .size = size_of, .free = drop};
     return RM_CreateDataType(context, name, 0, &methods);
 }
 
@@ -95,8 +95,9 @@ static const char *fault(const struct tensor *t, const char *data,
     return NULL;
 }
 
-struct tensor *tensor_of(enum type type, const long long *shape, int dims,
-                         String *blob, const char **error)
+/* A tensor that holds a client's string. NULL, and *error has the reason. */
+static struct tensor *tensor_of(enum type type, const long long *shape, int dims,
+                                String *blob, const char **error)
 {
     struct tensor *t = tensor_new(type, shape, dims, error);
     if (!t)

@@ -18,10 +18,8 @@ struct tensor {
     long long shape[];
 };
 
-/* A tensor that holds a client's string, or one of zeros with memory of its
- * own (blob NULL).  NULL, and *error says why. */
-struct tensor *tensor_of(enum type type, const long long *shape, int dims,
-                         String *blob, const char **error);
+/* A tensor of zeros, with memory of its own (blob NULL). NULL, and *error has
+ * the reason. */
 struct tensor *tensor_zeros(enum type type, const long long *shape, int dims,
                             const char **error);
 struct tensor *tensor_hold(struct tensor *tensor);
@@ -41,7 +39,7 @@ extern Type *tensor_type;
 int tensor_register(Context *context);
 /* A type of keys whose values are in no snapshot. */
 Type *type_new(Context *context, const char *name,
-               size_t (*size)(const void *), void (*free)(void *));
+               size_t (*size_of)(const void *), void (*drop)(void *));
 
 /* Is the word the string, whatever the case of its letters? */
 int is_word(const String *string, const char *word);

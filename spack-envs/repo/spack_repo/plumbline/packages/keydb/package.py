@@ -24,6 +24,7 @@ class Keydb(MakefilePackage):
     # The commit of the tag v6.3.4.
     version("6.3.4", commit="7e7e5e57d25fe246a8201f0acf5e7363c0bf1e14")
 
+    variant("tls", default=False, description="Encrypted connections")
     variant(
         "malloc",
         default="jemalloc",
@@ -36,6 +37,9 @@ class Keydb(MakefilePackage):
     depends_on("cxx", type="build")
     depends_on("gmake", type="build")
     depends_on("util-linux-uuid")
+    depends_on("openssl@1.1.1:", when="+tls")
+    # The Makefile finds OpenSSL with it.
+    depends_on("pkgconfig", type="build", when="+tls")
 
     @classmethod
     def determine_version(cls, exe):
@@ -45,8 +49,9 @@ class Keydb(MakefilePackage):
 
     @property
     def build_targets(self):
+        tls = "yes" if self.spec.satisfies("+tls") else "no"
         return [
-            "BUILD_TLS=no",
+            f"BUILD_TLS={tls}",
             "USE_SYSTEMD=no",
             "NO_MOTD=yes",
             f"MALLOC={self.spec.variants['malloc'].value}",

@@ -59,7 +59,7 @@ class Smartredis(CMakePackage):
             handle.write(CMAKELISTS)
 
     def test_library(self):
-        """the library finds all that it needs"""
+        """all libraries that it is linked with are found"""
         tool = which("ldd", required=True)
         library = find_libraries("libsmartredis", self.prefix, recursive=True)
         output = tool(library[0], output=str.split)

@@ -21,6 +21,7 @@ class Valkey(MakefilePackage):
         "valkey_8.1.1+dfsg1.orig.tar.xz",
     )
 
+    variant("tls", default=False, description="Encrypted connections")
     variant(
         "malloc",
         default="jemalloc",
@@ -33,11 +34,13 @@ class Valkey(MakefilePackage):
     # The server parses numbers with a C++ library.
     depends_on("cxx", type="build")
     depends_on("gmake", type="build")
+    depends_on("openssl@1.1.1:", when="+tls")
 
     @property
     def build_targets(self):
+        tls = "yes" if self.spec.satisfies("+tls") else "no"
         return [
-            "BUILD_TLS=no",
+            f"BUILD_TLS={tls}",
             "USE_SYSTEMD=no",
             f"MALLOC={self.spec.variants['malloc'].value}",
             f"PREFIX={self.prefix}",

@@ -48,7 +48,7 @@ COMMANDS = {
         'spack': ('install software stacks beforehand',
                   './plumb spack install --site mycluster'),
         'bundle': ('pack what set-up needs without a network',
-                   './plumb bundle wheels.tar'),
+                   './plumb bundle wheels.zip'),
         'env': ('print shell exports for plain reframe',
                 'eval "$(./plumb env)"'),
         'completion': ('print the completion script of a shell',
@@ -254,11 +254,11 @@ BUNDLE = """Packs the wheels of set-up into one file, for air-gapped clusters.
 The file has the wheels of all lock files in config/python, for one version of
 Python and one platform. On a machine with a network, in a checkout of the same
 version:
-  ./plumb bundle --python 3.11 --platform manylinux_2_28_x86_64 wheels.tar
+  ./plumb bundle --python 3.11 --platform manylinux_2_28_x86_64 wheels.zip
   git bundle create suite.git HEAD
 On the cluster, with both files:
   git clone suite.git plumbline && cd plumbline
-  export PLUMBLINE_BUNDLE=/path/to/wheels.tar
+  export PLUMBLINE_BUNDLE=/path/to/wheels.zip
   ./plumb run
 
 Set-up then uses no package index, and checks each wheel against its hash in

@@ -1,4 +1,4 @@
-"""The file of `plumb bundle`: a tar file with the wheels of the lock files, for one
+"""The file of `plumb bundle`: a zip file with the wheels of the lock files, for one
 Python and one platform.
 
 A bundle is not trusted: pip compares each wheel with the hashes in the lock files of
@@ -14,10 +14,7 @@ import platform
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:       # every command imports this, few read a bundle
-    import tarfile
+from typing import NamedTuple
 
 #: Variable with the path of the bundle that set-up installs from.
 VARIABLE = 'PLUMBLINE_BUNDLE'
@@ -92,19 +89,13 @@ def write(file: Path, wheels: Mapping[str, Path]) -> None:
 
     :param wheels: name -> file
     """
-    import tarfile
-
-    def reset_metadata(member: tarfile.TarInfo) -> tarfile.TarInfo:
-        member.mtime = member.uid = member.gid = 0
-        member.uname = member.gname = ''
-        member.mode = 0o644
-        return member
-
+    import zipfile
     draft = file.with_name(f'.{file.name}.{os.getpid()}')
     try:
-        with tarfile.open(draft, 'w') as tar:
+        with zipfile.ZipFile(draft, 'w') as archive:
             for name in sorted(wheels):
-                tar.add(wheels[name], name, filter=reset_metadata)
+                # With a name alone, the entry has a constant date and mode.
+                archive.writestr(zipfile.ZipInfo(name), wheels[name].read_bytes())
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -117,18 +108,21 @@ def unpack_wheels(file: Path, work: Path) -> Iterator[Path]:
     :param work: the folder in which it is made
     :raises BundleError: the bundle cannot be read, or is damaged
     """
-    import tarfile
     import tempfile
+    import zipfile
+    import zlib
     with tempfile.TemporaryDirectory(prefix='bundle.', dir=work) as folder:
         try:
-            with tarfile.open(file, 'r:') as tar:
-                for member in tar:
-                    handle = tar.extractfile(member)
+            with zipfile.ZipFile(file) as archive:
+                for name in archive.namelist():
                     # No name may lead out of the folder.
-                    if handle is None or not re.fullmatch(r'[^/]+\.whl', member.name):
-                        raise tarfile.ReadError(f'{member.name} is not a wheel')
-                    Path(folder, member.name).write_bytes(handle.read())
-        except tarfile.TarError as err:
+                    if not re.fullmatch(r'[^/]+\.whl', name):
+                        raise zipfile.BadZipFile(f'{name} is not a wheel')
+                    # Compares the checksum of the member.
+                    Path(folder, name).write_bytes(archive.read(name))
+        # A damaged file can also look compressed, encrypted or of a later version.
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError
+                ) as err:
             raise BundleError(
                 f'{file} is damaged, or was not made by `plumb bundle` of this version '
                 f'({err}); copy the file again, and compare its sha256') from None

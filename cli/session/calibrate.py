@@ -439,8 +439,8 @@ def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work
             proposed.update(references.make_and_write_system_proposals(
                 work.perflog_folder, work.system['name'], place,
                 commands.site_folder(args.site).name))
-        except references.Refused as err:
-            # Too few sessions so far is no error: the next call continues.
+        except references.TooFewSessions as err:
+            # No error: the next call continues.
             print(f'plumb references: nothing is proposed yet: {err}', file=sys.stderr)
         proposals = {family: proposal for family, proposal in proposed.items()
                      if family in families}

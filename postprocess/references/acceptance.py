@@ -34,6 +34,10 @@ class Refused(Exception):
     """The command is refused; the message gives the reason."""
 
 
+class TooFewSessions(Refused):
+    """Nothing can be proposed until there are more sessions."""
+
+
 def difference_lines(family: str, proposal: CommentedMap, accepted: Path
                ) -> list[str]:
     """The lines for people on how a proposal differs from the accepted

@@ -49,7 +49,7 @@ from config.sessions.judged import metric_key
 from .. import options, perflogs
 from ..files import write_files_atomically
 from . import acceptance, editing
-from .acceptance import Refused
+from .acceptance import Refused, TooFewSessions
 from .progress import (
     KEYS,
     add_edition_column,
@@ -111,7 +111,7 @@ def parser() -> Parser:
     groups = [command_parser.add_argument_group('which references')
               for command_parser in (cmd, accept)]
     for group in groups:
-        # Not of type system_name, because the references are in its folder.
+        # Not of type system_name: the folder of the site is needed, too.
         group.add_argument('--site', default=places.default_site(), metavar='SITE',
                            help='a folder of site-configs/, or the path of '
                            'one (default: PLUMBLINE_SITE, or local, this '
@@ -273,7 +273,7 @@ def make_and_write_system_proposals(perflogs_: str, system: str, folder: Path, s
     """Proposes references from all records of a system, writes the files and
     prints how they differ; the proposals.
 
-    :raises Refused: no entry has enough runs
+    :raises Refused: no record can become a reference
     :raises ValueError: damaged perflogs or references
     """
     frame, faults = _read_records(perflogs_)
@@ -360,7 +360,8 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     :param floors: metric -> least threshold, a fraction; '': any other
     :param include_reference_failures: also runs that nothing but their reference failed
     :returns: {family: file}, and lines on what was left out
-    :raises Refused: no entry has enough runs
+    :raises TooFewSessions: all that could have a reference have too few sessions
+    :raises Refused: no record can become a reference
     """
     floors = FLOORS | (floors or {})
     made_up = frame['source'] == MADE_UP
@@ -396,7 +397,7 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             f'`{CALIBRATE}{site}`')
     notes += clashes
     if not entries:
-        raise Refused('; '.join(notes) or 'no records')
+        raise (TooFewSessions if missing else Refused)('; '.join(notes) or 'no records')
     return {family: _reference_file_content(family, entries[family], min_runs, floors)
             for family in sorted(entries)}, notes
 
@@ -541,7 +542,3 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
         entry['worst_ratio'] = editing.reference_yaml_entry('worst_ratio', 1.0,
                                                             tolerances['worst_ratio'][1])
     return entry
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -446,7 +446,9 @@ def test_nothing_is_to_be_accepted_if_nothing_was_proposed(
 
 
 @pytest.mark.parametrize('fault, code, words', [
-    (calibrate.references.Refused('1 of 3 runs'), 0, 'nothing is proposed yet: 1 of'),
+    (calibrate.references.TooFewSessions('1 of 3 runs'), 0,
+     'nothing is proposed yet: 1 of'),
+    (calibrate.references.Refused('several programs'), 1, 'references: several'),
     (ValueError('damaged'), 2, 'plumb references: damaged')])
 def test_too_few_sessions_for_a_proposal_are_no_error(
         tmp_path, monkeypatch, capsys, fault, code, words):

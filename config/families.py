@@ -298,7 +298,7 @@ def _faults_beyond_schema(path: Path, data: Mapping[str, Any],
             yield keys, reason
     yield from _faults_of_derived_metrics(data, known)
     yield from _faults_of_parts(data)
-    yield from _faults_of_panels(data)
+    yield from faults_of_panels(data)
     for word, module in data.get('parsers', {}).items():
         if not (path.parent / f'{module}.py').is_file():
             yield ['parsers', word], (
@@ -359,9 +359,11 @@ def _faults_of_parts(data: Mapping[str, Any]) -> Wrong:
                 f'{schema.suggest_name(row["feature"], features)}')
 
 
-def _faults_of_panels(data: Mapping[str, Any]) -> Wrong:
-    """Names in `panels` of plots that `series` does not have; what else is wrong in
-    `panels`, the kind of the plot reports."""
+def faults_of_panels(data: Mapping[str, Any]) -> Wrong:
+    """Names in `panels` of plots that `series` does not have.
+
+    The kind of the plot reports other faults of `panels`.
+    """
     series = data.get('series', {})
     for at, row in enumerate(data.get('plots', ())):
         for number, panel in enumerate(row.get('panels', ())):
@@ -370,7 +372,7 @@ def _faults_of_panels(data: Mapping[str, Any]) -> Wrong:
             for key, names in known.items():
                 if key in panel and panel[key] not in names:
                     yield ['plots', at, 'panels', number, key], (
-                        f'{panel[key]!r} is not in `series` of this file; '
+                        f'{panel[key]!r} is not in `series` of the family; '
                         f'{schema.suggest_name(panel[key], names)}')
 
 

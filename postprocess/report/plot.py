@@ -11,7 +11,7 @@ from typing import Any
 
 from config import schema, strict
 from config.commandline import Parser
-from config.families import families
+from config.families import families, faults_of_panels
 
 from .. import perflogs
 from ..files import write_files_atomically
@@ -214,15 +214,20 @@ def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
                 raise strict.Fault(
                     file, entry.lines.get(key, _line_number_of_entry(entry)), f'plots: '
                     f"{entry['kind']}: {key}: no record has the field "
-                    f"{name!r} (fields: {', '.join(known)})")
+                    f"{name!r} (fields: {', '.join(known)}); "
+                    f'{schema.suggest_name(name, known)}')
     base, of = options.get('base', ''), options.get('of', '')
-    if base and base not in set(records.table[of]):
+    if base and base not in (values := set(records.table[of].astype(str))):
         raise strict.Fault(
             file, entry.lines['base'], f"plots: {entry['kind']}: base: no record has "
-            f'{of} {base!r}; {schema.suggest_name(base, set(records.table[of]))}')
+            f'{of} {base!r}; {schema.suggest_name(base, sorted(values))}')
     families_ = _families_in_plot(records, options)
     if len(families_) == 1:
         records = dataclasses.replace(records, family=families_[0])
+    family = families().get(records.family)
+    for path, reason in faults_of_panels({
+            'plots': [entry], 'series': family.series if family else {}}):
+        raise schema.fault_at_path(str(file), entry, path[2:], reason)
     drawings_ = list(kind.drawings_from_records(records, **options))
     if title:
         drawings_ = [dataclasses.replace(drawing, args=(
@@ -275,7 +280,3 @@ def _unused_stem(files: dict[str, bytes], drawing: plots.Drawing, end: str) -> s
     while f'{stem}{end}.svg' in files:
         stem += '-'
     return stem + end
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -107,9 +107,9 @@ def test_a_good_file_is_read_whole(tmp_path):
      'expression: '),
     ('kind: curve', 'knd: curve', '16: plots: kind is missing'),
     ('of: server', 'of: disk', "17: plots: panels: of: 'disk' is not in `series` of "
-     "this file; allowed: 'server'"),
+     "the family; allowed: 'server'"),
     ('metric: rate', 'metric: rat', "17: plots: panels: metric: 'rat' is not in "
-     "`series` of this file; did you mean 'rate'?"),
+     "`series` of the family; did you mean 'rate'?"),
     ('beside: rate', 'beside: rat', "17: plots: panels: beside: 'rat' is not in "),
     ('stream: parser}', 'stream: parse}', 'parsers: stream: parse.py does '
      'not exist in '),

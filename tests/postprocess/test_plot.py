@@ -75,6 +75,11 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
             4,
             "base: no record has system 'alhpa'; did you mean 'alpha'?",
         ),
+        (
+            'plots:\n- kind: series\n  panels: [{of: disk, metric: x, says: y}]\n',
+            3,
+            "panels: of: 'disk' is not in `series` of the family",
+        ),
         ('plots:\n- {kind: curve\n', 3, 'not YAML'),
     ],
 )

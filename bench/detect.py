@@ -87,7 +87,7 @@ def add_unreported_second_speed(rng, x):
 
 
 def changed_noise(phi, change):
-    """A kind of noise: autoregressive, and then changed."""
+    """A function that draws autoregressive noise and changes it."""
     return lambda rng, shape: change(rng, autoregressive_noise(rng, shape, phi))
 
 

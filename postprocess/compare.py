@@ -458,7 +458,3 @@ def _test_case_text(row: Row) -> str:
     check, *words = short_name(row.check, row.params, '').split()
     return ' '.join(filter(None, [check, *(
         word for word in words if word not in row.environ.split('-')), row.environ]))
-
-
-if __name__ == '__main__':
-    sys.exit(main())

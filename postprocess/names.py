@@ -1,4 +1,4 @@
-"""Names: the short one of a test case, the same everywhere, and their order."""
+"""Short names of test cases, the same everywhere, and the natural order of names."""
 from __future__ import annotations
 
 import re

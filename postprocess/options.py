@@ -6,6 +6,7 @@ import contextlib
 import csv
 import difflib
 import json
+import math
 import os
 import shutil
 import sys
@@ -102,7 +103,7 @@ def add_answer_options(group: Any) -> None:
 
 def write_rows(args: argparse.Namespace, names: Sequence[str],
                rows: Iterable[Sequence[Any]]) -> bool:
-    """Writes rows as --csv and --json say; returns whether one of them is given.
+    """Writes rows to the files of --csv and --json; returns whether one is given.
 
     :param names: of the columns
     :param rows: an iterator if only one of the options can be given
@@ -116,7 +117,10 @@ def write_rows(args: argparse.Namespace, names: Sequence[str],
 
     def write_json(file: Path) -> None:
         with file.open('w', encoding='utf-8') as out:
-            json.dump([dict(zip(names, row, strict=True)) for row in rows], out,
+            # JSON has no number for infinity.
+            json.dump([dict(zip(names, (
+                None if isinstance(cell, float) and not math.isfinite(cell) else cell
+                for cell in row), strict=True)) for row in rows], out,
                       indent=1, default=cell_text)
             out.write('\n')
 
@@ -141,10 +145,11 @@ def write_text_answer(file: Path | str, text: str) -> None:
 
 
 def write_answer(file: Path | str, write: Callable[[Path], Any]) -> None:
-    """Lets a file be written beside, and puts it in its place.
+    """Writes a file completely or not at all.
 
-    :param file: -: what is written is printed
-    :raises ValueError: it cannot be written; what was there is as it was
+    :param file: -: the text is printed
+    :param write: writes to the path that it receives
+    :raises ValueError: it cannot be written; an existing file is unchanged
     """
     try:
         if str(file) == '-':
@@ -171,8 +176,9 @@ def _replace_file_atomically(file: Path, write: Callable[[Path], Any]) -> None:
     if file.exists() and not file.is_file():    # /dev/stdout, a pipe
         write(file)
         return
+    file = file.resolve()               # a link stays one
     handle, name = tempfile.mkstemp(prefix=f'.{file.name}.',
-                                    dir=file.absolute().parent)
+                                    dir=file.parent)
     os.close(handle)
     try:
         write(Path(name))

@@ -7,6 +7,5 @@ ordering    what the perflogs know of test cases, for their order and budgets
 account     the table of a session: one row per test case
 calibrate   ./plumb references calibrate
 names       names of test cases as -n takes them
-data        the commands of postprocess
 parse       ./plumb parse: saved output as tidy CSV
 """

@@ -21,7 +21,7 @@ MAX_TOLERANCE = 0.3
 #: fails if it is out of tolerance in so many measurements. Temporary
 #: interference seldom lasts for four of them. At equal false alarms, the mean or the
 #: median of the four finds little more, and less with outliers
-#: (docs/explanation/measurements.md, "Retries").
+#: (docs/explanation/measurements.md, "References and levels").
 MEASUREMENTS = 4
 #: Part of the variance within a day that is left to these measurements
 #: (postprocess/references/spread.py).

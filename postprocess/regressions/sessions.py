@@ -20,8 +20,8 @@ from ..references.progress import add_edition_column, usable_records
 #: What a metric is of; `twin` is the hash of the test case where a session has
 #: several test cases that differ in nothing else.
 KEYS = [*perflogs.CASE, 'edition', 'speed', 'twin']
-#: What a test case ran on, and with, the most telling first: column -> its name in
-#: texts.
+#: Column of a test case's environment -> its name in texts; the most likely causes
+#: first.
 ENVIRONMENT_NAMES = {
     'nodes': 'nodes', 'binding': 'CPUs per rank', 'machine': 'node facts',
     'version': 'program version', 'stack': 'stack', 'spec': 'spec hash',

@@ -329,7 +329,3 @@ def _find_regression(ident: str, known: list[Regression]) -> Regression:
     raise ValueError(f'no regression has the ID {ident!r}: '
                      + (f'the verdict has {names}' if names else
                         'the verdict has no regression'))
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -84,7 +84,7 @@ def records_for_plots(data: Tidy, name: str, over_time: list[plots.OverTime],
                       ) -> plots.Records:
     """The records of a family for its plots.
 
-    :param faults: gets those of files with raw samples
+    :param faults: receives the faults of files with raw samples
     :param maximum: number of runs whose raw samples are read
     """
     table = data.table[data.table['family'] == name]

@@ -337,7 +337,7 @@ FIELD = {'type': 'string', 'pattern': r'^[^\W\d]\w*$', 'default': '',
 FIELDS = {'type': 'array', 'items': FIELD, 'default': []}
 TEXT = {'type': 'string', 'default': ''}
 METRIC = {'$ref': '#/$defs/metric', 'default': ''}
-#: Of a list of sizes the first that there is counts; without one, where the metric
+#: Of a list of sizes the first that exists counts; without one, where the metric
 #: is judged, or the largest.
 SIZES = {'type': 'array', 'default': [], 'items': {
     'anyOf': [{'type': 'integer'}, {'enum': ['smallest', 'largest']}],
@@ -350,7 +350,7 @@ WHERE = {
     'additionalProperties': {
         'type': 'array', 'minItems': 1, 'expected': 'a pattern or a list of them',
         'items': {'type': ['string', 'number', 'boolean'], 'expected': 'a pattern'}}}
-#: Options of kinds that are made of records. Without `metric`: what is judged.
+#: Options of kinds that are made of records. Default of `metric`: the judged metrics.
 CHOICE = {
     'metric': {'type': 'array', 'items': METRIC, 'minItems': 1, 'default': [],
                'expected': 'the name of a metric or a list of them'},

@@ -626,7 +626,8 @@ def test_real_kill_and_real_concurrency(real):
     time.sleep(1)
     os.killpg(first.pid, 9)
     first.wait()
-    both = [start(real.place), start(real.place)]
+    # The second starts while the first still builds, also on a slow machine.
+    both = [start(real.place, TINY_SECONDS='15') for _ in range(2)]
     messages = [p.communicate()[0] for p in both]
     assert [p.returncode for p in both] == [0, 0], messages
     assert sum('waiting' in text for text in messages) == 1

@@ -318,11 +318,13 @@ def test_nobody_serves(run):
 
 
 def begun(job):
-    """Waits until data flow."""
-    log = job.folder / 'server.log'
+    """Waits until data flow; of a ring, until its clients are connected."""
+    name, words = (('client0.out', 'Using devices') if '--ring' in job.more else
+                   ('server.log', 'recv latency'))
+    log = job.folder / name
     until = time.monotonic() + 30
     while time.monotonic() < until and not (
-            log.exists() and 'recv latency' in log.read_text()):
+            log.exists() and words in log.read_text()):
         time.sleep(0.02)
 
 
@@ -330,10 +332,7 @@ def begun(job):
 def test_a_client_dies(run, ring):
     job = run(3, ring=ring, more=('-n', '100000'))
     job.serve().ask('1M')
-    if ring:
-        time.sleep(0.7)
-    else:
-        begun(job)
+    begun(job)
     job.clients[1].kill()
     codes = job.ends()
     assert codes[1] == -signal.SIGKILL and codes[0] == codes[2] == 1
@@ -364,7 +363,7 @@ def test_the_server_where_a_ring_meets_dies(run):
     """Seen before: the ring went on until its next barrier."""
     job = run(2, ring=True, more=('-n', '1000000'))
     job.serve().ask('1M')
-    time.sleep(0.5)
+    begun(job)
     job.servers[0].kill()
     assert job.ends() == [1, 1]
     assert 'rank 0: ' in job.output()

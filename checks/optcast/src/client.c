@@ -98,8 +98,10 @@ int run_client(struct options *o)
     if (o->service.gate)
         pass_gate();
     bool prints = o->rank == 0;
-    if (prints)
+    if (prints) {
         head(o);
+        fflush(stdout);
+    }
     double sum = 0;
     uint64_t bad = 0;
     for (int i = 0; i < o->sizes; i++) {

@@ -138,8 +138,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f'plumb compare: {fault}', file=sys.stderr)
         frame = options.records_of_site(frame, args.site)
         rows = compare_metrics(frame, args.a, args.b, args.min_change)
-        options.write_rows(args, [*Row.__dataclass_fields__],
-                           [dataclasses.astuple(row) for row in rows])
+        if args.csv or args.json:
+            options.write_rows(args, [*Row.__dataclass_fields__],
+                               [dataclasses.astuple(row) for row in rows])
     except (OSError, ValueError) as err:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2

@@ -28,10 +28,15 @@ def add_record_options(cmd: argparse.ArgumentParser) -> Any:
     group.add_argument('--site', metavar='SITE', type=system_name, default='',
                        help='use only the records of this site (default: all '
                             'sites of the perflogs)')
+    add_perflogs_option(group)
+    return group
+
+
+def add_perflogs_option(group: Any) -> None:
+    """Adds --perflogs; the default is read when the parser is made."""
     group.add_argument('--perflogs', default=str(places.perflog_folder()),
                        metavar='DIR', help='read the perflogs in this folder (default: '
                             'PLUMBLINE_PERFLOGS, or perflogs)')
-    return group
 
 
 def add_parsed_csv_option(group: Any) -> None:

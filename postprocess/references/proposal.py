@@ -122,9 +122,7 @@ def parser() -> Parser:
                            metavar='REGEX', help='only test cases whose '
                            'check, keys or parameters match; may be repeated')
     records = cmd.add_argument_group('which records')
-    records.add_argument('--perflogs', default=str(places.perflog_folder()),
-                         metavar='DIR', help='read the perflogs in this folder '
-                         '(default: PLUMBLINE_PERFLOGS, or perflogs)')
+    options.add_perflogs_option(records)
     which = records.add_mutually_exclusive_group()
     which.add_argument('--sessions', metavar='FIRST:LAST',
                        help='use the sessions from FIRST to LAST: names or '

@@ -81,8 +81,8 @@ def drop_random_sessions(rng, x):
     return x[:, np.sort(keep)]
 
 
-def add_unreported_second_speed(rng, x):
-    """Two speeds, 40 % apart, that no speed probe reports."""
+def add_second_speed(rng, x):
+    """Two speeds of the machine, 40 % apart."""
     return x + 40 * (rng.random(x.shape) < 0.3)
 
 
@@ -101,7 +101,7 @@ KINDS = {
     'white, sessions missing': lambda rng, s: drop_random_sessions(
         rng, autoregressive_noise(rng, (s[0], s[1] * 3 // 2), 0.0)),
     'heavy tails (t, 3)': lambda rng, s: rng.standard_t(3, s),
-    'two speeds, no speed class': changed_noise(0.0, add_unreported_second_speed),
+    'two speeds': changed_noise(0.0, add_second_speed),
 }
 #: (name, step, sessions to find it in, sessions before it).
 STEPS = (('5 % in 3 sessions', 0.05, 3, 30),

@@ -16,7 +16,7 @@ history, some sessions of each fault, clean sessions at the end. A session has
 six short test cases, and a verdict follows it. All links have the same limit,
 and the jobs run one after the other: the links set the pace, not the CPUs of
 the machine. Sessions follow each other at once. The identifier of a session
-($PLUMBLINE_RUN_ID) gives each session a date of its own.
+($PLUMBLINE_SESSION_ID) gives each session a date of its own.
 
 A session that takes longer than 15 minutes is ended. If the cluster breaks
 down, the campaign ends, and --resume goes on with a new cluster. A fault that
@@ -64,7 +64,7 @@ import namespaces
 from cluster import WORK, Cluster, ClusterError, compiled
 from compiler import cached_compiler
 
-from postprocess import perflogs as logs
+from postprocess import records
 from postprocess.regressions import telling, verdict
 from postprocess.regressions.finding import Verdict
 
@@ -179,7 +179,7 @@ def reports_of_session(perflogs: Path, session: Mapping[str, Any],
 
     :arg before: finished sessions; records of others do not count
     """
-    frame, _ = logs.read([str(perflogs)], on_error='collect')
+    frame, _ = records.read([str(perflogs)], on_error='collect')
     compared = {
         'every': before,
         'alone': [one for one in before
@@ -187,10 +187,10 @@ def reports_of_session(perflogs: Path, session: Mapping[str, Any],
     reports = {}
     for name, sessions in compared.items():
         lines, value = [], None
-        if not frame.empty and session['run'] in set(frame['run'].astype(str)):
+        if not frame.empty and session['run'] in set(frame['session'].astype(str)):
             runs = [session['run'], *(one['run'] for one in sessions)]
             value = verdict.verdict_of_records(
-                frame[frame['run'].isin(runs)], [str(perflogs)], session['run'])
+                frame[frame['session'].isin(runs)], session['run'])
             lines = reports_of_verdict(value)
         if session['code'] and not (value and value.failures):
             lines.insert(0, Report('session', 'exit code', session['output']))
@@ -493,7 +493,7 @@ class Box:
                        *(fault.options if fault else ()), '-r']
             began = time.monotonic()
             code, output = self.run_reframe(
-                command, {**self.env, 'PLUMBLINE_RUN_ID': run, **variables})
+                command, {**self.env, 'PLUMBLINE_SESSION_ID': run, **variables})
             took = time.monotonic() - began
         return {**asdict(session), 'run': run, 'code': code,
                 'output': ' / '.join(output[-3:]), 'session_s': round(took, 2)}

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from common import (
@@ -33,94 +33,90 @@ from common import (
     run_main_and_exit,
 )
 
-from config.records.columns import schema_number_and_columns
+from config.records.writing import Measurement, Session, Value, write_sessions
 
 #: Seconds of CPU at most, of 1e6 records.
 GOALS = {'cache is made': 6.0, 'table from the cache': 6.0,
-         'appended session': 1.0, 'history of a test case': 0.5,
-         'history of a metric': 0.5}
+         'one new session': 1.0, 'count of the records': 0.5,
+         'history of a test case': 0.5, 'history of a metric': 0.5}
 MAX_MIB = 2048
-#: Opens the cache of a folder, and counts its records and their places.
+#: Opens the record of a folder, and counts its values.
 OPEN = '''
 import sys; sys.path.insert(0, {root!r})
-from postprocess.perflogs import cache
+from postprocess.records import cache
 with cache.open_records_database([{folder!r}], print) as con:
-    print(*con.execute('SELECT count(*), count(DISTINCT (file, line)) '
-                       'FROM {what}').fetchone())
+    print(*con.execute('SELECT {what}').fetchone())
 '''
 TABLE = '''
 import sys; sys.path.insert(0, {root!r})
-from postprocess import perflogs
-perflogs.read({folder!r})
+from postprocess import records
+records.read({folder!r})
 '''
-#: A session is 400 test cases of 20 checks, a curve of 25 points each: 10 000
-#: records, of which only the time is another one each session.
-CHECKS, CASES, POINTS = 20, 20, 25
+#: A session is 80 test cases of 20 checks, a curve of 25 points each: 2 000 records,
+#: of which only time and values are others each session.
+CHECKS, CASES, POINTS = 20, 4, 25
 SESSION = CHECKS * CASES * POINTS
 START = datetime.datetime(2020, 1, 1, 1, tzinfo=datetime.timezone.utc)
-#: Metric of a check, and its unit; by the number of the check.
-METRICS = (('latency', 'us', 'lower'), ('bandwidth', 'MB/s', 'higher'))
-#: Columns before `repetition` and from it on (config/perflog.yaml).
-_HEAD = (
-    '3,{time},{run},0.1.0,0123456789ab,4.10.4,alpha,cpu,openmpi,osu,'
-    'Bench{check:02},program=osu_{check:02} size={case} placement='
-    'inter_node,{hash},{job},{nodes},{machine},"{binding}",,2,4,2,spack,'
-    'osu_{check:02},7.5,openmpi 5.0.6,abcdef{check:02},0,fast,')
-_TAIL = '1,{metric},{point} B,{value!r},{unit},{better},{ref!r},-0.1,0.1,' \
-        'pass,\n'
+#: Metric of a check, and which side of a reference is good; by the number of the check.
+METRICS = (('latency', {'upper': 0.1}), ('bandwidth', {'lower': -0.1}))
+#: What else ReFrame writes about a test case: about 2 kB.
+FURTHER = ', '.join(f'"field_{n}": {["a text of a field"] * 4}'.replace("'", '"')
+                    for n in range(20))
 
 
-def generate_csv_records(session_number: int, check: int) -> Iterator[str]:
-    """The records of one check in one nightly session, as CSV."""
-    rng = random.Random(session_number * CHECKS + check)
-    metric, unit, better = METRICS[check % 2]
-    for case in range(CASES):
-        when = START + datetime.timedelta(days=session_number, minutes=case)
-        before = _HEAD.format(
-            time=f'{when:%Y-%m-%dT%H:%M:%SZ}',
-            run=f'{when:%Y%m%d}T010000Z-{session_number:06x}', check=check,
-            case=case, hash=f'{check:04x}{case:04x}',
-            job=session_number * 1000 + check * CASES + case,
-            nodes=f'n{case} n{case + 1}', machine='0a1b2c3d4e5f',
-            binding=f'n{case}:0,1 n{case + 1}:0,1')
-        drift = rng.gauss(1, 0.01)
-        for point in range(POINTS):
-            value = (2 + case + 1.5 ** point) * drift
-            yield before + _TAIL.format(
-                metric=metric, point=2 ** point, value=value, unit=unit,
-                better=better, ref=2 + case + 1.5 ** point)
+def made_session(number: int, checks: int) -> Session:
+    """A nightly session.
+
+    :arg number: of the session, from 0
+    """
+    rng = random.Random(number)
+    start = START + datetime.timedelta(days=number)
+    session = Session(f'{start:%Y%m%dT%H%M%SZ}-{number:06x}', start,
+                      options='--mode=nightly')
+    for check in range(checks):
+        metric, limits = METRICS[check % 2]
+        for case in range(CASES):
+            drift = rng.gauss(1, 0.01)
+            session.measurements.append(Measurement(
+                start + datetime.timedelta(minutes=case), {
+                    'suite': '0.1.0', 'commit': '0123456789ab', 'reframe': '4.10.4',
+                    'system': 'alpha', 'partition': 'cpu', 'environ': 'openmpi',
+                    'family': 'osu', 'check': f'Bench{check:02}', 'mode': 'nightly',
+                    'params': f'program=osu_{check:02} size={case} '
+                              'placement=inter_node',
+                    'job': f'{number * 1000 + check * CASES + case}',
+                    'nodes': f'n[{case}-{case + 1}]', 'machine': '0a1b2c3d4e5f',
+                    'binding': f'n{case}:0,1 n{case + 1}:0,1', 'num_nodes': 2,
+                    'num_tasks': 4, 'tasks_per_node': 2, 'source': 'spack',
+                    'program': f'osu_{check:02}', 'version': '7.5',
+                    'stack': 'openmpi 5.0.6', 'spec': f'abcdef{check:02}'},
+                [Value(metric, (2 + case + 1.5 ** point) * drift, 2 ** point,
+                       reference=2 + case + 1.5 ** point, **limits)
+                 for point in range(POINTS)]))
+    return session
 
 
 def write_perflogs(folder: Path, records: int, first: int = 0) -> int:
-    """Writes perflogs, or appends to them: a file for each check and month.
+    """Writes perflogs, or adds sessions to them.
 
     :arg first: number of the first nightly session
     :returns: the number of records that were written
     """
-    _, columns = schema_number_and_columns()
-    place = folder / 'alpha' / 'cpu'
-    place.mkdir(parents=True, exist_ok=True)
     sessions = max(1, round(records / SESSION))
-    checks = CHECKS if records >= SESSION else max(
-        1, records // (CASES * POINTS))
-    for check in range(checks):
-        for number in range(first, first + sessions):
-            month = START + datetime.timedelta(days=number)
-            path = place / f'Bench{check:02}.v3.{month:%Y-%m}.csv'
-            with open(path, 'a', encoding='utf-8') as handle:
-                if not handle.tell():
-                    handle.write(','.join(columns) + '\n')
-                handle.writelines(generate_csv_records(number, check))
-            ended = (month + datetime.timedelta(hours=1)).timestamp()
-            os.utime(path, (ended, ended))
-    return sessions * checks * CASES * POINTS
+    checks = CHECKS if records >= SESSION else max(1, records // (CASES * POINTS))
+    count = write_sessions(folder, [made_session(number, checks) for number in
+                                    range(first, first + sessions)])
+    for path in sorted((folder / 'sessions').glob('*.json'))[-sessions:]:
+        path.write_text(path.read_text().replace(
+            '"fixture": false', f'"fixture": false, {FURTHER}'))
+    return count
 
 
 def python_command(template: str, perflogs: Path, **given: object) -> list[str]:
     """A command that runs Python code, a template that names the perflogs."""
     return [sys.executable, '-c', template.format(**{
         'root': str(ROOT), 'folder': str(perflogs),
-        'what': '(FROM records LIMIT 1)', **given})]
+        'what': '1', **given})]
 
 
 def run_and_measure_command(command: list[str]) -> tuple[float, int]:
@@ -148,7 +144,9 @@ def measure_read_cost(folder: Path, records: int, rounds: int) -> bool:
     rows: dict[str, tuple[list[str], Callable[[], object]]] = {
         'cache is made': (python_command(OPEN, folder), remove_cache),
         'table from the cache': (python_command(TABLE, folder), int),
-        'appended session': (python_command(OPEN, folder), append_session_records),
+        'one new session': (python_command(OPEN, folder), append_session_records),
+        'count of the records': (python_command(
+            OPEN, folder, what='count(*) FROM results'), int),
         'history of a test case': ([
             *plumb, 'Bench02 program=osu_02 size=3 ', '--perflogs',
             str(folder)], int),
@@ -173,12 +171,12 @@ def kill_writers(folder: Path, rounds: int, seed: int) -> bool:
     took = [0.0, 0.0]
     count = write_perflogs(folder, 30_000)
     for turn in range(-2, rounds):
-        command = python_command(OPEN, folder, what='records')
+        command = python_command(OPEN, folder, what='count(*) FROM results')
         new = turn % 2                  # a new cache; else one that grows
         if new:
             shutil.rmtree(folder / '.store', ignore_errors=True)
         else:
-            count += write_perflogs(folder, 10_000, 1000 + turn)
+            count += write_perflogs(folder, SESSION, 1000 + turn)
         begin = time.monotonic()
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         if turn >= 0:
@@ -189,7 +187,7 @@ def kill_writers(folder: Path, rounds: int, seed: int) -> bool:
         if turn < 0:                    # how long it takes undisturbed
             took[new] = time.monotonic() - begin
         done = subprocess.run(command, capture_output=True, text=True)
-        if done.stdout.split() != [str(count)] * 2:
+        if done.stdout.split() != [str(count)]:
             wrong += 1
             print(f'round {turn}: {done.stdout.strip()} of {count} '
                   f'{done.stderr[-300:]}', flush=True)

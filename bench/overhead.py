@@ -95,7 +95,7 @@ def measure_run_overhead(rounds: int) -> bool:
               f'overhead {(wall - own) / len(cases):.2f} s per test case')
     print('median overhead '
           f'{statistics.median((w - o) / n for w, o, n in rows):.2f} s per '
-          'test case (with builds, speed probes, validation runs and the '
+          'test case (with builds, validation runs and the '
           'page)')
     return True
 

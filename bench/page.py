@@ -72,7 +72,7 @@ def write_simulated_perflogs(folder: Path, test_cases: int, sessions: int, sizes
     """Writes the perflogs of a page; returns the number of records."""
     import perflogs_factory as make
     # No record may be of the future: its session would not count.
-    make.START = datetime.datetime(2020, 1, 1, 3)
+    make.START = datetime.datetime(2020, 1, 1, 3, tzinfo=datetime.timezone.utc)
     # The factory judges 8 B and 4 MiB.
     points = [2 ** round(3 + 19 * n / (sizes - 1)) for n in range(sizes)]
     records = 0

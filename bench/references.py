@@ -19,7 +19,9 @@ help, as `plumb references calibrate` does. Each later day has one session.
 
 Goals: at most 1 % of healthy sessions fail after 20 days with half of the variance in
 common and a noise of up to 5 %; 95 % of the systems found that are 5 % slower, after 10
-days in one session, and after 20 days in each of the sessions 11 to 20.
+days in one session, and after 20 days in each of the sessions 11 to 20. With outliers
+there is no goal: if 2 % of all values are outliers, so are both measurements of one of
+50 metrics in 2 % of the sessions.
 """
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ def print_sessions(rng, systems: int) -> list[str]:
                 f'{failed:.1%}, {power:.2f} of {judged:.0%}'
                 for failed, judged, power in row.values()))
             if (policy == 'accepted' and common == 0.5 and width <= 0.05
-                    and row[20][0] > 0.01):
+                    and not outliers and row[20][0] > 0.01):
                 missed.append(f'sessions, {width:.0%}: {row[20][0]:.1%} fail')
     return missed
 

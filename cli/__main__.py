@@ -124,6 +124,7 @@ def print_completion_script(shell: str) -> int:
 
 def main() -> int:
     caller.unset_caller_environment_variables()
+    caller.set_missing_user_name()
     # matplotlib would write to the home folder.
     os.environ.setdefault('MPLCONFIGDIR', str(setup.WORK / 'cache' / 'matplotlib'))
     if '_ARGCOMPLETE' in os.environ:

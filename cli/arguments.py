@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from config import places
-from config.commandline import Parser, is_duration
+from config.commandline import Parser, add_require_compared_option, is_duration
 from config.version import VERSION
 
 #: Task -> command -> what it does, and an example.
@@ -33,7 +33,7 @@ COMMANDS = {
         'plot': ('draw your own plots from a YAML file',
                  './plumb plot mine.yaml'),
         'sql': ('query all records with SQL',
-                './plumb sql "DESCRIBE records"'),
+                './plumb sql "DESCRIBE results"'),
         'export': ('write Parquet, CSV, JUnit or OpenMetrics',
                    './plumb export --csv all.csv'),
         'parse': ('convert saved program output to CSV',
@@ -67,7 +67,7 @@ ABOUT = {name: about for commands in COMMANDS.values()
 #: Command -> its module in postprocess/, with `parser` and `main`.
 POSTPROCESS = {'report': 'report.build', 'plot': 'report.plot',
                'verdict': 'regressions.verdict', 'compare': 'compare',
-               'history': 'history', 'export': 'export', 'sql': 'perflogs.sql'}
+               'history': 'history', 'export': 'export', 'sql': 'records.sql'}
 
 #: Option -> what it does, in each command that has it.
 HELP = {
@@ -80,21 +80,26 @@ HELP = {
 
 RUN = """Runs a session with ReFrame, compares its values and prints a table.
 
-The command first installs what is missing. On a cluster it prints the number
-of test cases and node-hours of the session. If stdin and stdout are a
-terminal, it asks before it starts; a script or CI job is not asked. A first
-session with --mode smoke has one short test case per family and partition, on
-two nodes if possible. --mode veto is for use after maintenance: it runs one
-short test case per partition on every node at once. -J reservation=NAME
-restricts it to the nodes of a reservation.
+The command first installs what is missing. Before the first session of a mode on
+a cluster it prints how many jobs and at most how many node-hours the session
+needs. If stdin and stdout are a terminal, it asks before it starts; a script or
+CI job is not asked. A first session with --mode smoke has one short test case per
+family and partition, on two nodes if possible. --mode veto is for use after
+maintenance: it runs one short test case per partition on every node at once.
+-J reservation=NAME restricts it to the nodes of a reservation.
 
 The session writes its records to the perflogs, and the command writes the
 page. Options that are not listed above are passed on to ReFrame (-n, -t, -p,
 -x, -E, -S, -l, --dry-run and others). Options after -- are always passed on.
-Without --mode, -n /HASH selects a test case of any mode.
+
+`./plumb run ID...` runs exactly the test cases with these IDs, of whatever mode.
+The table, the verdict and the page show the ID of each test case. Test cases of
+several partitions, environments or settings need one session of ReFrame for each
+of them. IDs come before the options of ReFrame.
 
 Exit codes: 0 all test cases are good; 1 a test case failed, regressed or did
-not run; 2 wrong usage, or the session cannot start.
+not run; 2 wrong usage, or the session cannot start; 3 nothing was compared, with
+--require-compared.
 """
 
 NIGHTLY = """Runs a nightly session: unattended, for cron or a systemd timer.
@@ -117,7 +122,8 @@ The command runs mode nightly and prints one summary. In addition to what
 Options that are not listed above are passed on to ReFrame.
 
 Exit codes: 0 good; 1 a test case failed, regressed or was flaky, or the
-session was ended early; 2 wrong usage, or the session cannot start.
+session was ended early; 2 wrong usage, or the session cannot start; 3 nothing was
+compared, with --require-compared.
 """
 
 LOCATE = """Finds the node, link or switch that is slow, from pairs of nodes.
@@ -149,9 +155,8 @@ CALIBRATE = """Measures until references can be made, then proposes them.
 
 The test cases are measured in rounds. A round is a session with the test cases
 that are not ready yet. A test case is ready if the tolerance of each judged
-metric is at most the metric's maximum (`judged` in family.yaml). If the CPU has
-several speed classes, a test case needs sessions at each of them. At the end
-the command prints why test cases are not ready: one line per reason.
+metric is at most the metric's maximum (`judged` in family.yaml). At the end the
+command prints why test cases are not ready: one line per reason.
 
 It ends if no test case needs more sessions today, or if another round would not
 end within --minutes. A test case that fails in three rounds in a row is not
@@ -173,7 +178,7 @@ DOCTOR = """Lists what can run on a site from here, and what is missing.
 For each benchmark family the command prints how many test cases of each mode
 can run, and why a family has none. It asks Slurm or PBS which nodes of each
 partition take jobs. The last line says whether the default mode can run, and its
-node-hours, estimated from the perflogs or from time limits.
+node-hours at most, by the time limits.
 
 Exit codes: 0 the default mode can run; 1 it cannot; 2 wrong usage.
 """
@@ -385,6 +390,7 @@ def _add_run_options(parser: Parser) -> None:
         '--all', action='store_true', help='also list the test cases that passed (with '
         "references), or have no reference; -v prints ReFrame's own output")
     _add_no_wait_option(parser)
+    add_require_compared_option(parser.add_argument_group('exit code'))
 
 
 def _parse_duration(text: str) -> str:
@@ -442,6 +448,7 @@ def _add_nightly_options(parser: Parser) -> None:
         help='print a systemd service, a systemd timer, lines for crontab '
              'or a GitLab pipeline that starts this session each night, with '
              'the variables of this shell; measure nothing')
+    add_require_compared_option(parser.add_argument_group('exit code'))
     parser.set_defaults(wait=True)
 
 
@@ -458,8 +465,8 @@ def _add_locate_options(parser: Parser) -> None:
     what.add_argument('--metric', metavar='M',
                       help='bandwidth or latency (default: the one that '
                            'regressed, or bandwidth)')
-    what.add_argument('--hash', metavar='HASH',
-                      help='another test case of two nodes, by its hash')
+    what.add_argument('--test-case', metavar='ID',
+                      help='another test case of two nodes, by its short ID')
     what.add_argument('--environ', metavar='E',
                       help='an environment of the partition (default: the '
                            'first one that has the test case)')
@@ -472,8 +479,8 @@ def _add_locate_options(parser: Parser) -> None:
                           'half this size is found every second time '
                           '(default: 10)')
     how.add_argument('--parallel', type=int, metavar='N',
-                     help='jobs that run at the same time (default: max_jobs '
-                          'of the partition)')
+                     help='jobs that run at the same time (default, and at most: '
+                          'max_jobs of the partition)')
     how.add_argument('--all-pairs', action='store_true',
                      help='measure every pair first, which takes n - 1 rounds '
                           'and includes every link')
@@ -492,12 +499,12 @@ def _add_references_actions(actions: Any) -> None:
     time.add_argument('--minutes', type=float, default=60, metavar='T',
                       help='end after T minutes; the first round is always '
                            'measured (default: 60)')
-    # Virtual machines were seen to change their speed every 10 to 95 s, and
-    # sessions that follow at once are of one speed.
+    # Virtual machines were seen to change their clock every 10 to 95 s:
+    # sessions that follow at once would not show how much values vary.
     time.add_argument('--interval', type=float, default=60, metavar='S',
                       help='begin a round at least S seconds after the one '
-                           'before began, so that the machine can change its '
-                           'speed in between (default: 60)')
+                           'before began, so that the rounds show how much the '
+                           'values vary (default: 60)')
     calibrate.add_argument_group('output').add_argument(
         '--all', action='store_true', help='after each round list all test cases that '
         'are not ready, and not only those that failed; at the end list all names')
@@ -647,3 +654,9 @@ def _add_selftest_options(parser: Parser) -> None:
                             '.ci/packages.txt is missing (CI does)')
     which.add_argument('--slow', action='store_true',
                        help='also run the tests that take minutes each')
+    parts = parser.add_argument_group('one suite on two machines')
+    parts.add_argument('--outcomes', type=Path, metavar='FILE',
+                       help='write how each test ended, as JSON')
+    parts.add_argument('--except-passed', type=Path, metavar='FILE',
+                       help='leave out the tests that passed by a file of '
+                            '--outcomes (empty: none)')

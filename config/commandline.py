@@ -27,6 +27,14 @@ def is_duration(text: object) -> bool:
     return bool(re.fullmatch(r'(?=.*[1-9])(\d+d)?(\d+h)?(\d+m)?(\d+s)?', str(text)))
 
 
+def add_require_compared_option(group: Any) -> None:
+    """Add the option that refuses a session in which nothing was compared."""
+    group.add_argument(
+        '--require-compared', action='store_true',
+        help='exit with 3 if nothing was compared: no test case has a reference, and '
+             'too few sessions exist for a comparison with the history')
+
+
 class Formatter(argparse.RawDescriptionHelpFormatter):
     """Help texts that are WIDTH columns wide at most."""
 

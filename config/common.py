@@ -1,7 +1,8 @@
 """ReFrame settings that all sites share: logging, perflogs, modes.
 
-Load this file before the `system.py` of a site: `reframe -C config/common.py
--C site-configs/SITE/system.py`. No environment variable is necessary.
+The `system.py` of each site includes them, so that it is the only configuration file
+that ReFrame needs: `reframe -C site-configs/SITE/system.py`. No environment variable
+is necessary.
 """
 import os
 import sys
@@ -16,32 +17,39 @@ if tuple(map(int, reframe.VERSION.split('.')[:2])) < _OLDEST:
                      'needs 4.10.0 or newer: pip install '
                      "'reframe-hpc>=4.10.0'")
 
-# The ReFrame of a site cannot import the suite by itself.
-sys.path.insert(0, os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__))))
+from config import families, places, sites  # noqa: E402
+from config.records.columns import DELIMITER, row_formats  # noqa: E402
+from config.sessions import modes, record  # noqa: E402
 
-from config import families, places  # noqa: E402
-from config.sessions import caller, local_jobs, modes, runner  # noqa: E402
+#: Whether this process is a session that runs test cases.
+_IS_SESSION = not sites.only_read and record.runs_test_cases()
 
-caller.unset_caller_environment_variables()
-try:
-    places.prepare_environment_and_work_folder()
-    families.families()
-except (places.PlaceError, families.FamilyError) as err:
-    # One line instead of ReFrame's traceback.
-    raise SystemExit(str(err)) from None
-runner.install_runner()
-runner.remove_first_log_file()
 
-# With another locale, programs print a decimal comma or translated text.
-os.environ['LC_ALL'] = 'C'
+def _prepare_session() -> None:
+    """Prepare this process, which is ReFrame, for a session."""
+    from config.sessions import caller
+    caller.unset_caller_environment_variables()
+    caller.set_missing_user_name()
+    record.remove_first_log_file()
+    try:
+        places.prepare_environment_and_work_folder()
+        families.families()
+        if _IS_SESSION:
+            record.begin_record()
+    except (places.PlaceError, families.FamilyError, record.RecordError) as err:
+        # One line instead of ReFrame's traceback.
+        raise SystemExit(str(err)) from None
+    # With another locale, programs print a decimal comma or translated text.
+    os.environ['LC_ALL'] = 'C'
+
+
+if not sites.only_read:
+    _prepare_session()
 
 _WORK = places.work_folder()
-local_jobs.replace_run_command_async(str(_WORK))
-#: Folder of the log: each session has its own.
-_SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 
-site_configuration = {
+#: The keys of `site_configuration` that all sites share.
+SETTINGS = {
     'general': [{
         'colorize': sys.stdout.isatty() and not os.environ.get('NO_COLOR'),
         # Only folders with checks, because ReFrame parses every file.
@@ -50,8 +58,9 @@ site_configuration = {
             families.families().values()],
         'check_search_recursive': True,
         'clean_stagedir': True,
-        # Not the default ~/.reframe: a session writes only to the work folder.
-        'report_file': f'{_WORK}/report.json',
+        # Not the default ~/.reframe: a listing writes only to the work folder.
+        'report_file': str(record.session_file('.json') if _IS_SESSION
+                           else _WORK / 'report.json'),
         'topology_prefix': f'{_WORK}/topology',
         'remote_detect': False,
         # Only with -v: a curve has thirty lines per test case. The perflog
@@ -76,19 +85,25 @@ site_configuration = {
         # times the CPU time of everything else together.
         'handlers': [{
             'type': 'file',
-            'name': f'{_SESSION}/reframe.log',
+            'name': str(record.session_file('.log') if _IS_SESSION
+                        else _WORK / 'reframe.log'),
             'level': 'info',
-            'format': '[%(asctime)s] %(levelname)s: %(check_info)s: '
-                      '%(message)s',
+            'format': '%(asctime)s %(levelname)s: %(check_info)s: %(message)s',
+            'datefmt': '%FT%T%:z',
             'append': False,
         }],
+        # A dry run has no rows.
         'handlers_perflog': [{
-            'type': 'perflog',
+            'type': 'filelog',
             'level': 'info',
-            'format': '%(message)s',
-            'basedir': str(places.perflog_folder()),
-            'prefix': '',
-        }],
+            # The handler formats it, so a percent sign would be a column.
+            'basedir': str(places.perflog_folder()).replace('%', '%%'),
+            'prefix': '%(check_system)s/%(check_partition)s',
+            'format': DELIMITER.join(row_formats().values()),
+            'datefmt': '%FT%T%:z',
+            'append': True,
+        }] if _IS_SESSION else [],
+        'perflog_multiline': True,
     }],
     'modes': [{'name': name, 'options': options}
               for name, options in modes.MODES.items()],

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import schema, strict
+from .sessions import selection
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = ROOT / 'checks'
@@ -191,6 +192,17 @@ def program_origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
     if reason is None and families()[family].sources[:1] == ['embedded']:
         return {'source': 'embedded'}
     return dict(reason or {})
+
+
+def printed_name(program: str, source: str) -> str:
+    """The name of a program, or of a check of it, as people read it everywhere.
+
+    :param source: one of SOURCES, or that of other records
+
+    >>> printed_name('osu_latency', 'embedded')
+    'osu_latency (embedded)'
+    """
+    return f'{program} (embedded)' if source == 'embedded' else program
 
 
 def load_families(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
@@ -386,3 +398,24 @@ def _faults_of_bands(data: Mapping[str, Any], keys: list[str],
                                   f'{schema.suggest_name(name, in_series)}')
         elif low > high:
             yield [*keys, name], f'expected [min, max], got {[low, high]}'
+
+
+def description_with_embedded_environments(check: Any, partitions: Iterable[Any]
+                                           ) -> str:
+    """The description of a check, whose first word is the program, with the
+    environments in which the program is embedded.
+
+    :param check: has descr, program, family and valid_prog_environs
+    :param partitions: of the system, with their environments
+    """
+    sources = {
+        env.name: program_origin(env.extras, check.program, check.family).get('source')
+        for part in partitions for env in part.environs
+        if any(selection.environment_has(env, spec)
+               for spec in check.valid_prog_environs)}
+    embedded = [name for name, source in sources.items() if source == 'embedded']
+    if not embedded:
+        return check.descr
+    only = f' in {", ".join(embedded)}' * (len(embedded) < len(sources))
+    program, *rest = (check.descr or check.program).split(' ', 1)
+    return ' '.join([f'{program} (embedded{only})', *rest])

@@ -6,7 +6,9 @@ and `plumb run` select it with $PLUMBLINE_SITE.
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +50,31 @@ def machine_reference_folder() -> str:
     return os.environ.get('RFM_REFERENCE_PREFIX') or str(work_folder() / 'references')
 
 
+def refuse_work_folder_that_is_split() -> None:
+    """Refuse a work folder in which the scheduler `local` of ReFrame starts no job: it
+    splits the path of a job script as a shell splits a command line.
+
+    :raises PlaceError: the path has blanks or quotes
+    """
+    if re.search(r"""[ \t\r\n'"\\]""", str(work_folder())):
+        raise PlaceError(
+            f'the work folder is {str(work_folder())!r}: ReFrame starts no job in a '
+            'path with blanks or quotes; set PLUMBLINE_WORK to a folder without them')
+
+
 def prepare_environment_and_work_folder() -> None:
     """Set the missing variables of `plumb env`, and make the work folder.
 
-    :raises PlaceError: the work folder cannot be written
+    :raises PlaceError: the work folder cannot be used or written
     """
+    refuse_work_folder_that_is_split()
     os.environ['PLUMBLINE_ROOT'] = str(ROOT)
     os.environ['PLUMBLINE_WORK'] = str(work_folder())
     os.environ['PLUMBLINE_PERFLOGS'] = str(perflog_folder())
-    # ReFrame only warns of a check that cannot be imported.
-    os.environ.setdefault('RFM_WARN_AS_ERROR', '1')
+    # ReFrame only warns of a check that cannot be imported. It also warns of the end
+    # of --duration, which is what was asked for.
+    ends_by_time = any(word.startswith('--duration') for word in sys.argv)
+    os.environ.setdefault('RFM_WARN_AS_ERROR', '0' if ends_by_time else '1')
     try:
         work_folder().mkdir(parents=True, exist_ok=True)
         why = '' if os.access(work_folder(), os.W_OK) else 'Permission denied'

@@ -1,6 +1,6 @@
 """From perflogs to plots, results and proposed references, in reading order:
 
-perflogs/       read, cache and query the records of sessions
+records/        read, cache and query the records of sessions
 results         the result of a test case in a session
 outcomes        how test cases stand over sessions
 naming          names of series, and groups of records

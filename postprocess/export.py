@@ -16,8 +16,8 @@ from config.families import all_metrics
 from config.sessions.judged import point_with_unit
 
 from . import options
-from .perflogs import cache, plans
-from .perflogs.formats import sql_string_literal
+from .records import open_records_database, restrict_views_to_site
+from .records.typed import sql_text
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
@@ -27,8 +27,8 @@ HELP = """\
 Writes the perflogs as files for other tools.
 
 --parquet and --csv have one row per record, in order of time: the columns of
-config/perflog.yaml, with the point as a number of bytes; `file`, `line` and
-`format`, where the record is. Empty cells are NULL, times are UTC. In the CSV
+config/perflog.yaml, with the point as a number of bytes, and `file`, where the
+record is. Empty cells are NULL, times are UTC. In the CSV
 file a text that a spreadsheet would run as a formula begins with an
 apostrophe.
 
@@ -58,10 +58,10 @@ _FORMULA = r'(?s)^(?:[=@\t\r]|[+-].*[^0-9.])'
 #: Endings of names that mean something to Prometheus, and not a gauge.
 _KEPT = re.compile('_(total|created|count|sum|bucket|info)$')
 #: Columns of --groups that make a test case.
-_GROUP = ('system', 'partition', 'environ', 'family', 'check', 'params', 'source',
-          'program', 'version', 'num_nodes', 'num_tasks', 'speed')
-_LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
-           'source')
+_GROUP = ('system', 'partition', 'environ', 'family', 'check', 'params', 'settings',
+          'source', 'program', 'version', 'num_nodes', 'num_tasks')
+_LABELS = ('system', 'partition', 'environ', 'check', 'params', 'settings', 'program',
+           'source', 'copy')
 
 
 def parser() -> Parser:
@@ -114,22 +114,22 @@ def _export_folder(args: argparse.Namespace, folder: Path, faults: list[str],
 
     :raises ValueError: the site has no records
     """
-    with cache.open_records_database([folder], report) as con:
-        cache.restrict_view_to_site(con, args.site)
-        if not con.execute('FROM records LIMIT 1').fetchone():
+    with open_records_database([folder], report) as con:
+        restrict_views_to_site(con, args.site)
+        if not con.execute('FROM results LIMIT 1').fetchone():
             if not faults:
                 print(f'plumb export: no records in {args.perflogs}: run '
                       '`./plumb run` first, or name another folder with '
                       '--perflogs', file=sys.stderr)
             return 2
-        return _write_requested_files(args, con, report)
+        return _write_requested_files(args, con, folder)
 
 
 def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
-                           report: Callable[[Path, int, str], None]) -> int:
+                           folder: Path) -> int:
     """Writes what is asked for; returns an exit code.
 
-    :param report: called with file, line and reason of each fault
+    :param folder: of the perflogs
     """
     try:
         for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
@@ -137,11 +137,10 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
                 options.write_answer(
                     file, functools.partial(write_records_table, con, form))
         if args.junit or args.openmetrics or args.groups:
-            from . import perflogs
-            from .perflogs import clock
+            from . import records, results
             from .regressions import telling, verdict
-            frame = clock.drop_wrong_clock_values(perflogs.records_as_dataframe(con),
-                                                  report)
+            frame = options.records_of_site(
+                records.read(folder, on_error='collect')[0], args.site)
             if args.openmetrics:
                 options.write_text_answer(args.openmetrics, '\n'.join(
                     openmetrics_lines(frame)) + '\n')
@@ -150,7 +149,9 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
                 options.write_text_answer(args.groups, table.to_csv(
                     index=False, lineterminator='\n'))
             if args.junit:
-                judged = verdict.verdict_of_records(frame, [str(args.perflogs)])
+                sessions = records.sessions(folder)
+                judged = verdict.verdict_of_records(results.add_missing_records(
+                    frame, sessions), sessions=sessions)
                 options.write_text_answer(args.junit, telling.junit_xml(judged))
     except ValueError as err:       # also a damaged file beside the references
         print(f'plumb export: {err}', file=sys.stderr)
@@ -164,12 +165,12 @@ def write_records_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -
     :raises OSError: the file cannot be written
     """
     names, kinds = zip(*((name, kind) for name, kind, *_ in con.execute(
-        'DESCRIBE records').fetchall()), strict=True)
+        'DESCRIBE results').fetchall()), strict=True)
     # No text is an empty cell.
     text = "nullif({0}, '')"
     if form == 'csv':
         # An apostrophe keeps a spreadsheet from running a formula.
-        text = (f'CASE WHEN regexp_matches({{0}}, {sql_string_literal(_FORMULA)}) '
+        text = (f'CASE WHEN regexp_matches({{0}}, {sql_text(_FORMULA)}) '
                 "THEN concat('''', {0}) ELSE " + text + ' END')
     cells = ', '.join(
         text.format(f'"{name}"') + f' AS "{name}"' if kind == 'VARCHAR'
@@ -177,9 +178,9 @@ def write_records_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -
     how = ("FORMAT parquet, COMPRESSION zstd" if form == 'parquet' else
            "FORMAT csv, HEADER, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%SZ'")
     try:
-        con.execute(f'COPY (SELECT {cells} FROM records '
-                    'ORDER BY records.time, records.file, records.line, '
-                    f'metric) TO {sql_string_literal(file)} ({how})')
+        con.execute(f'COPY (SELECT {cells} FROM results '
+                    'ORDER BY results.time, results.file, results.measurement, '
+                    f'metric, point, repetition) TO {sql_text(file)} ({how})')
     except duckdb.Error as err:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
 
@@ -187,7 +188,7 @@ def write_records_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -
 def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
     """Statistics of the values of each test case, metric and point.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     :param over: `sessions`: one value per job, the median of its repetitions;
         `repetitions`: those inside jobs, one row per session
     :returns: columns of the test case, `metric`, `point` (bytes), `unit`,
@@ -200,12 +201,12 @@ def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
     good = usable_records(frame, include_reference_failures=True)[0]
     if over == 'repetitions':
         # Those of the same runs that are not the median.
-        runs = naming.group_number_of_records(
-            frame, [*plans.CASE, 'speed', 'run'])
+        runs = naming.group_number_of_records(frame, ['test_case', 'copy', 'session'])
         good = frame[np.isin(runs, runs[frame.index.get_indexer(good.index)])
                      & ~naming.mask_preferring_median_to_repetitions(frame)]
     good = good[good['metric'] != 'completed']
-    columns = [*_GROUP, *['run'] * (over == 'repetitions'), 'metric', 'point', 'unit']
+    columns = [*_GROUP, *['session'] * (over == 'repetitions'), 'metric', 'point',
+               'unit']
     table = good.groupby(columns, observed=True, dropna=False)['value'].agg(
         ['count', 'mean', 'median', 'min', 'max']).reset_index()
     return table.astype({'point': 'Int64'}).rename(
@@ -215,7 +216,7 @@ def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
 def openmetrics_lines(frame: pd.DataFrame) -> Iterator[str]:
     """Lines of OpenMetrics text, which is Prometheus' own format too.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     """
     from . import results
     families: dict[str, tuple[str, dict[str, str]]] = {
@@ -228,7 +229,7 @@ def openmetrics_lines(frame: pd.DataFrame) -> Iterator[str]:
     # One record decides how a test case ended.
     deciding = records.assign(rank=records['result'].map(results.ORDER.index)
                               ).sort_values('rank', kind='stable')
-    for row in deciding.drop_duplicates(results.CASE).itertuples():
+    for row in deciding.drop_duplicates(['test_case', 'copy']).itertuples():
         labels = _format_labels(_labels_of_record(row))
         families['plumb_case_failed'][1][labels] = str(
             int(row.result in results.FAILED))

@@ -1,6 +1,6 @@
 """`plumb history`: a metric of each test case over sessions.
 
-The answer is one query to the cache (perflogs/cache.py). pandas is not
+The answer is one query to the cache (records/cache.py). pandas is not
 imported, because that takes longer than the answer.
 """
 from __future__ import annotations
@@ -24,22 +24,21 @@ from config.sessions.judged import point_with_unit
 
 from . import options
 from .names import short_name
-from .perflogs import cache
-from .perflogs.formats import sql_string_literal
+from .records import open_records_database, restrict_views_to_site
+from .records.typed import sql_text
 
 HELP = """\
 Shows a metric of test cases, session by session.
 
-If CASE is a hash, or at most 3 test cases match, each has a table with one row
+If CASE is a short ID, or at most 3 test cases match, each has a table with one row
 per point and one column per session. `change` compares the last session with
 the median of the earlier sessions in the table. If more test cases match, one
 table lists them: `change` is then the median over the points of a test case. Of
-several repetitions in a session the median counts. Sessions of two CPU speed
-classes are never compared: a test case has one table or line per class.
+several repetitions in a session the median counts.
 
---csv and --json write one row per session, test case and point: time, run,
-system, partition, environ, check, params, case, speed, metric, point, value,
-unit, better, result.
+--csv and --json write one row per session, test case, source and point: time,
+session, system, partition, environ, check, params, settings, test_case, metric,
+point, value, unit, better, result, source.
 
 Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
 wrong usage, or nothing matches.
@@ -48,75 +47,79 @@ wrong usage, or nothing matches.
 TABLES = 3
 #: A change that is folded; sessions side by side in a table.
 SMALL, IN_A_TABLE = 0.05, 8
-#: The place of a test case and its CPU speed class, in SQL; and what people call it.
-_PLACE = "concat('@', system, ':', partition, '+', environ, " \
-         "CASE WHEN speed IN ('', '-') THEN '' ELSE ' ' || speed END)"
-_NAME = f"concat(\"check\", ' ', params, ' ', {_PLACE})"
-#: One row per session, test case and point: of several repetitions what was
+#: The place of a test case, in SQL; and what people call it.
+_PLACE = "concat('@', system, ':', partition, '+', environ)"
+_NAME = f"concat_ws(' ', \"check\", params, nullif(settings, ''), {_PLACE})"
+#: Whether a test case is CASE.
+_MATCHES = "({case} = '' OR contains({name}, {case}) OR test_case = {case})"
+#: One row per session, test case, source and point: of several repetitions what was
 #: judged counts, or else the median of all.
-_ROWS = '''WITH matching AS NOT MATERIALIZED (
-    SELECT *, coalesce(repetition, 1) = 0 AS judged FROM records
-    WHERE metric = {metric}
-    AND ({case} = '' OR contains({name}, {case}) OR "case" = {case})
+_ROWS = '''WITH measured AS (
+    SELECT session, left(replace(session, '-', ''), 8) AS day FROM counted
+    WHERE {matches} AND len(list_filter(vals, lambda v: v.metric = {metric})) > 0
 ), newest_sessions AS (
-    SELECT run, left(replace(run, '-', ''), 8) AS day FROM matching
-    GROUP BY run ORDER BY day DESC, run DESC LIMIT {last}
+    FROM measured GROUP BY session, day ORDER BY day DESC, session DESC LIMIT {last}
+), matching AS NOT MATERIALIZED (
+    SELECT *, coalesce(repetition, 1) = 0 AS judged FROM results
+    WHERE metric = {metric} AND {matches}
 )
-SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, run,
+SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, session,
     any_value(system) AS system, any_value(partition) AS partition,
     any_value(environ) AS environ, any_value("check") AS "check",
-    any_value(params) AS params, arg_max("case", time) AS "case",
-    any_value(speed) AS speed, metric,
-    point, coalesce(median(value) FILTER (judged), median(value)) AS value,
+    any_value(params) AS params, any_value(settings) AS settings, test_case,
+    metric, point, coalesce(median(value) FILTER (judged), median(value)) AS value,
     unit, better,
     -- The judged record and those that it is the median of have one time.
-    arg_max(CASE WHEN guard = '' THEN result ELSE 'fail' END,
-        2 * epoch_us(time) + judged::INTEGER) AS result,
-    {name} AS name, day
-FROM matching JOIN newest_sessions USING (run)
-GROUP BY {name}, run, day, metric, point, unit, better'''
+    arg_max(result, 2 * epoch_us(time) + judged::INTEGER) AS result,
+    source, any_value({name}) AS name, day
+FROM matching JOIN newest_sessions USING (session)
+GROUP BY test_case, source, session, day, metric, point, unit, better'''
 #: The last session of each test case, compared with those before it.
 _CHANGES = f'''WITH ordered AS (
-    SELECT *, row_number() OVER (PARTITION BY name, unit, point
-        ORDER BY day DESC, run DESC) = 1 AS newest FROM answer
+    SELECT *, row_number() OVER (PARTITION BY test_case, source, unit, point
+        ORDER BY day DESC, session DESC) = 1 AS newest FROM answer
 ), points AS (
-    SELECT name, unit, better, any_value(value) FILTER (newest)
+    SELECT test_case, source, unit, better, any_value(value) FILTER (newest)
         / nullif(median(value) FILTER (NOT newest), 0) - 1 AS change,
         bool_or(newest AND result IN ('fail', 'xpass')) AS failed,
         any_value("check") AS "check", any_value(params) AS params,
-        any_value("case") AS "case", any_value({_PLACE}) AS place
-    FROM ordered GROUP BY name, unit, better, point
+        any_value(settings) AS settings, any_value({_PLACE}) AS place,
+        any_value(name) AS name
+    FROM ordered GROUP BY test_case, source, unit, better, point
 )
 SELECT CASE WHEN bool_or(failed) THEN 'fail' ELSE '' END, median(change),
-    count(*), better, any_value("check"), any_value(params), any_value("case"), place
-FROM points GROUP BY name, unit, better, place ORDER BY name, unit'''
+    count(*), any_value("check"), any_value(params), any_value(settings), test_case,
+    source, any_value(place)
+FROM points GROUP BY test_case, source, unit, better
+ORDER BY any_value(name), source, unit'''
 
 
 class Row(NamedTuple):
     """A metric of a test case at a point, in one session."""
     time: str
-    run: str
+    session: str
     system: str
     partition: str
     environ: str
     check: str
     params: str
-    case: str
-    speed: str
+    settings: str
+    test_case: str
     metric: str
     point: str
     value: float
     unit: str
     better: str
     result: str
+    source: str
 
     @property
-    def test_case(self) -> str:
-        """The test case and its place, and below them ReFrame's name."""
-        speed = f' {self.speed}' if self.speed.strip('-') else ''
-        return (f'{short_name(self.check, self.params, self.case)} '
-                f'@{self.system}:{self.partition}+{self.environ}{speed}\n'
-                f'{self.check} {self.params}')
+    def heading(self) -> str:
+        """The test case and its place, and below them all that it consists of."""
+        name = short_name(self.check, self.params, self.settings, self.test_case,
+                          self.source)
+        return (f'{name} @{self.system}:{self.partition}+{self.environ}\n'
+                f'{self.check} {self.params} {self.settings}'.rstrip())
 
     def text(self, scale: Scale) -> str:
         """The value, with a mark if it failed."""
@@ -131,7 +134,7 @@ def parser() -> Parser:
                      'for example latency or bandwidth')
     cmd.add_argument('case', metavar='CASE', nargs='?', default='',
                      help='a part of the name of a test case, which is `check '
-                     'params @system:partition+environ speed`, or its hash '
+                     'params settings @system:partition+environ`, or its short ID '
                      '(default: all test cases)')
     options.add_record_options(cmd).add_argument(
         '--last', type=options.parse_positive_number, metavar='N',
@@ -158,18 +161,17 @@ def main(argv: list[str] | None = None) -> int:
     def collect_fault(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
 
-    with cache.open_records_database([args.perflogs], collect_fault,
-                                     include_missing_records=False) as con:
+    with open_records_database([args.perflogs], collect_fault) as con:
         try:
-            cache.restrict_view_to_site(con, args.site)
+            restrict_views_to_site(con, args.site)
         except ValueError as err:
             print(f'plumb history: {err}', file=sys.stderr)
             return 2
         test_cases = fill_answer_table(con, args.metric, args.case, last)
         known = set() if test_cases else {name for name, in con.execute(
-            'SELECT DISTINCT metric FROM records').fetchall()}
+            'SELECT DISTINCT metric FROM results').fetchall()}
         many = test_cases > TABLES and not args.csv and not args.json \
-            and not re.fullmatch('/?[0-9a-f]{8}', args.case)
+            and not re.fullmatch('[0-9a-f]{8}', args.case)
         answer: list[Any] = con.execute(
             _CHANGES).fetchall() if many else read_answer_rows(con)
     for fault in faults:
@@ -214,17 +216,17 @@ def fill_answer_table(
 ) -> int:
     """Fills the table `answer` with the rows of a metric.
 
-    :param con: of cache.open_records_database
+    :param con: of open_records_database
     :param last: only the newest sessions that have it; 0: all
     :returns: how many test cases it has
     """
     # Not as parameters: the client imports pandas for those.
     con.execute('CREATE OR REPLACE TEMP TABLE answer AS ' + _ROWS.format(
-        metric=sql_string_literal(metric),
-        case=sql_string_literal(case.removeprefix('/')), name=_NAME,
+        metric=sql_text(metric), name=_NAME,
+        matches=_MATCHES.format(case=sql_text(case), name=_NAME),
         last=last or 'NULL'))
     [[count]] = con.execute(
-        'SELECT count(DISTINCT name) FROM answer').fetchall()
+        'SELECT count(DISTINCT (test_case, source)) FROM answer').fetchall()
     return count
 
 
@@ -234,8 +236,8 @@ def read_answer_rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
     at = Row._fields.index('point')
     return [Row._make((*row[:at], point_with_unit(row[at]), *row[at + 1:]))
             for row in con.execute(
-                f'SELECT {columns} FROM answer ORDER BY name, unit, better, '
-                'point NULLS FIRST, day, run').fetchall()]
+                f'SELECT {columns} FROM answer ORDER BY name, source, unit, better, '
+                'point NULLS FIRST, day, session').fetchall()]
 
 
 def print_newest_changes(cells: Iterable[tuple], every: bool = False) -> None:
@@ -247,14 +249,15 @@ def print_newest_changes(cells: Iterable[tuple], every: bool = False) -> None:
     shown = [row for row in rows if every or row[0] or abs(row[1] or 0) >= SMALL]
     console.print_table(
         [(result, '' if change is None else change_text(1 + change), points,
-          f'{short_name(check, params, case)} {place}')
-         for result, change, points, _, check, params, case, place in shown],
+          f'{short_name(check, params, settings, case, source)} {place}')
+         for result, change, points, check, params, settings, case, source, place
+         in shown],
         ('', 'change', 'points', 'test case'), right=(1, 2), below=True)
     folded = f'; {len(rows) - len(shown)} changed by less than {100 * SMALL:g} % ' \
         '(--all lists them)' if len(shown) < len(rows) else ''
     console.print_lines([
         f'{console.count_with_noun(len(rows), "test case")}{folded}',
-        'To see the values of a test case, give its hash or a part of its name as '
+        'To see the values of a test case, give its ID or a part of its name as '
         'CASE'])
 
 
@@ -262,7 +265,7 @@ def print_tables(records: Iterable[Row]) -> None:
     """Print one table per test case and unit, one column per session."""
     failed = False
     for (name, unit), group in itertools.groupby(
-            records, lambda row: (row.test_case, row.unit)):
+            records, lambda row: (row.heading, row.unit)):
         rows = [*group]
         failed |= any(row.result in ('fail', 'xpass') for row in rows)
         scale = readable_scale(unit, statistics.median(abs(row.value) for row in rows))
@@ -280,14 +283,15 @@ def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:
     sessions: dict[str, str] = {}
     # Sorted again, because the rows of one point stand together.
     for row in sorted(records, key=lambda row: (
-            row.run.replace('-', '')[:8], row.run, row.time)):
-        sessions[row.run] = row.time[5:16].replace('T', ' ')
+            row.session.replace('-', '')[:8], row.session, row.time)):
+        sessions[row.session] = row.time[5:16].replace('T', ' ')
     lines = []
     for at, line in itertools.groupby(records, lambda row: row.point):
-        values = {row.run: row for row in line}
+        values = {row.session: row for row in line}
         lines.append([
             point_text(at) or 'all',
-            *(values[run].text(scale) if run in values else '-' for run in sessions),
+            *(values[session].text(scale) if session in values else '-'
+              for session in sessions),
             _change_from_earlier_median([row.value for row in values.values()])])
     on_terminal = sys.stdout.isatty()
     number = IN_A_TABLE if on_terminal else len(sessions)

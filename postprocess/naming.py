@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from . import perflogs
+from config.families import printed_name
 
 #: What can tell two series of a program apart, most telling first; the
 #: parameters of the test case come before these.
@@ -21,10 +21,10 @@ FIELDS = ('num_nodes', 'num_tasks', 'tasks_per_node', 'environ', 'partition',
           'system', 'source', 'version', 'stack', 'emulated')
 #: Series of a program in a metric of their own, and of several programs.
 MAX_SERIES, MAX_TOGETHER = 4, 6
-#: Columns that name a test case; with `params` they make one `kind`.
+#: Columns that name a test case; with `params` and `settings` they make one `kind`.
 WHO = ('family', 'program', 'check')
 #: What a choice (`where`, `by`, `panel`) may name besides parameters.
-KNOWN = (*WHO, *FIELDS, 'speed')
+KNOWN = (*WHO, *FIELDS)
 
 Names = tuple[str, ...]
 
@@ -58,7 +58,7 @@ def mask_preferring_median_to_repetitions(frame: pd.DataFrame,
     """
     if metric is None:
         metric = group_number_of_records(
-            frame, [*perflogs.CASE, 'run', 'metric', 'point']
+            frame, ['test_case', 'copy', 'session', 'metric', 'point']
         )
     repetition = frame['repetition'].to_numpy(np.int64)
     minimum = np.full(metric.max(initial=-1) + 1, np.iinfo(np.int64).max)
@@ -67,15 +67,16 @@ def mask_preferring_median_to_repetitions(frame: pd.DataFrame,
 
 
 def parameter_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """The parameters of each record: a column of text each, '' if unset.
+    """The parameters and settings of each record: a column of text each, '' if unset.
 
-    Same index as `frame`; read from `params` ("name=value name=value").
+    Same index as `frame`; read from `params` and `settings` ("name=value name=value").
     """
     def parse_parameters(text: str) -> dict[str, str]:
         parts = re.split(r'(?:^| )([^\s=]+)=', text)
         return dict(zip(parts[1::2], parts[2::2], strict=True))
 
-    texts = frame['params'].astype(str)
+    texts = (frame['params'].astype(str) + ' ' + frame['settings'].astype(str)
+             ).str.strip()
     known = {text: parse_parameters(text) for text in texts.unique()}
     names = list(dict.fromkeys(n for p in known.values() for n in p))
     return pd.DataFrame(
@@ -87,13 +88,14 @@ def assign_series_kinds(frame: pd.DataFrame, valid: np.ndarray
           ) -> tuple[np.ndarray, pd.DataFrame]:
     """The kind of each record: a number per record, and a table of the kinds.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     :param valid: records of runs that no guard refused; others are apart
     :returns: the numbers, and a table with a row for each: texts of WHO, the
-        parameters and FIELDS, all `params`, and whether it is `valid`
+        parameters, settings and FIELDS, all `params` and `settings`, and whether it
+        is `valid`
     """
-    numbers = pd.factorize(
-        2 * group_number_of_records(frame, [*WHO, 'params', *FIELDS]) + valid)[0]
+    number = group_number_of_records(frame, [*WHO, 'params', 'settings', *FIELDS])
+    numbers = pd.factorize(2 * number + valid)[0]
     at = np.unique(numbers, return_index=True)[1]
     first = frame.iloc[at]
     # A parameter that is called like a column says the same.
@@ -102,7 +104,8 @@ def assign_series_kinds(frame: pd.DataFrame, valid: np.ndarray
         [first[list(WHO)].astype(str), params,
          first[list(FIELDS)].astype(object).map(
              lambda value: '' if pd.isna(value) else str(value))],
-        axis=1).assign(params=first['params'].astype(str), valid=valid[at]
+        axis=1).assign(params=first['params'].astype(str),
+                       settings=first['settings'].astype(str), valid=valid[at]
                        ).reset_index(drop=True)
 
 
@@ -119,7 +122,7 @@ def series_labels_and_panels(table: pd.DataFrame, by: Names = (), panel: Names =
     by = tuple(name for name in by if name in table)
     panel = tuple(name for name in panel if name in table)
     fields = [*panel, *by, *(name for name in table if name not in (
-        *panel, *by, *WHO, 'params', 'valid'))]
+        *panel, *by, *WHO, 'params', 'settings', 'valid'))]
     fields += [name for name in ('program', 'check') if name in table
                and name not in fields]
     rows = [tuple(row) for row in table[fields].itertuples(index=False)]
@@ -198,6 +201,9 @@ def _test_case_label(names: list[str], case: tuple, fields: list[str]) -> str:
     words = []
     for name in names:
         value = case[fields.index(name)]
+        if name == 'program':
+            value = printed_name(
+                value, case[fields.index('source')] if 'source' in fields else '')
         if not value:  # not known before the test case ran, or not its own
             continue
         count = {'num_nodes': 'node', 'num_tasks': 'rank',

@@ -57,7 +57,7 @@ def folder_of_records(args: argparse.Namespace, command: str) -> Iterator[Path]:
     if not args.parsed:
         yield Path(args.perflogs)
         return
-    from .perflogs.parsed import perflogs_of_parsed_csv
+    from .records.parsed import perflogs_of_parsed_csv
     with perflogs_of_parsed_csv(args.parsed, lambda text: print(
             f'plumb {command}: {text}', file=sys.stderr)) as folder:
         yield folder

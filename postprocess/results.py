@@ -3,25 +3,29 @@
 The table of `plumb run`, page, verdict, JUnit, exit codes and the summary of a
 nightly session take them from here.
 
-- `fail`: a guard refused the test case, or a metric is out of tolerance or
-  beyond a limit.
-- `not_run`: it was planned, and it was not started or did not end.
-- `flaky`: one session of a nightly session failed, and a later one, on the
-  same nodes, did not.
+- `fail`: a sanity check refused the test case, or a metric is out of tolerance
+  or beyond a limit.
+- `missing`: the last complete session of the same mode had the test case, and
+  this one has not.
+- `not_run`: it was not started or did not end.
+- `flaky`: it failed, and passed when it was measured again: in the same session
+  after a failure of build, run or sanity, or in a later session of the same
+  nightly session on the same nodes.
 - `xpass`: a known fault is gone. `xfail`: a known fault is still there.
 - `pass`: compared with a reference or a limit.
 - `inconclusive`: a sound run that cannot be compared.
 - `no_reference`: a sound measurement without a reference.
 
-One record decides: the result of a test case is the first one in this list
-that any record of its newest session has. The sessions of one nightly session
-(config/sessions/run_id.py) count as one. If one of them ended before a test
+Which measurement of a session counts is decided where the records are read
+(postprocess/records). The result of a test case is the first one in this list that
+any record of its newest session has. The sessions of one nightly session
+(config/sessions/session_id.py) count as one. If one of them ended before a test
 case did, and another one measured it, only the latter counts.
 """
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,83 +33,91 @@ import numpy as np
 import pandas as pd
 
 from config.console import count_with_noun
-from config.sessions import judged, run_id
+from config.sessions import judged
+from config.sessions.session_id import first_session_id_by_session
 from config.sites import topology
 
 from . import naming
-from .perflogs import CASE, reasons
-from .perflogs.plans import Partial
 
 #: Results, the most telling first.
-ORDER = ('fail', 'not_run', 'flaky', 'xpass', 'xfail', 'pass',
+ORDER = ('fail', 'missing', 'not_run', 'flaky', 'xpass', 'xfail', 'pass',
          'inconclusive', 'no_reference')
 #: Results with which a command exits with 1. A known fault that is gone is to
 #: be removed from the reference file, as ReFrame has it.
-FAILED = ('fail', 'not_run', 'flaky', 'xpass')
+FAILED = ('fail', 'missing', 'not_run', 'flaky', 'xpass')
+#: States of a session, the worst first (`session_state`).
+STATES = ('failed', 'regressed', 'cut short', 'degraded', 'not compared', 'good')
+#: Exit code of a session that was not compared, with --require-compared.
+NOT_COMPARED_CODE = 3
 #: Results of sound test cases of which nothing has to be done at once: terminals
 #: fold them.
 GOOD = ('pass', 'no_reference')
-#: What a cell of `History` is without a record: the test case was expected to
-#: run, or it was not.
-NO_RECORD, NOT_EXPECTED = len(ORDER), len(ORDER) + 1
-#: A test case is expected in a session if at least this part of the test
-#: test cases ran that had run beside it.
-BESIDE = 0.5
-
-_FAIL, _NOT_RUN, _FLAKY = range(3)
-
-#: Partition, environment, hash: a test case of a plan.
-Key = tuple[str, str, str]
+#: What a cell of `History` is if the test case was not expected to run.
+NOT_EXPECTED = len(ORDER)
+#: Guard of a test case that the session of it has no measurement of.
+MISSING = 'missing'
+#: Guards of a test case whose session ended before it did.
+CUT_SHORT = (MISSING, 'cancelled')
+#: Guards of a test case whose job did not begin.
+NOT_BEGUN = ('setup', 'submit', 'pending')
+#: Sessions of a system after which what no longer runs is no longer reported.
+RECENT = 10
 
 
 def tally_text(results: Iterable[str]) -> str:
     """The number of test cases of each result, what matters last.
 
-    >>> tally_text(['pass', 'fail', 'pass'])
-    '2 pass · 1 fail of 3 test cases'
+    >>> tally_text(['pass', 'fail', 'pass']), tally_text([])
+    ('2 pass · 1 fail of 3 test cases', 'no test case has a result')
     """
     counts = Counter(results)
+    if not counts:
+        return 'no test case has a result'
     order = [*GOOD, *(name for name in reversed(ORDER) if name not in GOOD)]
     return (' · '.join(f'{counts[name]} {name}' for name in order if counts[name])
-            + f' of {count_with_noun(counts.total(), "test case")}').lstrip()
+            + f' of {count_with_noun(counts.total(), "test case")}')
 
 
 @dataclass(frozen=True)
 class Place:
-    """The identity of a test case, and its place."""
+    """The identity of a test case, and what it runs."""
+    #: The short id, made from system, partition, environ, check, params, settings.
+    test_case: str
     system: str
     partition: str
     environ: str
-    family: str
     check: str
     params: str
+    settings: str
+    family: str
     program: str
     source: str
-    #: ReFrame's hash.
-    case: str
 
-    @property
-    def test_case_key(self) -> tuple[str, ...]:
-        """The identity of the test case: perflogs.CASE. A hash is not enough:
-        test cases of two sources have the same, and it may change."""
-        return tuple(getattr(self, name) for name in CASE)
 
-    @property
-    def plan_key(self) -> Key:
-        """The identity of the test case in a plan."""
-        return self.partition, self.environ, self.case
+PLACE = [*Place.__dataclass_fields__]
+#: Columns by which test cases are listed.
+LISTED = ['family', 'system', 'partition', 'environ', 'check', 'params', 'settings',
+          'copy']
 
 
 @dataclass(frozen=True)
 class Result(Place):
-    """The result of a test case in its newest session."""
-    run: str
+    """The result of a test case, or of a copy of one, in its newest session."""
+    session: str
     #: One of ORDER.
     result: str
+    #: Repeat number, nodes: `--repeat`, `--distribute`, pinned nodes; '': one only.
+    copy: str = ''
+    #: ReFrame's display name.
+    name: str = ''
     #: The guard of the record that decided; '': none refused it.
     guard: str = ''
-    #: Why it failed, or is inconclusive; '': only the guard is known.
+    #: Why it failed, or is inconclusive; '': unknown.
     reason: str = ''
+    #: Whether the reason may vanish when it is measured again.
+    transient: bool = False
+    #: What earlier measurements of the session say: 'not confirmed', ...
+    note: str = ''
     #: If a metric is out of tolerance: the one that is farthest from its reference,
     #: and its change (config/sessions/judged.py:change_in_percent).
     metric: str = ''
@@ -118,7 +130,7 @@ class Result(Place):
     width: int = 1
     #: Regressions that include it, by `id`.
     regressions: list[str] = field(default_factory=list)
-    #: Of a nightly session: the result of each of its sessions.
+    #: Of a nightly session: the result in each of its sessions.
     sessions: tuple[Result, ...] = ()
 
     @property
@@ -129,12 +141,19 @@ class Result(Place):
     @property
     def is_cut_short(self) -> bool:
         """Whether its session ended before the test case did."""
-        return reasons.is_cut_short(self.result, self.guard)
+        return is_cut_short(self.result, self.guard)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a value was compared with a reference or a limit."""
+        return (self.result in ('pass', 'xpass', 'xfail')
+                or self.result == 'fail' and not self.guard)
 
     @property
     def has_run(self) -> bool:
         """Whether its job began."""
-        return self.result != 'not_run' and self.guard not in reasons.NOT_BEGUN
+        return (self.result not in ('missing', 'not_run')
+                and self.guard not in NOT_BEGUN)
 
     @property
     def is_good(self) -> bool:
@@ -155,161 +174,268 @@ class Result(Place):
             one.nodes & nodes for one in sound) else frozenset()
 
 
+def is_cut_short(result: str, guard: str) -> bool:
+    """Whether a test case did not run because its session ended before it did."""
+    return result == 'not_run' and guard in CUT_SHORT
+
+
+def session_state(outcomes: Collection[Result], *, regressed: bool, compared: bool,
+                  broken: bool = False, ended_early: bool = False,
+                  incomplete: bool = False) -> str:
+    """The state of a session, one of STATES, for all that show it.
+
+    It is degraded if test cases are missing or flaky, or if more of them were
+    inconclusive than compared.
+
+    :param outcomes: the results of its test cases
+    :param regressed: whether a regression has one of them, or the level of its
+        system is out of tolerance
+    :param compared: whether a metric was compared with its history; a test case
+        that was compared with a reference or a limit is in `outcomes`
+    :param broken: whether it could not run
+    :param ended_early: whether something ended it
+    :param incomplete: whether records or the page are missing
+    """
+    failed = {one.result for one in outcomes
+              if one.is_failed and not one.is_cut_short}
+    if broken or failed - {'flaky', 'missing'}:
+        return 'failed'
+    if regressed:
+        return 'regressed'
+    if ended_early or any(one.is_cut_short for one in outcomes):
+        return 'cut short'
+    if failed or incomplete:
+        return 'degraded'
+    number = sum(one.is_compared for one in outcomes)
+    if 0 < number < sum(one.result == 'inconclusive' for one in outcomes):
+        return 'degraded'
+    return 'good' if compared or number else 'not compared'
+
+
+def exit_code_of_state(state: str, require_compared: bool = False) -> int:
+    """The exit code of a session: 0 good, or not compared; 1 anything worse.
+
+    :param require_compared: 3 if it was not compared
+    """
+    if state == 'not compared':
+        return NOT_COMPARED_CODE if require_compared else 0
+    return 0 if state == 'good' else 1
+
+
+# ------------------------------------------------------------- missing
+
+def add_missing_records(frame: pd.DataFrame, sessions: pd.DataFrame) -> pd.DataFrame:
+    """The records, and one for each test case that a session owes.
+
+    A session that selected all test cases of its mode owes those that the last complete
+    session of the same system and mode had. They are `missing`; if the session was cut
+    short, `not_run` with the guard `missing`.
+
+    :param frame: as records.read gives it, sorted by time
+    :param sessions: as records.sessions gives it, of the same paths
+    """
+    measured = frame.drop_duplicates(['session', 'test_case'])
+    cases_of = {str(session): {str(name): at for name, at in zip(
+        rows['test_case'], rows.index, strict=True)} for session, rows
+        in measured.groupby('session', observed=True)}
+    added = []
+    for _, group in sessions[sessions['selected_all']].sort_values(
+            'started').groupby(['system', 'mode'], observed=True):
+        added += [*_debts_of_sessions(group, cases_of)]
+    if not added:
+        return frame
+    at, names, times, cut_short = map(list, zip(*added, strict=True))
+    rows = frame.loc[at].assign(
+        session=names, time=pd.to_datetime(times, utc=True), metric='completed',
+        point=np.nan, value=0.0, unit='1', better='higher', reference=np.nan,
+        lower=np.nan, upper=np.nan, repetition=0, guard=MISSING, copy='', note='',
+        job='', nodes='', binding='', measurement='', measurements=0, transient=False,
+        result=np.where(cut_short, 'not_run', 'missing'),
+        reason=[_missing_text(cut, time) for cut, time in zip(
+            cut_short, frame.loc[at, 'time'], strict=True)])
+    # Categories that both have: of a million records no text is made.
+    kinds = {name: pd.CategoricalDtype(frame[name].cat.categories.union(
+        rows[name].astype(str).unique())) for name in frame.select_dtypes('category')}
+    return pd.concat([frame.astype(kinds), rows.astype(kinds)]).sort_values(
+        'time', kind='stable', ignore_index=True)
+
+
+def _missing_text(cut_short: bool, last: pd.Timestamp) -> str:
+    return 'planned, but the session ended before it ran' if cut_short else (
+        f'the last complete session of this mode had it; last ran {last:%Y-%m-%d}')
+
+
+def _debts_of_sessions(sessions: pd.DataFrame, cases_of: dict[str, dict[str, int]]
+                       ) -> Iterator[tuple[int, str, pd.Timestamp, bool]]:
+    """What sessions of one system and mode owe: (index of an earlier record of the
+    test case, session, when it ended, whether it was cut short).
+
+    :param sessions: in the order of time
+    :param cases_of: session -> test case -> index of a record
+    """
+    owed: dict[str, int] = {}
+    for row in sessions[~sessions['running']].itertuples():
+        measured = cases_of.get(str(row.session), {})
+        ended = row.started if pd.isna(row.ended) else row.ended
+        for case, at in owed.items():
+            if case not in measured:
+                yield at, str(row.session), ended, bool(row.cut_short)
+        if not row.cut_short:
+            owed = measured
+
+
+# ------------------------------------------------- the newest result of each test case
+
 def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
     """The records that count of the newest session of each test case.
 
-    `result` is one of ORDER, as text.
+    `result` is one of ORDER, as text. `copy` is that of the first session of a nightly
+    session: the further ones measure on chosen nodes.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read and `add_missing_records` give it, sorted by time
     """
     _, session = group_into_nightly_sessions(frame)
-    case = naming.group_number_of_records(frame, CASE)
-    last = np.full(case.max(initial=-1) + 1, -1)
-    np.maximum.at(last, case, session)
-    frame = frame[(session == last[case]) & ~_mask_measured_again(frame, case, session)]
+    case = naming.group_number_of_records(frame, ['test_case'])
+    last = np.zeros(case.max(initial=-1) + 1, int)
+    last[case] = session        # the records are sorted by time
+    frame = frame[(session == last[case]) & ~_mask_measured_again(
+        frame, case, session)]
     frame = frame[naming.mask_preferring_median_to_repetitions(frame)]
-    ranks = _result_order_numbers(frame, naming.group_number_of_records(frame, CASE),
-                                  np.ones(len(frame), bool))
-    return frame.assign(result=np.array(ORDER, object)[ranks])
+    ranks = _result_order_numbers(
+        frame, naming.group_number_of_records(frame, ['test_case']),
+        np.ones(len(frame), bool))
+    return frame.assign(
+        result=np.array(ORDER, object)[ranks],
+        copy=frame['copy'].astype(str).where(
+            _first_session_of_each_record(frame) == frame['session'].astype(str), ''))
+
+
+def drop_test_cases_missing_for_long(frame: pd.DataFrame) -> pd.DataFrame:
+    """The records, without those of test cases that have been missing for RECENT
+    sessions of their system: they were removed on purpose.
+
+    :param frame: as `newest_records` has it
+    """
+    _, session = group_into_nightly_sessions(frame)
+    newest = frame.assign(number=session).drop_duplicates('test_case', keep='last')
+    sessions = frame.assign(number=session).groupby('system', observed=True)[
+        'number'].unique()
+    gone = [row.test_case for row in newest[newest['result'] == 'missing'].itertuples()
+            if (sessions[row.system] > row.number).sum() >= RECENT]
+    return frame[~frame['test_case'].isin(gone)] if gone else frame
 
 
 def newest_results_of_test_cases(frame: pd.DataFrame) -> list[Result]:
-    """The result of each test case in its newest session.
+    """The result of each test case in its newest session, one per copy.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as `newest_records` has it
     """
     return results_of_newest_records(newest_records(frame))
 
 
 def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
-    """The result of each test case, from the records that `newest_records` gave."""
-    nodes = _nodes_by_test_case(records)
-    changes = _largest_change_by_test_case(records)
-    records = records.assign(rank=records['result'].map(ORDER.index))
-    records = records.sort_values(['rank', 'guard'], ascending=[
-        True, False], kind='stable').drop_duplicates(CASE).sort_values(CASE)
+    """The results of test cases, from the records that `newest_records` gave."""
+    copy = naming.group_number_of_records(records, ['test_case', 'copy'])
+    nodes = _nodes_by_copy(records, copy)
+    changes = _largest_change_by_copy(records, copy)
+    deciding = records.assign(
+        number=copy, rank=records['result'].map(ORDER.index)).sort_values(
+            ['rank', 'guard'], ascending=[True, False], kind='stable').drop_duplicates(
+                'number').sort_values(LISTED)
     results = []
-    for row in records.itertuples():
-        place = place_fields(row)
-        key = tuple(place[name] for name in CASE)
-        ran_on, width = nodes[key]
-        metric, change = ('', '') if str(row.guard) else changes.get(key, ('', ''))
-        results.append(
-            Result(
-                **place,
-                run=str(row.run),
-                result=str(row.result),
-                guard=str(row.guard),
-                measurements=int(row.measurements),
-                nodes=ran_on,
-                width=width,
-                metric=metric,
-                change=change,
-                reason=reasons.reason_of_result(row)
-                if row.result in (*FAILED, 'inconclusive')
-                else '',
-            )
-        )
+    for row in deciding.itertuples():
+        ran_on, width = nodes[row.number]
+        metric, change = ('', '') if str(row.guard) else changes.get(
+            row.number, ('', ''))
+        results.append(Result(
+            **place_fields(row), session=str(row.session), result=str(row.result),
+            copy=str(row.copy), name=str(row.name), guard=str(row.guard),
+            reason=str(row.reason), transient=bool(row.transient), note=str(row.note),
+            metric=metric, change=change, measurements=int(row.measurements),
+            nodes=ran_on, width=width))
     return results
 
 
-def results_of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
-    """The results of the test cases of one session.
-
-    Copies of a test case (--distribute, --repeat) differ only in their hash, and
-    each has a result.
-    """
-    records = frame[frame['run'] == run]
-    of_hash = naming.group_number_of_records(records, [*CASE, 'case'])
-    case_of_hash = np.zeros(of_hash.max(initial=-1) + 1, int)
-    case_of_hash[of_hash] = naming.group_number_of_records(records, CASE)
-    # Number of a copy among those of its test case: all 0 in most sessions.
-    copy = pd.Series(case_of_hash).groupby(case_of_hash).cumcount().to_numpy()[of_hash]
-    return _worst_result_by_plan_key([
-        one for number in range(copy.max(initial=-1) + 1)
-        for one in newest_results_of_test_cases(records[copy == number])])
+def results_of_session(frame: pd.DataFrame, session: str
+                       ) -> dict[tuple[str, str], Result]:
+    """(test case, copy) -> result, of one session."""
+    return {(one.test_case, one.copy): one for one in newest_results_of_test_cases(
+        frame[frame['session'] == session])}
 
 
-def records_of_nightly_session(frame: pd.DataFrame, run: str) -> pd.DataFrame:
+def records_of_nightly_session(frame: pd.DataFrame, session: str) -> pd.DataFrame:
     """The records of all sessions of a nightly session.
 
-    :param run: its first session
+    :param session: its first session
     """
-    first = run_id.first_session_id_by_session(map(str, frame['run'].cat.categories))
-    return frame[frame['run'].isin(
-        [name for name, began in first.items() if began == run])]
+    return frame[_first_session_of_each_record(frame) == session]
 
 
-def results_of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
-    """The results of a nightly session, with those of each of its sessions.
+def results_of_nightly_session(frame: pd.DataFrame, session: str
+                               ) -> dict[tuple[str, str], Result]:
+    """(test case, copy) -> result of a nightly session, with those of each of its
+    sessions.
 
-    :param run: its first session
+    :param session: its first session
     """
-    records = records_of_nightly_session(frame, run)
-    by_session = [results_of_session(records, name)
-                  for name in sorted(map(str, records['run'].unique()))]
-    return {key: replace(one, sessions=tuple(
-        session[key] for session in by_session if key in session))
-        for key, one in _worst_result_by_plan_key(
-                newest_results_of_test_cases(records)).items()}
+    records = records_of_nightly_session(frame, session)
+    of_test_case: dict[str, list[Result]] = defaultdict(list)
+    for name in sorted(map(str, records['session'].unique())):
+        for one in results_of_session(records, name).values():
+            of_test_case[one.test_case].append(one)
+    return {(one.test_case, one.copy): replace(one, sessions=tuple(
+        part for part in of_test_case[one.test_case]
+        if part.session != session or part.copy == one.copy))
+        for one in newest_results_of_test_cases(records)}
 
 
-def _worst_result_by_plan_key(results: list[Result]) -> dict[Key, Result]:
-    """By what a plan knows; the worst one, if several have one key."""
-    return {one.plan_key: one for one in sorted(
-        results, key=lambda one: ORDER.index(one.result), reverse=True)}
+def _first_session_of_each_record(frame: pd.DataFrame) -> pd.Series:
+    """The first session of the nightly session of each record."""
+    return frame['session'].astype(object).map(
+        first_session_id_by_session(map(str, frame['session'].unique())))
 
 
 def place_fields(row: Any) -> dict[str, Any]:
     """The fields of `Place`, of a record."""
-    return {name: str(getattr(row, name))
-            for name in Place.__dataclass_fields__}
+    return {name: str(getattr(row, name)) for name in PLACE}
 
 
-def nodes_of_record(nodes: str, binding: str = '') -> list[str]:
-    """Nodes of a record: those that the scheduler names, separated by blanks;
-    where it names none (squeue), those that the ranks reported.
-
-    >>> nodes_of_record('', 'n1:0,1 n2:0,1')
-    ['n1', 'n2']
-    """
-    return topology.nodes_of_record(nodes) or [
-        word.partition(':')[0] for word in binding.split()]
-
-
-def _nodes_by_test_case(records: pd.DataFrame
-           ) -> dict[tuple[str, ...], tuple[frozenset[str], int]]:
-    """Test case -> nodes of its jobs, and how many one job has."""
-    nodes_of_case: dict[tuple[str, ...], tuple[frozenset[str], int]] = {}
-    rows = records[[*CASE, 'nodes', 'binding', 'num_nodes']].drop_duplicates()
-    for *names, nodes, binding, number in rows.itertuples(index=False):
-        key = tuple(map(str, names))
-        before, width = nodes_of_case.get(key, (frozenset(), 1))
-        nodes_of_case[key] = (
-            before | frozenset(nodes_of_record(str(nodes), str(binding))),
-            width if pd.isna(number) else max(width, int(number)),
-        )
-    return nodes_of_case
+def _nodes_by_copy(records: pd.DataFrame, copy: np.ndarray
+                   ) -> dict[int, tuple[frozenset[str], int]]:
+    """Number of a copy -> nodes of its jobs, and how many one job has."""
+    nodes_of_copy: dict[int, tuple[frozenset[str], int]] = {}
+    rows = records[['nodes', 'num_nodes']].assign(number=copy).drop_duplicates()
+    for nodes, count, number in rows.itertuples(index=False):
+        before, width = nodes_of_copy.get(number, (frozenset(), 1))
+        nodes_of_copy[number] = (
+            before | frozenset(topology.nodes_of_record(str(nodes))),
+            width if pd.isna(count) else max(width, int(count)))
+    return nodes_of_copy
 
 
-def _largest_change_by_test_case(records: pd.DataFrame
-                                 ) -> dict[tuple[str, ...], tuple[str, str]]:
-    """Test case -> its metric that is farthest out of tolerance, and its change."""
-    failed = records[(records['result'] == 'fail') & records['reference'].notna()]
-    farthest: dict[tuple[str, ...], tuple[Any, str, str]] = {}
+def _largest_change_by_copy(records: pd.DataFrame, copy: np.ndarray
+                            ) -> dict[int, tuple[str, str]]:
+    """Number of a copy -> its metric that is farthest out of tolerance, and its
+    change."""
+    failed = records.assign(number=copy)[
+        ((records['result'] == 'fail') & records['reference'].notna()).to_numpy()]
+    farthest: dict[int, tuple[Any, str, str]] = {}
     for row in failed.itertuples():
-        key = tuple(str(getattr(row, name)) for name in CASE)
         rank = judged.deviation_rank(row.value, row.reference, row.unit)
-        if key not in farthest or rank > farthest[key][0]:
-            farthest[key] = (rank, judged.metric_key(str(row.metric), row.point),
-                             judged.change_in_percent(row.value, row.reference))
-    return {key: (metric, change) for key, (_, metric, change) in farthest.items()}
+        if row.number not in farthest or rank > farthest[row.number][0]:
+            farthest[row.number] = (
+                rank, judged.metric_key(str(row.metric), row.point),
+                judged.change_in_percent(row.value, row.reference))
+    return {number: (metric, change)
+            for number, (_, metric, change) in farthest.items()}
 
+
+# ------------------------------------------------- results over sessions
 
 @dataclass
 class History:
     """The result of each test case in each nightly session: one row per test
-    test case, one column per nightly session."""
+    case, one column per nightly session."""
     #: Sessions of each column, the oldest first; those of several systems on
     #: one date stand together, a second one of a system in the next column
     #: (unless it measured again what failed in the first one).
@@ -319,46 +445,28 @@ class History:
     #: Test cases: the number of each record's, and its newest record.
     case: np.ndarray
     last: pd.DataFrame
-    #: Number in ORDER, NO_RECORD or NOT_EXPECTED.
+    #: Number in ORDER, or NOT_EXPECTED.
     ended: np.ndarray
 
 
-def result_history(frame: pd.DataFrame, counted: np.ndarray, case: np.ndarray,
-                   partial: Partial = {}) -> History:
+def result_history(frame: pd.DataFrame, counted: np.ndarray, case: np.ndarray
+                   ) -> History:
     """The result of each test case in each nightly session.
 
-    :param frame: as perflogs.read gives it, sorted by time
+    :param frame: as records.read and `add_missing_records` give it, sorted by time
     :param counted: whether a record counts
         (naming.mask_preferring_median_to_repetitions)
-    :param test case: the number of each record's test case, from 0
-    :param partial: sessions that left test cases out on purpose
-        (`plans.partial_sessions`)
+    :param case: the number of each record's test case, from 0
     """
     names, column = group_into_nightly_sessions(frame)
     counted = counted & ~_mask_measured_again(frame, case, column)
     rank = _result_order_numbers(frame, case, counted)
     many = case.max() + 1 if len(case) else 0
     ended = np.full((many, len(names)), NOT_EXPECTED)
-    flat = case * len(names) + column
-    np.minimum.at(ended.reshape(-1), flat[counted], rank[counted])
-    has_run = np.zeros(ended.shape, bool)
-    has_run.reshape(-1)[flat[~_mask_cut_short(frame)]] = True
+    np.minimum.at(ended, (case[counted], column[counted]), rank[counted])
     last = np.zeros(many, int)
     np.maximum.at(last, case, np.arange(len(case)))
-    rows = frame.iloc[last]
-    place = naming.group_number_of_records(rows, ['family', 'system', 'partition'])
-    skipped = np.array([bool(partial) and set(runs) <= partial.keys()
-                        for runs in names], bool)
-    for group in np.unique(place):
-        rows_of_place = np.flatnonzero(place == group)
-        ended[rows_of_place] = _mark_missing_records(
-            ended[rows_of_place], has_run[rows_of_place], skipped)
-    return History(names, column, case, rows, ended)
-
-
-def _mask_cut_short(frame: pd.DataFrame) -> np.ndarray:
-    """Whether a record is of a test case whose session ended before it did."""
-    return frame['guard'].isin(reasons.CUT_SHORT).to_numpy()
+    return History(names, column, case, frame.iloc[last], ended)
 
 
 def _mask_measured_again(frame: pd.DataFrame, case: np.ndarray, session: np.ndarray
@@ -370,57 +478,51 @@ def _mask_measured_again(frame: pd.DataFrame, case: np.ndarray, session: np.ndar
     :param session: the number of its nightly session
     """
     place = case * (session.max(initial=0) + 1) + session
-    cut_short = _mask_cut_short(frame)
+    cut_short = ((frame['result'] == 'not_run')
+                 & frame['guard'].isin(CUT_SHORT)).to_numpy()
     return cut_short & np.isin(place, place[~cut_short])
 
 
 def _result_order_numbers(frame: pd.DataFrame, case: np.ndarray, counted: np.ndarray
-           ) -> np.ndarray:
+                          ) -> np.ndarray:
     """The result of each record, as its number in ORDER.
 
-    :param test case: the number of each record's test case
+    :param case: the number of each record's test case
     :param counted: whether a record counts
         (naming.mask_preferring_median_to_repetitions)
     """
-    results, guards = frame['result'].cat, frame['guard'].cat
-    rank = np.array([ORDER.index(name) if name in ORDER else _FAIL
-                     for name in results.categories], int)[results.codes]
-    of_guard = np.array([
-        -1 if not name else _NOT_RUN if name in reasons.NOT_RUN else _FAIL
-        for name in guards.categories], int)[guards.codes]
-    rank = np.where(of_guard >= 0, of_guard, rank)
-    rank[_flaky_record_positions(frame, case, rank, counted)] = _FLAKY
+    results = frame['result'].cat
+    rank = np.array([*map(ORDER.index, results.categories)], int)[results.codes]
+    rank[_flaky_record_positions(frame, case, rank, counted)] = ORDER.index('flaky')
     return rank
 
 
 def _flaky_record_positions(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
                             counted: np.ndarray) -> np.ndarray:
-    """Positions of the failed records of test cases that are flaky."""
-    first = run_id.first_session_id_by_session(map(str, frame['run'].cat.categories))
+    """Positions of the failed records of test cases that failed in one session of a
+    nightly session, and passed in a later one on the same nodes."""
+    first = first_session_id_by_session(map(str, frame['session'].unique()))
     sessions = Counter(first.values())
-    again = frame['run'].isin([run for run, began in first.items()
-                               if sessions[began] > 1]).to_numpy() & counted
-    failed = rank <= _NOT_RUN
+    again = frame['session'].isin([name for name, began in first.items()
+                                   if sessions[began] > 1]).to_numpy() & counted
+    failed = rank <= ORDER.index('not_run')
     again &= np.isin(case, np.unique(case[again & failed]))
     at: list[int] = np.flatnonzero(again).tolist()
     positions: dict[tuple[int, str], dict[str, list[int]]] = defaultdict(dict)
-    for position, run in zip(at, frame['run'].iloc[at], strict=True):
-        positions[case[position], first[run]].setdefault(run, []).append(
-            position
-        )
-    ran_on = {n: nodes_of_record(*map(str, pair)) for n, pair in zip(
-        at, frame[['nodes', 'binding']].iloc[at].itertuples(index=False),
-        strict=True)}
+    for position, name in zip(at, frame['session'].iloc[at], strict=True):
+        positions[case[position], first[name]].setdefault(name, []).append(position)
+    ran_on = {n: topology.nodes_of_record(str(nodes)) for n, nodes in zip(
+        at, frame['nodes'].iloc[at], strict=True)}
     flaky: list[int] = []
-    for by_run in positions.values():
-        nodes_of_run = {run: {name for n in by_run[run] for name in ran_on[n]}
-                        for run in sorted(by_run)}
-        bad = [run for run in nodes_of_run if failed[by_run[run]].any()]
+    for by_session in positions.values():
+        nodes_of = {name: {node for n in by_session[name] for node in ran_on[n]}
+                    for name in sorted(by_session)}
+        bad = [name for name in nodes_of if failed[by_session[name]].any()]
         if len(bad) == 1 and any(
-                run > bad[0] and (nodes & nodes_of_run[bad[0]] or not nodes
-                                  or not nodes_of_run[bad[0]])
-                for run, nodes in nodes_of_run.items()):
-            flaky += [n for n in by_run[bad[0]] if failed[n]]
+                name > bad[0] and (nodes & nodes_of[bad[0]] or not nodes
+                                   or not nodes_of[bad[0]])
+                for name, nodes in nodes_of.items()):
+            flaky += [n for n in by_session[bad[0]] if failed[n]]
     return np.array(flaky, int)
 
 
@@ -428,51 +530,23 @@ def group_into_nightly_sessions(frame: pd.DataFrame) -> tuple[list[list[str]],
                                                               np.ndarray]:
     """The sessions of each nightly session, and its number for each record.
     """
-    first = frame.drop_duplicates('run')
+    first = frame.drop_duplicates('session')
     number: dict[tuple, int] = {}
     names: dict[tuple, list[str]] = {}
-    of_run: dict[str, tuple] = {}
-    began = run_id.first_session_id_by_session(map(str, first['run']))
+    of_session: dict[str, tuple] = {}
+    began = first_session_id_by_session(map(str, first['session']))
     for row in first.itertuples():
-        if (key := of_run.get(began[str(row.run)])):
-            names[key].append(str(row.run))
-            of_run[row.run] = key
+        if (key := of_session.get(began[str(row.session)])):
+            names[key].append(str(row.session))
+            of_session[row.session] = key
             continue
         place = row.system, row.time.date()
         number[place] = number.get(place, -1) + 1
         key = place[1], number[place]
-        names.setdefault(key, []).append(str(row.run))
-        of_run[row.run] = key
+        names.setdefault(key, []).append(str(row.session))
+        of_session[row.session] = key
     order = {key: n for n, key in enumerate(sorted(names))}
-    column = frame['run'].cat.codes.map({
-        code: order[of_run[run]] for code, run in
-        enumerate(frame['run'].cat.categories) if run in of_run})
+    column = frame['session'].cat.codes.map({
+        code: order[of_session[name]] for code, name in
+        enumerate(frame['session'].cat.categories) if name in of_session})
     return [names[key] for key in order], column.to_numpy(int)
-
-
-def _mark_missing_records(ended: np.ndarray, has_run: np.ndarray, skipped: np.ndarray
-                          ) -> np.ndarray:
-    """With NO_RECORD where a test case has no record of a session in which
-    at least BESIDE of those ran that had run beside it.
-
-    :param ended: of the test cases of one family, system and partition
-    :param has_run: whether a test case ran in a session: one that resumes a session
-        which was cut short has only those test cases that had not run
-    :param skipped: sessions that left test cases out on purpose
-    """
-    ended = ended.copy()
-    ran = ended != NOT_EXPECTED
-    for case, sessions_of_case in enumerate(ran):
-        there = np.flatnonzero(sessions_of_case)
-        for at, until in zip(there, [*there[1:], ran.shape[1]], strict=True):
-            if until == at + 1:
-                continue
-            near = has_run[:, at].copy()
-            near[case] = False
-            if not near.any():
-                continue
-            later = slice(at + 1, until)
-            owed = (ran[near, later].mean(axis=0) >= BESIDE
-                    ) & ~skipped[later]
-            ended[case, later][owed] = NO_RECORD
-    return ended

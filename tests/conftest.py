@@ -17,6 +17,7 @@ import json
 import os
 import random
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -66,6 +67,8 @@ REQUESTED = {'cluster': '--cluster', 'strict': '--strict-tests',
              'slow': '--slow'}
 #: Marker -> number of tests that were not asked for.
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
+#: Key of LEFT_OUT for the tests of --except-passed.
+PASSED = 'passed'
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,6 +82,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                           'has no time for')
     parser.addoption('--outcomes', type=Path, metavar='FILE',
                      help='write how each test ended there, as JSON')
+    parser.addoption('--except-passed', type=Path, metavar='FILE',
+                     help='without the tests that passed by a file of '
+                          '--outcomes; an empty file has none')
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -103,6 +109,14 @@ def pytest_collection_modifyitems(config: pytest.Config,
         items[:] = [i for i in items if not i.get_closest_marker(marker)]
         config.hook.pytest_deselected(items=left)
         counts[marker] = len(left)
+    if file := config.getoption('--except-passed'):
+        text = file.read_text()
+        passed = {name for name, how in json.loads(text or '{}').items()
+                  if how == 'passed'}
+        left = [i for i in items if i.nodeid in passed]
+        config.hook.pytest_deselected(items=left)
+        counts[PASSED] = len(left)
+        items[:] = [i for i in items if i.nodeid not in passed]
     if not hasattr(config, 'workerinput'):
         return
     for item in items:
@@ -144,6 +158,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
     lines = skipped_lines(terminalreporter.stats.get('skipped', ()))
     left = {marker: number for marker, number in
             config.stash.get(LEFT_OUT, {}).items() if number}
+    if number := left.pop(PASSED, 0):
+        lines.append(f'{number} tests that passed elsewhere were left out '
+                     '(--except-passed)')
     if left:
         lines.append('Not selected, and how to run them:')
     for marker, number in left.items():
@@ -393,10 +410,15 @@ def skip_missing(program: str, why: str) -> NoReturn:
     raise reason
 
 
+def require_program(name: str) -> None:
+    """Skips the test, with the reason, if a program is not on PATH."""
+    if not shutil.which(name):
+        skip_missing(name, f'no {name} on PATH')
+
+
 def git(*words: str, folder: Path = ROOT) -> str:
     """What git prints in a folder; skips the test where git is missing."""
-    if not shutil.which('git'):
-        skip_missing('git', 'no git on PATH')
+    require_program('git')
     return subprocess.run(['git', *words], cwd=folder, text=True, check=True,
                           capture_output=True).stdout
 
@@ -469,22 +491,44 @@ def own(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
         cluster.down()
 
 
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    """Waits until a condition is true."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, 'waited in vain'
-        time.sleep(0.05)
+#: Longest wait for another process. It is far beyond what any needs, so that no
+#: test fails because a machine is loaded. Unit: seconds.
+LIMIT = 600
+
+
+def until(true: Callable[[], object],
+          job: subprocess.Popen[Any] | None = None) -> None:
+    """Waits until a condition is true, at most LIMIT seconds.
+
+    :param job: the process that makes it true; fails at once if it has ended
+    """
+    end = time.monotonic() + LIMIT
+    while True:
+        ended = job is not None and job.poll() is not None
+        if true():
+            return
+        assert not ended, 'the process has ended before'
+        assert time.monotonic() < end, f'not true within {LIMIT} s'
+        time.sleep(0.02)
+
+
+def accepts_connections(port: int) -> bool:
+    """Whether a process listens on this port of 127.0.0.1."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(('127.0.0.1', port), LIMIT).close()
+        return True
+    return False
 
 
 def command_lines() -> list[str]:
     """`PID COMMAND` of all processes; without ps, which may be missing."""
     result = []
-    for path in Path('/proc').glob('[0-9]*/cmdline'):
+    for number in filter(str.isdecimal, os.listdir('/proc')):
+        # Suppressed, because a process may end at any time.
         with contextlib.suppress(OSError):
-            words = path.read_bytes().rstrip(b'\0').replace(b'\0', b' ')
-            result.append(f'{path.parent.name} '
-                          f'{words.decode(errors="replace")}')
+            words = Path('/proc', number, 'cmdline').read_bytes().rstrip(b'\0')
+            text = words.replace(b'\0', b' ').decode(errors='replace')
+            result.append(f'{number} {text}')
     return result
 
 
@@ -516,7 +560,7 @@ class Suite:
     tmp: Path
     variables: dict[str, str]
 
-    def plumb(self, *args: str, timeout: int = 250, **more: str
+    def plumb(self, *args: str, timeout: int = LIMIT, **more: str
               ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(ROOT / 'plumb'), *args], text=True, timeout=timeout,
@@ -528,7 +572,7 @@ class Suite:
         """Plain reframe with what `plumb env` exports, from elsewhere."""
         job = self.start(*args, stderr=subprocess.PIPE, **more)
         try:
-            out, err = job.communicate(timeout=250)
+            out, err = job.communicate(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             job.terminate()
             raise
@@ -586,25 +630,45 @@ class Suite:
 
     @property
     def records(self) -> list[dict[str, str]]:
-        import csv
-        result = []
-        for path in sorted((self.tmp / 'perflogs').rglob('*.v?.csv')):
-            with open(path, newline='') as handle:
-                result += list(csv.DictReader(handle))
-        return result
+        """The records of all sessions, as texts: '' for what is unknown."""
+        import pandas as pd
+
+        from config.sessions import judged
+        from postprocess import records
+
+        frame, _ = records.read(self.tmp / 'perflogs', on_error='collect')
+
+        def text(name: str, value: Any) -> str:
+            if name == 'point':
+                return judged.point_with_unit(value)
+            return '' if pd.isna(value) else str(
+                int(value) if isinstance(value, bool) else value)
+        return [{name: text(name, value) for name, value in row.items()}
+                for row in frame.astype(object).to_dict('records')]
 
     def again(self, times: int) -> None:
-        """Repeats all records `times` times under new run ids: a history
-        with constant figures."""
-        runs = sorted({r['run'] for r in self.records})
-        for path in (self.tmp / 'perflogs').rglob('*.v?.csv'):
-            header, *lines = path.read_text().splitlines(keepends=True)
-            for number in range(times):
-                for line in lines:
-                    for run in runs:
-                        line = line.replace(run, f'{run[:-1]}{number:x}0')
-                    header += line
-            path.write_text(header + ''.join(lines))
+        """Repeats all sessions `times` times under new identifiers: a history
+        with constant values."""
+        folder = self.tmp / 'perflogs'
+        measurements = {row['measurement'] for row in self.records}
+        sessions = {path.stem: path for path in (folder / 'sessions').glob('*.json')}
+        rows = [path for path in folder.rglob('*.log')
+                if path.parent.name != 'sessions']
+        texts = {path: path.read_text() for path in rows}
+        for _ in range(times):
+            new = {old: secrets.token_hex(6) for old in measurements} | {
+                old: f'{old[:-6]}{secrets.token_hex(3)}' for old in sessions}
+            pattern = re.compile('|'.join(map(re.escape, new)))
+            for name, path in sessions.items():
+                for ending in '.json', '.log':
+                    path.with_name(new[name] + ending).write_text(pattern.sub(
+                        lambda match: new[match[0]],  # noqa: B023
+                        path.with_suffix(ending).read_text()))
+            for path, text in texts.items():
+                with open(path, 'a') as handle:
+                    handle.writelines(pattern.sub(
+                        lambda match: new[match[0]], text  # noqa: B023
+                        ).splitlines(keepends=True)[1:])
 
     def write_site(self, folder: Path, text: str) -> None:
         """A new folder of a site with this system.py; runs use it from now
@@ -645,10 +709,6 @@ def suite_in(tmp_path: Path) -> Suite:
         'RFM_POLL_RATE_MIN': '2',
         # Other tests use the CPUs, too: no limit on their share.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
-        # They change its speed, too: one class of all readings.
-        'PLUMBLINE_SPEED_BOUNDARY_NS': 'inf',
-        # What is beyond a reference is so in each try.
-        'PLUMBLINE_AGAIN_AFTER': 'never',
         # Tests wait neither for each other nor for the user's runs.
         'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
     })
@@ -678,7 +738,7 @@ class CopyInPlace:
     """A copy of the repository, as it is now, with nothing measured yet."""
     folder: Path
 
-    def run(self, *words: str, timeout: float = 280, **variables: str
+    def run(self, *words: str, timeout: float = LIMIT, **variables: str
             ) -> subprocess.CompletedProcess[str]:
         """A command in the copy, which has the path of the repository.
 

@@ -199,10 +199,11 @@ class Round:
     left: tuple[str, ...]
 
 
-def start(folder: Path, head_start: float, serving: Path = SERVING,
+def start(folder: Path, head_start: float | Path, serving: Path = SERVING,
           seconds: float = 1.0, agents: str = 'service.json'
           ) -> subprocess.Popen:
-    """Starts a batch script whose agents connect after `head_start` s."""
+    """Starts a batch script whose agents connect after `head_start` s, or when
+    this file exists."""
     Plan(Server('idle', (sys.executable, '-c', IDLE, '{address}', '{port}'),
                 'password {password}\n', dialect='tcp'),
          (Clients(),),
@@ -212,21 +213,23 @@ def start(folder: Path, head_start: float, serving: Path = SERVING,
     return conducted(folder, head_start, serving, agents)
 
 
-def conducted(folder: Path, head_start: float, serving: Path = SERVING,
+def conducted(folder: Path, head_start: float | Path, serving: Path = SERVING,
               agents: str = 'service.json') -> subprocess.Popen:
     """The same with an existing plan."""
     serve = shlex.join([sys.executable, str(serving)])
     agent = f'{serve} agent {agents}'
+    wait = (f'until [ -e {head_start} ]; do sleep 0.05; done'
+            if isinstance(head_start, Path) else f'sleep {head_start}')
     # The agent is no child of the conductor, as under srun.
     with open(folder / 'out', 'wb') as out, open(folder / 'err', 'wb') as err:
         return subprocess.Popen(
             ['bash', '-c', f'{serve} conduct service.json '
-             f"-- sh -c 'sleep {head_start}; \"$@\"; exit $?' sh {agent} & "
+             f"-- sh -c '{wait}; \"$@\"; exit $?' sh {agent} & "
              'echo $! >pid; wait $!'], cwd=folder, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
 
-def address_in(folder: Path, limit: float = 20) -> tuple[str, int]:
+def address_in(folder: Path, limit: float = 120) -> tuple[str, int]:
     """Where the conductor of a run listens."""
     file = folder / 'service.json.private' / 'conductor'
     end = time.monotonic() + limit
@@ -267,7 +270,7 @@ def play(folder: Path, name: str, chance: random.Random,
         for pid in (batch.pid, int((folder / 'pid').read_text())):
             os.kill(pid, signal.SIGKILL)
         batch.wait()
-        end = time.monotonic() + 25
+        end = time.monotonic() + 120
         while processes_in(folder) and time.monotonic() < end:
             # The impostor runs in that folder, too.
             if processes_in(folder) == [impostor]:

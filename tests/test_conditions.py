@@ -2,16 +2,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 
 import pytest
-from conftest import OSU, ROOT, of_family, skip_missing, suite_in
+from conftest import LIMIT, OSU, ROOT, of_family, skip_missing, suite_in
 
 from tests.cli.test_cli import complaint
 
-#: All that a path may have, besides letters and digits.
-ODD = "R&D [old] #1; (a user's) 100% !=~+@^ \xe9|<>*?"
+#: All that the path of a work folder may have, besides letters and digits.
+ODD = 'R&D[old]#1;(a_user)100%!=~+@^\xe9|<>*?'
 #: One test case of a program under mpirun, one of a server and its clients.
 OSU_CASE = [*OSU, '-E', 'program == "osu_latency"', '--tag', 'quick',
             '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.options=-i 200 -x 20']
@@ -20,7 +21,7 @@ STORE_CASE = [*of_family('keyvalue'), '-n', 'StoreServes', '--tag', 'quick',
               '-E', 'scenario.operation == "get"',
               '-SStoreServes.duration=0.5']
 #: What a path may not have; the last is a byte that is no UTF-8.
-REFUSED = ['$HOME', '`id`', ':', ',', '"', '\\', '{x}', '\n', '\t', '\udcff']
+REFUSED = ['$HOME', ':', '"', '\n', '\udcff']
 
 
 @pytest.mark.parametrize('text', REFUSED, ids=ascii)
@@ -29,6 +30,22 @@ def test_a_work_folder_that_cannot_be_used_is_refused(suite, tmp_path, text):
     line = complaint(suite.plumb('env', PLUMBLINE_WORK=str(work)))
     assert 'PLUMBLINE_WORK' in line and repr(text[0])[1:-1] in line
     assert not work.exists()
+
+
+@pytest.mark.parametrize('name', ['a b', "a'b"])
+@pytest.mark.parametrize('start', ['plumb', 'reframe'])
+def test_a_work_folder_in_which_no_local_job_starts_is_refused(suite, tmp_path, start,
+                                                               name):
+    work = tmp_path / name
+    if start == 'plumb':
+        line = complaint(suite.plumb('run', PLUMBLINE_WORK=str(work)))
+    else:
+        job = suite.start('-r', first=f'export PLUMBLINE_WORK={shlex.quote(str(work))}')
+        line = job.communicate(timeout=LIMIT)[0].strip()
+        assert job.returncode == 1
+    assert (f'the work folder is {str(work)!r}: ReFrame starts no job in a path with '
+            'blanks or quotes; set PLUMBLINE_WORK to a folder without them') in line
+    assert line.count('\n') == 0 and not work.exists()
 
 
 def test_a_checkout_that_cannot_be_used_is_refused(suite, tmp_path):
@@ -90,6 +107,28 @@ def test_a_session_in_a_locale_with_a_decimal_comma(suite, decimal_comma,
     assert done.returncode == 0, done.stdout + done.stderr
     assert any(float(r['value']) > 0 for r in suite.records
                if r['metric'] == 'wall_time')
+
+
+#: The user that the rest of a command line runs as has no entry in /etc/passwd,
+#: and no variable with a name.
+NAMELESS = ['env', '-u', 'LOGNAME', '-u', 'USER', '-u', 'LNAME', '-u', 'USERNAME',
+            'unshare', '--user', '--map-user=54321']
+
+
+@pytest.mark.parametrize('start', ['plumb', 'reframe'])
+def test_a_session_of_a_user_without_a_name(suite, start):
+    if shutil.which('unshare') is None or subprocess.run(
+            [*NAMELESS, 'true'], capture_output=True).returncode:
+        pytest.skip('no user namespaces here')
+    if start == 'plumb':
+        done = subprocess.run(
+            [*NAMELESS, ROOT / 'plumb', 'run', '--', *OSU_CASE], text=True,
+            env=os.environ | suite.variables, capture_output=True)
+    else:
+        done = suite.reframe(
+            '-r', *OSU_CASE, first=f'set -- {" ".join(NAMELESS)} "$@"')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert suite.records
 
 
 @pytest.mark.parametrize('scale', ['10', '0.1'])

@@ -4,15 +4,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
 
 import pytest
 
 from tests import forks
 from tests.checks.test_faults import another_site
-from tests.conftest import OSU, ROOT, until
+from tests.conftest import LIMIT, OSU, ROOT
 
 #: At the end of a site's configuration: all that a process can tell of
 #: itself, into one file a program.
@@ -118,72 +116,26 @@ site_configuration = {{'systems': [{{
         'RFM_PREFIX': str(tmp_path)}
 
 
-def both(command, env, end=lambda job: None, **more):
+def both(command, env, **more):
     """Exit code and last line of a fork, then of a start."""
     for mark in ('yes', 'no'):
         job = subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, **more,
                           env={**env, 'PLUMBLINE_TEST_FORKS': mark})
         assert (job._messages is not None) == (mark == 'yes')
-        end(job)
-        text, _ = job.communicate(timeout=60)
+        text, _ = job.communicate(timeout=LIMIT)
         assert job.poll() == job.wait() == job.returncode
         yield job.returncode, text.splitlines()[-1:]
 
 
 @pytest.mark.parametrize('code, ends', [
-    ('raise SystemExit(3)', 3), ('raise SystemExit("a line")', 1),
-    ('import os; os._exit(7)', 7), ('1 / 0', 1),
+    ('raise SystemExit("a line")', 1), ('1 / 0', 1),
     ('import atexit; atexit.register(print, "at the end")', 0),
     ('import os, signal; os.kill(os.getpid(), signal.SIGKILL)', -9)])
 def test_a_fork_ends_as_a_start(suite, tmp_path, code, ends):
     command, env = configuration(tmp_path, suite, code)
     fork, start = both(command, env, cwd=tmp_path)
     assert fork == start and fork[0] == ends
-
-
-@pytest.mark.parametrize('number, group', [
-    (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)])
-def test_a_fork_is_reached_by_signals(suite, tmp_path, number, group):
-    """By its pid, and by its process group where it has one."""
-    ready = tmp_path / 'ready'
-    command, env = configuration(
-        tmp_path, suite, f'open({str(ready)!r}, "w"); '
-        'import time; time.sleep(60)')
-
-    def end(job):
-        until(ready.exists)
-        ready.unlink()
-        with pytest.raises(subprocess.TimeoutExpired):
-            job.wait(0.1)
-        if group:
-            os.killpg(job.pid, number)
-        else:
-            job.send_signal(number)
-
-    fork, start = both(command, env, end, start_new_session=group)
-    assert fork == start
-
-
-def test_a_fork_warns_of_the_same_line(suite, tmp_path):
-    """Its inspect.stack leaves out the lines of source."""
-    check = tmp_path / 'check.py'
-    check.write_text("""
-import reframe as rfm
-
-@rfm.simple_test
-class Old(rfm.RunOnlyRegressionTest):
-    valid_systems = ['*']
-    valid_prog_environs = ['*']
-    variables = {'OLD': '1'}
-""")
-    fork, start = (
-        [line for line in done.stdout.splitlines() + done.stderr.splitlines()
-         if f'{check}:' in line]
-        for done in (suite.reframe('-l', '-c', str(check),
-                                   PLUMBLINE_TEST_FORKS=mark)
-                     for mark in ('yes', 'no')))
-    assert fork == start and "'variables' is deprecated" in fork[0]
 
 
 @pytest.mark.parametrize('more', [
@@ -197,32 +149,3 @@ def test_what_a_fork_cannot_give_is_started(more):
     assert not forks.script_of([ROOT / 'plumb', 'env'], {**env, **more})
     assert not forks.script_of(['bash', ROOT / 'plumb'], env)
     assert not forks.script_of(['reframe'], {**env, 'PATH': '/usr/bin'})
-
-
-def test_a_process_that_nobody_asked_about_is_in_nobodys_way(suite):
-    left = suite.start('--version')
-    left.communicate()
-    left.returncode = None
-    # Both are collected as garbage at once, the socket first.
-    left._messages = socket.socket()
-    left._messages.close()
-    del left
-    assert suite.reframe('--version').returncode == 0
-
-
-def test_a_server_that_is_gone_is_told(suite, tmp_path, monkeypatch):
-    monkeypatch.setattr(forks, 'address', str(tmp_path / 'socket'))
-    with forks.server(forks.address) as process:
-        command, env = configuration(tmp_path, suite, 'import time; '
-                                     'time.sleep(60)')
-        job = subprocess.Popen(command, env=env)
-        process.kill()
-        with pytest.raises(RuntimeError, match='server .* is gone'):
-            job.wait(60)
-        os.kill(job.pid, signal.SIGKILL)
-
-
-def test_the_server_ends_with_the_tests(tmp_path):
-    with forks.server(str(tmp_path / 'socket')) as process:
-        assert process.poll() is None
-    assert process.returncode == 0

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from config.version import VERSION
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 
 TEMPLATES = ROOT / '.github/ISSUE_TEMPLATE'
 
@@ -45,7 +45,7 @@ def test_hooks_run_the_linters_of_the_self_tests(hook):
     assert python == '.plumbline/venv/bin/python'
     # What the linters say of the repository is for tests/test_contracts.py.
     done = subprocess.run([sys.executable, *words[:2], '--version'],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0 and hook['id'] in done.stdout
     contracts = ''.join((ROOT / 'tests' / name).read_text()
                         for name in ('test_contracts.py', 'conftest.py'))

@@ -44,15 +44,3 @@ def test_pictures_are_small_and_as_wide_as_a_screen(name):
     data = (screenshots.IMAGES / name).read_bytes()
     assert data[:8] == b'\x89PNG\r\n\x1a\n' and len(data) < 150_000
     assert struct.unpack('>II', data[16:24]) == screenshots.PICTURES[name][:2]
-
-
-def test_a_command_that_fails_is_no_sample(tmp_path):
-    with pytest.raises(OSError, match='(?s)exit code 2\n.*no records'):
-        screenshots.terminal_sample(tmp_path)
-
-
-def test_a_machine_without_chromium_is_told_what_to_do(monkeypatch):
-    monkeypatch.delenv('CHROMIUM', raising=False)
-    monkeypatch.setenv('PATH', '/nowhere')
-    with pytest.raises(OSError, match='--text'):
-        screenshots.find_chromium()

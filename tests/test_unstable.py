@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -41,15 +40,35 @@ def tests(tmp_path, capfd, monkeypatch):
     for name in [name for name in os.environ if 'XDIST' in name]:
         monkeypatch.delenv(name)
 
-    def run(text, again='pass'):
+    def run(text, *options, again='pass', outcomes=None):
         (tmp_path / 'again').write_text(again)
         pytest = nested_tests(tmp_path, text)
         code = unstable.run(
             [*pytest, *commands.pytest_parallel_options(cluster=False), FEWER,
-             str(tmp_path)],
-            [*pytest, '-n0'], cwd=tmp_path)
+             str(tmp_path), *options],
+            [*pytest, '-n0'], outcomes, cwd=tmp_path)
         return code, capfd.readouterr().out
     return run
+
+
+def test_what_passed_elsewhere_is_left_out(tests, tmp_path):
+    outcomes = tmp_path / 'outcomes.json'
+    other = 'def test_other(): pass\n'
+    code, output = tests(LUCK, outcomes=outcomes)
+    assert code == 0, output
+    code, output = tests(LUCK + other, f'--except-passed={outcomes}')
+    assert code == 0 and '1 passed in' in output, output
+    assert '3 tests that passed elsewhere were left out' in output
+    # What was skipped there is not left out, and an empty file has no test.
+    code, output = tests('import pytest\ndef test_good(): pytest.skip("no")\n',
+                         outcomes=outcomes)
+    assert '"skipped"' in outcomes.read_text()
+    code, output = tests(other.replace('other', 'good'),
+                         f'--except-passed={outcomes}')
+    assert code == 0 and '1 passed' in output, output
+    outcomes.write_text('')
+    code, output = tests(other, f'--except-passed={outcomes}')
+    assert code == 0 and '1 passed' in output, output
 
 
 def test_what_passes_alone_is_unstable_and_no_failure(tests):
@@ -64,23 +83,8 @@ def test_what_passes_alone_is_unstable_and_no_failure(tests):
 @pytest.mark.parametrize('again', ['assert word == "a b"',
                                    'pytest.skip("not today")'])
 def test_what_does_not_pass_alone_is_a_failure(tests, again):
-    code, output = tests(LUCK, again)
+    code, output = tests(LUCK, again=again)
     assert code == 1 and 'again, alone' in output and 'unstable' not in output
-
-
-@pytest.mark.parametrize('text', [
-    LUCK.replace("['latency@8B', 'a b']", 'range(4)'),
-    LUCK.replace('assert not BESIDE', 'if BESIDE: os.kill(os.getpid(), 9)'),
-    LUCK + '    no Python\n'], ids=['many', 'a crash', 'nothing collected'])
-def test_what_luck_does_not_explain_is_not_run_again(tests, text):
-    code, output = tests(text)
-    assert code == 1 and 'again, alone' not in output
-    assert 'unstable' not in output
-
-
-def test_all_good_says_nothing_more(tests):
-    code, output = tests('def test_good(): pass\n')
-    assert code == 0 and 'again' not in output and '1 passed' in output
 
 
 #: Runs pytest as `./plumb selftest` does.
@@ -114,38 +118,3 @@ def test_who_ends_it_ends_what_the_tests_started(tmp_path, number, shell):
         running.send_signal(number)
         text = ''.join(output)
         assert 'stopped' in text and '1 passed' not in text
-
-
-#: Prints how often it was interrupted before its input ended.
-COUNT = '''
-import signal, sys
-count = 0
-def interrupted(*_):
-    global count
-    count += 1
-    print('interrupted', flush=True)
-signal.signal(signal.SIGINT, interrupted)
-print('ready', flush=True)
-sys.stdin.readline()
-print(f'{count} times', flush=True)
-'''
-
-
-def test_the_terminal_interrupts_once(tmp_path):
-    """^C reaches pytest from the terminal: it is not passed on as well."""
-    program = tmp_path / 'count.py'
-    program.write_text(COUNT)
-    pid, terminal = pty.fork()
-    if not pid:
-        os.chdir(ROOT)
-        os.execv(sys.executable, [sys.executable, '-c', CALL, sys.executable,
-                                  str(program)])
-    with open(terminal, 'r+b', buffering=0) as screen:
-        output = b''
-        for expected, typed in ((b'ready', b'\x03'), (b'interrupted', b'\n'),
-                                (b'times', b'')):
-            while expected not in output:
-                output += screen.read(100)
-            screen.write(typed)
-    os.waitpid(pid, 0)
-    assert b'1 times' in output, output

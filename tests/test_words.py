@@ -15,7 +15,7 @@ NAMES = {'asked', 'found', 'handed', 'heard', 'lives', 'mine', 'said', 'told'}
 #: Words of an earlier vocabulary -> the word for it.
 WORDS = {
     'ack': 'verdict accept or mute', 'figures?': 'metric, value, or plot',
-    'lifeline': 'connection', 'nights': 'sessions', 'sentinel': 'speed probe',
+    'lifeline': 'connection', 'nights': 'sessions',
     'tonight': 'this session', 'unfit': 'inconclusive',
     'unjudged': 'no_reference', 'widest bound': 'max tolerance',
     'no word why': 'no output', 'mend(s|ed)?': 'fix'}

@@ -21,18 +21,23 @@ ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 SI_KERNEL = 0x80
 
 
-def run(together: Sequence[str], alone: Sequence[str], **more: Any) -> int:
+def run(together: Sequence[str], alone: Sequence[str],
+        outcomes: Path | None = None, **more: Any) -> int:
     """Runs the tests, and what failed of them again; 0: good, else 1.
 
     :param together: pytest's command line for all tests
     :param alone: the one for a few, by their ids, one after the other
+    :param outcomes: file for how each test ended at last; None: none
     :param more: for subprocess.Popen: cwd, env
     """
     with tempfile.TemporaryDirectory(prefix='plumbline-tests') as folder:
         path = Path(folder, 'outcomes.json')
         option = f'--outcomes={path}'
         code = call([*together, option], **more)
-        failed = {name: how for name, how in _outcomes(path).items()
+        first = _outcomes(path)
+        if outcomes:
+            outcomes.write_text(json.dumps(first))
+        failed = {name: how for name, how in first.items()
                   if how in ('failed', 'crashed')}
         # 1: all have run; a worker that died took others along.
         if (code != 1 or not failed or len(failed) > MAXIMUM
@@ -44,6 +49,8 @@ def run(together: Sequence[str], alone: Sequence[str], **more: Any) -> int:
         code = call([*alone, option, *failed], **more)
         if code or _outcomes(path) != dict.fromkeys(failed, 'passed'):
             return 1
+    if outcomes:
+        outcomes.write_text(json.dumps(first | dict.fromkeys(failed, 'passed')))
     print(''.join(f'\nunstable: failed beside the others, passed alone: {one}'
                   for one in failed), flush=True)
     return 0

@@ -12,14 +12,12 @@ compares its values with references. The phases of a test case:
 """
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import shlex
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
@@ -33,21 +31,23 @@ from reframe.core.builtins import (
 from reframe.core.exceptions import (
     BuildSystemError,
     PerformanceError,
+    PipelineError,
     SanityError,
 )
 from reframe.utility import sanity as sn
 
 from config import families, places
 from config.records import metrics
+from config.sessions import lock, record, selection
 from config.sessions.judged import (
     compute_derived_metrics,
     judged_metric_keys,
     judged_metric_names,
     worsening_of_metric,
 )
+from config.sessions.modes import SMOKE, VETO
 
 from ..machine import builds, gpus, nodes
-from ..machine.speed import cpu_speed_class
 from ..spack import stack
 from . import (
     features,
@@ -57,25 +57,12 @@ from . import (
     references,
     vendor,
 )
+from .record import Plugin, Recorded
 
 SRC = Path(__file__).resolve().parent / 'src'
 
 #: Folder of a build in which each node writes a file of facts.
 FACTS = 'facts'
-
-
-if TYPE_CHECKING:
-    class Plugin(rfm.RegressionTestPlugin):
-        """Attributes that ReFrame's metaclass adds to a class, for mypy."""
-
-        executable: str
-        executable_opts: list[str]
-        keep_files: list[str]
-        prerun_cmds: list[str]
-
-        def __init_subclass__(cls, special: bool = False) -> None: ...
-else:
-    Plugin = rfm.RegressionTestPlugin
 
 
 class Settings(Plugin):
@@ -93,9 +80,8 @@ class Settings(Plugin):
     #: sets it.
     bringup = variable(typ.Bool, value=False)
 
-    #: The mode, if it has few test cases of each partition: smoke or veto
-    #: (config/sessions/selection.py).
-    selection = variable(str, value='')
+    #: The mode that selects the test case (config/sessions/modes.py); '': none.
+    mode = variable(str, value='')
 
     #: Numbers of nodes on which collectives run, of those of the partition;
     #: empty: all of them.
@@ -104,19 +90,39 @@ class Settings(Plugin):
     #: Programs that can validate their data do so, in an extra repetition.
     validates = variable(typ.Bool, value=True)
 
+    @run_after('init')
+    def hold_machine_lock(self) -> None:
+        """Let no other session measure on this machine beside this one."""
+        if record.runs_test_cases() and all(
+                part.scheduler.is_local
+                for part in rt.runtime().system.partitions):
+            lock.hold_machine_lock_until_exit()
+
+    @run_before('compile')
+    def refuse_full_stage_disk(self) -> None:
+        """Report it in one line, before ReFrame lists all files that it cannot copy."""
+        if not self.is_dry_run():
+            guards.check_disk_not_full(Path(self.stagedir))
+
+    @run_after('setup')
+    def set_max_pending_time(self) -> None:
+        """Limit the time in the queue, unless -S does."""
+        if self.max_pending_time is None:      # type: ignore[has-type]
+            self.max_pending_time = self.current_partition.extras.get(
+                'max_pending', '1h')
+
 
 class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     """Programs of one family in one environment: built once for all checks.
 
-    The build runs `build_commands`, and compiles the observer of the nodes
-    and, if the partition needs it, the speed probe. (Not in a fixture of its
-    own, because every fixture costs time in each test case that uses it.)
-    Installed programs need no build.
+    The build runs `build_commands`, and compiles the observer of the nodes.
+    (Not in a fixture of its own, because every fixture costs time in each test
+    case that uses it.) Environments with one compiler share builds; installed
+    programs need none.
     """
 
     build_system: Any = 'CustomBuild'
     keep_files = ['stack.*']
-    max_pending_time = '1h'
 
     @run_after('init')
     def set_build_locally_for_stacks(self) -> None:
@@ -156,15 +162,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         """
         origin = families.program_origin(self.current_environ.extras, program,
                                          self.family)
-        record = self.stack_record
-        if record:
-            mpi = record['mpi']
-            spec = stack.installed_package_origin(record, mpi)['spec'] if mpi else ''
-            origin |= {'mpi': spec.partition('/')[0], 'spec': spec}
-            if origin['source'] == 'spack':
-                origin |= stack.program_origin(record, families.family_of_program(
-                    program, self.family), program)
-        return origin
+        family = families.family_of_program(program, self.family)
+        return stack.add_program_origin(origin, self.stack_record, family, program)
 
     @run_before('compile')
     def limit_pending_time(self) -> None:
@@ -181,16 +180,13 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         if families.program_origin(extras, '', self.family).get('source') == 'embedded':
             commands += self.build_commands()
         commands += self.tool_build_commands()
-        tools = ['observe']
-        if 'speed_probe' in self.current_partition.features:
-            tools.append('speed_probe')
-        commands += [
-            f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
-            f'{shlex.quote(str(SRC / tool))}.c -o {tool}' for tool in tools]
+        cc = f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread'
+        commands.append(builds.copy_or_build_command(self, 'observe', (
+            f'{cc} {shlex.quote(str(SRC / "observe"))}.c -o observe')))
         # One list: a failed command ends the build. The job's exit code is
         # always 0, so that `check_build` can report which command failed.
         self.build_system.commands = [
-            f'( {" && ".join(commands)} ) && touch build.done || true']
+            f'( {" && ".join(commands)} ) && touch {builds.BUILT} || true']
 
     def copy_stack_record(self, name: str) -> None:
         """Leave the record of an installed stack in the stage directory."""
@@ -205,7 +201,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
 
     @sanity_function
     def check_build(self) -> bool:
-        if Path(self.stagedir, 'build.done').exists():
+        if Path(self.stagedir, builds.BUILT).exists():
             return True
         guards.check_job_state(self.build_job)
         output = Path(self.stagedir, 'rfm_build.err')
@@ -228,12 +224,13 @@ class Launch(Plugin):
     #: Threads or processes that each rank has while it measures.
     threads = variable(int, value=1)
 
-    #: Reason why sound values must not be compared with references, such as
-    #: oversubscription; empty: they may be compared.
-    inconclusive = variable(str, value='')
+    #: All reasons of `inconclusive` may vanish: `references calibrate` measures the
+    #: test case for longer.
+    transient = variable(typ.Bool, value=False)
 
-    #: The reason may vanish: the test case is measured again.
-    transient = variable(typ.Bool, value=False, loggable=True)
+    #: Nodes of the job, n1+n2, for `plumb locate`; empty: the scheduler selects them.
+    #: -P pinned_nodes=n1+n2,n3+n4 makes a copy of the test case for each.
+    pinned_nodes = variable(str, value='')
 
     def required_transport(self) -> Mapping[str, Any] | None:
         """The MPI transport that must be used; None for a single rank."""
@@ -272,7 +269,7 @@ class Launch(Plugin):
     def check_placement_and_mark_shortage(self) -> None:
         self.check_launcher()
         if self.partition_launcher_extra_name() == 'launcher_oversubscribe':
-            self.inconclusive = placement.describe_core_shortage(self)
+            self.inconclusive_reasons.append(placement.describe_core_shortage(self))
 
     @run_after('setup', always_last=True)
     def request_all_gpus(self) -> None:
@@ -285,6 +282,11 @@ class Launch(Plugin):
             # All cores: the node's scheduler does not know which are near a GPU.
             self.num_cpus_per_task = (placement.cores_per_node(part)
                                       // (self.num_tasks_per_node or 1))
+
+    @run_before('run')
+    def pin_job_to_nodes(self) -> None:
+        if self.pinned_nodes:
+            self.job.pin_nodes = self.pinned_nodes.split('+')
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
@@ -324,12 +326,6 @@ class Measured(Plugin):
     #: Exit codes of the program that count as success (known faults only).
     accept = variable(list, value=[0])
 
-    #: Names of the files of facts of the job's nodes.
-    node_facts = variable(str, value='', loggable=True)
-
-    #: Text of each of these files, by name.
-    facts_files: Mapping[str, str] = {}
-
     #: Options of one more repetition that validates data; empty: none.
     validation = variable(str, value='')
 
@@ -339,13 +335,9 @@ class Measured(Plugin):
 
     @run_before('run', always_last=True)
     def add_measurement_wrappers(self) -> None:
-        part = self.current_partition
         observe = f'{self.programs.stagedir}/observe'
         options = ['--repetitions', self.repetitions, '--accept',
                    ' '.join(map(str, self.accept)), '--observe', observe]
-        if 'speed_probe' in part.features:
-            options += [
-                '--speed-probe', f'{self.programs.stagedir}/speed_probe', ]
         if self.validation:
             options += ['--validate', self.validation]
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
@@ -377,8 +369,9 @@ class Measured(Plugin):
 
     @run_before('sanity')
     def collect_node_facts(self) -> None:
-        self.node_facts, self.facts_files = nodes.read_node_facts_files(
+        self.machine, self.facts_files = nodes.read_node_facts_files(
             Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
+        self.save_machine_facts()
 
 
 class Referenced(Plugin):
@@ -391,13 +384,6 @@ class Referenced(Plugin):
     #: Fault of the test case's references; empty: none.
     reference_fault = variable(str, value='')
 
-    #: Note for the summary: why nothing was compared, whose references were
-    #: used, which values have no tolerance or are far better than expected.
-    no_reference = variable(str, value='', loggable=True)
-
-    #: Out of tolerance, and the session will measure it once more.
-    retried = variable(typ.Bool, value=False)
-
     @run_after('setup')
     def check_reference_file(self) -> None:
         # Always called: a broken vendor profile must fail now.
@@ -405,8 +391,9 @@ class Referenced(Plugin):
         if not self.bringup:
             references.load_references(self.family)
 
-    def set_references(self, values: dict[str, float]) -> None:
-        """Set `reference` for every value; only judged ones get tolerances.
+    def set_references(self, names: Iterable[str]) -> None:
+        """Set `reference` for every performance variable; only judged values get
+        tolerances.
 
         A fault of the file fails the test case, and so does a reference that
         is missing in a complete file. But its values are recorded first,
@@ -414,70 +401,52 @@ class Referenced(Plugin):
         """
         try:
             known, self.no_reference = references.references_to_compare_and_note(
-                self, values)
+                self, self.values)
         except references.ReferenceError_ as err:
-            self.guard, self.reference_fault, known = 'reference', str(err), {}
+            self.reference_fault, known = str(err), {}
         self.reference = {'*': {
-            f: known.get(f, (0, None, None, metrics.metric(
-                metrics.split_metric_key(f)[0]).unit)) for f in values}}
+            name: known.get(name, (0, None, None, unit_of_value(name)))
+            for name in names}}
 
 
-class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
+def unit_of_value(name: str) -> str:
+    """The unit of a performance variable."""
+    return metrics.metric(metrics.split_perf_var(name)[0]).unit
+
+
+class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
                 NoRequeue, Measured, Referenced, special=True):
     """A program of the suite under the partition's launcher.
 
     A family overrides `parse_values` and `required_metrics`, and sets the ranks
     after the setup. After the sanity phase, `samples` holds the values of
-    every repetition, `values` their medians, `speed` the machine's speed
-    class, and `guard` the name of the guard that refused.
+    every repetition, and `values` their medians.
 
     Errors: a guard that refuses raises a SanityError; a value out of
-    tolerance, a missing metric or a broken rule a PerformanceError.
+    tolerance, a fault of the references or a broken rule a PerformanceError. Their
+    text begins with the name of the guard and a colon.
     """
 
     #: Family of the check: names its reference file and its parser.
     family: ClassVar[str]
 
+    descr: Any
+
     #: Nodes that the partition must allow for one job, and whether `node_counts`
     #: selects the test case by them.
     required_nodes, is_collective = 1, False
 
+    #: Numbers of nodes of the family's test cases with the tag smoke.
+    smoke_node_counts: ClassVar[tuple[int, ...]] = (1, 2)
+
     #: Name of the program, for the records; a check makes it a parameter.
     program: str
-
-    #: Version of the program, from its own output.
-    version = variable(str, value='')
-
-    #: Origin of the program: spack, module, system, embedded.
-    source = variable(str, value='')
-
-    #: Spack hash of the program, empty otherwise.
-    spec = variable(str, value='')
-
-    #: The MPI or stack that the program was built with, for the records.
-    stack = variable(str, value='')
 
     #: Whether a device or a server is emulated: never used as a reference.
     emulated = variable(typ.Bool, value=False)
 
-    #: CPU speed class: fast, slow; mixed: it changed; other: neither; -: no
-    #: speed probe.
-    speed = variable(str, value='-')
-
     #: Nodes of the job.
     num_nodes = variable(int, value=1)
-
-    #: The guard that refused the values.
-    guard = variable(str, value='')
-
-    #: CPUs that the ranks of each node really had, `n1:0,1 n2:0,1`.
-    binding = variable(str, value='', loggable=True)
-    #: PCI addresses of the GPUs of all ranks; empty: not known.
-    gpus = variable(str, value='', loggable=True)
-
-    #: Interference by other programs on its nodes, in words, if it is above
-    #: the limit.
-    disturbed = variable(str, value='')
 
     #: Rules of the benchmark that a complete run broke. The test case fails;
     #: its values are recorded and never compared; empty: it is valid.
@@ -486,27 +455,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     sourcesdir = None
     require_reference = True
     time_limit: Any = '10m'
-    max_pending_time = '1h'
 
     @run_after('init')
     def expose_program_to_filters(self) -> None:
         # ReFrame's -E reads only the attributes of the object itself.
         self.__dict__.setdefault('program', getattr(self, 'program', ''))
-
-    @property
-    def params(self) -> str:
-        """All parameters that distinguish this test case from others of its
-        check, as `name=value name=value`."""
-        own: dict[str, Any] = {}
-        for name in sorted(type(self).raw_params):
-            value = getattr(self, name)
-            if dataclasses.is_dataclass(type(value)):
-                own |= dataclasses.asdict(value)
-            elif not name.startswith('.'):
-                own[name] = type(self).raw_params[name].format(value)
-        own |= self.extra_params()
-        return ' '.join(f'{k}={str(v).replace(" ", "_")}'
-                        for k, v in own.items())
 
     @property
     def node_count_before_setup(self) -> int:
@@ -522,7 +475,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """
         families.record_needed_node_count(self.family, count)
         self.required_nodes, self.is_collective = count, only_collective_counts
-        # The runner refuses unlisted counts if it is given a test case with them.
+        # `refuse_unlisted_node_counts` refuses the others.
         only = () if self.unlisted_node_counts else self.node_counts
         self.valid_systems = [
             ' '.join([part.fullname, *wanted])
@@ -536,23 +489,60 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         return {*self.node_counts}.difference(*map(
             features.node_counts, rt.runtime().system.partitions))
 
-    @property
-    def attached_files(self) -> dict[str, str]:
-        """Texts of files that are kept beside the records, by path."""
-        return {}
+    @run_before('setup')
+    def refuse_unlisted_node_counts(self) -> None:
+        """Leave out no number of nodes in silence."""
+        if self.is_collective and self.unlisted_node_counts:
+            raise PipelineError(
+                'node_counts: no partition runs collectives on '
+                f'{", ".join(map(str, sorted(self.unlisted_node_counts)))} nodes; add '
+                'this number to the extra node_counts of a partition in system.py')
+
+    def alternative_environments(self) -> list[str]:
+        """`valid_prog_environs` of this test case and of those that differ from it
+        only in their environment, the preferred first: modes smoke and veto have
+        one of them."""
+        return self.valid_prog_environs
+
+    def is_first_in_veto(self, partition: Any) -> bool:
+        """Whether no other family has the test case of mode veto in a partition."""
+        return True
+
+    def is_in_mode(self, mode: str, partition: Any, environ: Any) -> bool:
+        """Whether a mode has this test case, in a partition and environment that
+        fit it."""
+        return selection.is_in_mode(self, mode, partition, environ)
+
+    @run_after('init', always_last=True)
+    def narrow_to_mode(self) -> None:
+        """In modes smoke and veto, run only in the partitions and environments in
+        which the mode has this test case."""
+        if self.mode not in (SMOKE, VETO) or self.mode not in self.tags:
+            return
+        places = [(part.fullname, env.name)
+                  for part in rt.runtime().system.partitions
+                  if any(selection.partition_has(part, spec)
+                         for spec in self.valid_systems)
+                  for env in part.environs
+                  if any(selection.environment_has(env, spec)
+                         for spec in self.valid_prog_environs)  # type: ignore[has-type]
+                  and self.is_in_mode(self.mode, part, env)]
+        self.valid_systems = [*dict.fromkeys(part for part, _ in places)]
+        self.valid_prog_environs = [*dict.fromkeys(env for _, env in places)]
+
+    @run_after('init', always_last=True)
+    def describe_embedded_programs(self) -> None:
+        self.descr = families.description_with_embedded_environments(
+            self, rt.runtime().system.partitions)
 
     # Overridden by families --------------------------------------------
-
-    def extra_params(self) -> dict[str, Any]:
-        """Variables that, when set, make it a different test case."""
-        return {}
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         """Values of one repetition's output, by metric and point.
 
         The output is parsed here, and nowhere else.
 
-        :raises guards.Refused: the output is damaged or not complete.
+        :raises SanityError: the output is damaged or not complete.
         """
         raise NotImplementedError
 
@@ -606,68 +596,59 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     @sanity_function
     def check_and_collect_values(self) -> bool:
         """Run every guard and collect the values of every repetition."""
-        try:
-            guards.check_disk_not_full(Path(self.stagedir))
-            guards.check_service_failures(Path(self.stagedir), self.job)
-            guards.check_job_state(self.job)
-            runs = guards.read_repetitions(Path(self.stagedir), self.repetitions,
-                                           self.accept)
-            nodes.check_leftover_processes(Path(self.stagedir), runs)
-            self.samples: list[dict[str, float]] = []
-            seen = []
-            for run in runs:
-                guards.check_rank_count(run, self.num_tasks, self.num_nodes)
-                self.record_and_check_cpu_binding(run)
-                guards.check_transport(
-                    run, self.required_transport(), self.read_transport_log(run))
-                values = self.parse_values(run)
-                guards.check_minimum_wall_time(run, self.min_repetition_seconds(values))
-                sample = {**values, **compute_derived_metrics(self.family, values),
-                          'wall_time': run.wall,
-                          'user_time': run.user, 'system_time': run.system}
-                seen.append(nodes.read_node_reports(run, self.accept,
-                                                    self.job.submit_time))
-                sample |= nodes.interference_metrics(seen[-1], self.cpus_per_rank())
-                if not math.isnan(run.before + run.after):
-                    sample['cacheline_roundtrip'] = max(run.before, run.after)
-                # Every repetition: a median could hide a bad one.
-                guards.check_values_finite(sample)
-                self.samples.append(sample)
-            lasting = self.inconclusive
-            self.speed, why = cpu_speed_class(runs, self.current_partition.extras)
-            self.add_inconclusive_reason(why)
-            self.disturbed = nodes.describe_worst_interference(
-                seen, self.cpus_per_rank(), self.current_partition.extras)
-            self.add_inconclusive_reason(self.disturbed)
-            self.transient = self.inconclusive != lasting and not lasting
-            if self.invalid:
-                self.guard, self.inconclusive = 'validity', self.invalid
-            self.values = {
-                f: statistics.median(s[f] for s in self.samples if f in s)
-                for f in dict.fromkeys(f for s in self.samples for f in s)}
-            guards.check_metrics_and_limits(
-                self.family, self.values, self.required_metrics(),
-                self.params, self.current_partition.extras)
-        except guards.Refused as err:
-            self.guard = err.guard
-            raise
+        guards.check_disk_not_full(Path(self.stagedir))
+        guards.check_service_failures(Path(self.stagedir), self.job)
+        guards.check_job_state(self.job)
+        runs = guards.read_repetitions(Path(self.stagedir), self.repetitions,
+                                       self.accept)
+        nodes.check_leftover_processes(Path(self.stagedir), runs)
+        self.samples: list[dict[str, float]] = []
+        seen = []
+        for run in runs:
+            guards.check_rank_count(run, self.num_tasks, self.num_nodes)
+            self.record_and_check_cpu_binding(run)
+            self.check_transport(run)
+            values = self.parse_values(run)
+            guards.check_minimum_wall_time(run, self.min_repetition_seconds(values))
+            sample = {**values, **compute_derived_metrics(self.family, values),
+                      'wall_time': run.wall,
+                      'user_time': run.user, 'system_time': run.system}
+            seen.append(nodes.read_node_reports(run, self.accept,
+                                                self.job.submit_time))
+            sample |= nodes.interference_metrics(seen[-1], self.cpus_per_rank())
+            # Every repetition: a median could hide a bad one.
+            guards.check_values_finite(sample)
+            self.samples.append(sample)
+        interference = nodes.describe_worst_interference(
+            seen, self.cpus_per_rank(), self.current_partition.extras)
+        self.transient = bool(interference) and not self.inconclusive
+        self.inconclusive_reasons += [interference, self.invalid]
+        self.values = {
+            f: statistics.median(s[f] for s in self.samples if f in s)
+            for f in dict.fromkeys(f for s in self.samples for f in s)}
+        guards.check_metrics_and_limits(
+            self.family, self.values, self.required_metrics(),
+            self.params, self.current_partition.extras)
         return True
 
-    def add_inconclusive_reason(self, why: str) -> None:
-        """Add a reason to `inconclusive`, once; ignore an empty reason."""
-        self.inconclusive = '; '.join(filter(None, dict.fromkeys(
-            [*self.inconclusive.split('; '), why])))
+    def check_transport(self, run: guards.Run) -> None:
+        """Check which transport MPI used, if the environment says how."""
+        if request := self.required_transport():
+            guards.check_transport(run, request, self.read_transport_log(run))
+        elif self.num_tasks > 1:
+            self.unchecked.append('transport: the environment has no extra transport')
 
     def record_and_check_cpu_binding(self, run: guards.Run) -> None:
         """Record the CPUs of the ranks and check their binding."""
         there = placement.parse_rank_lines(run.err)
+        self.rank_nodes = tuple(there)
         kind = self.partition_launcher_extra_name()
         self.binding = placement.format_binding(there)
         self.gpus = gpus.format_gpus(gpus.parse_gpu_lines(run.err))
         number = placement.gpus_per_node(self.current_partition)
         shared = bool(self.gpus_per_rank()) and self.num_tasks_per_node > number
         if shared:
-            self.add_inconclusive_reason(
+            self.inconclusive_reasons.append(
                 f'{self.num_tasks_per_node} ranks per node shared {number} GPUs')
         if 'PLUMBLINE_GPUS' in self.env_vars:
             gpus.check_rank_gpus(run, self.num_tasks, shared)
@@ -677,9 +658,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             guards.check_rank_binding(
                 run, self.threads,
                 placement.cores_per_node(self.current_partition), kind)
-        elif kind == 'launcher_free':
-            self.inconclusive = self.inconclusive or placement.describe_core_sharing(
-                there, self.threads)
+        else:
+            self.unchecked.append(f'binding: ranks are placed with {kind}')
+            if kind == 'launcher_free':
+                self.inconclusive_reasons.append(
+                    placement.describe_core_sharing(there, self.threads))
 
     def cpus_per_rank(self) -> int:
         """Number of CPUs of a rank that other programs should not use."""
@@ -690,12 +673,22 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         if self.is_dry_run():
             self.values = dict.fromkeys(self.required_metrics(), 0.0)
         self.add_worst_ratio_metric()
-        self.set_references(self.values)
+        values = {**self.values, **self.values_of_repetitions()}
+        self.set_references(values)
         self.add_low_values_note()
-        for metric, value in self.values.items():
-            self.perf_variables[metric] = sn.make_performance_function(
-                sn.defer(value),
-                metrics.metric(metrics.split_metric_key(metric)[0]).unit)
+        for name, value in values.items():
+            self.perf_variables[name] = sn.make_performance_function(
+                sn.defer(value), unit_of_value(name))
+        self.number_of_values = len(values)
+
+    def values_of_repetitions(self) -> dict[str, float]:
+        """The values of each repetition, by performance variable, if there are
+        several; they are never compared."""
+        if self.is_dry_run() or len(self.samples) < 2:
+            return {}
+        return {metrics.perf_var(*metrics.split_metric_key(metric), number): value
+                for number, sample in enumerate(self.samples, 1)
+                for metric, value in sample.items()}
 
     def add_low_values_note(self) -> None:
         """Add values far below the hardware to the summary's note.
@@ -742,7 +735,6 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         done = {name.split(':')[-1] for name in self.perfvalues}
         lost = sorted(set(self.perf_variables) - done)
         if lost or not done:
-            self.guard = 'missing_metric'
             raise PerformanceError(
                 'missing_metric: ReFrame did not extract '
                 f'{", ".join(lost) or "any metric"}')

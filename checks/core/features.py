@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -24,8 +23,6 @@ from ..machine import cpus
 PARTITION_FEATURES: dict[str, str] = {
     'gpu_nvidia': 'NVIDIA GPUs on every node',
     'gpu_amd': 'AMD GPUs on every node',
-    'speed_probe': 'the CPU speed may change under a benchmark: run the speed '
-                   'probe before and after each program',
 }
 
 #: Features of an environment that belong to no family: name -> meaning.
@@ -69,16 +66,9 @@ PARTITION_EXTRAS: dict[str, str] = {
     'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
     '(mapping); default: SHARE_ENV in config/sites/launch.py',
-    'speed_boundary_ns': 'speed probe: round trip in ns that separates the '
-    'CPU speed classes fast and slow',
-    'speed_bands_ns': 'speed probe: {fast: [min, max], slow: [min, max]}, '
-    'the readings in ns of each class; a test case with another reading is '
-    'inconclusive. Default: every reading belongs to a class',
     'others_cpu_limit': 'interference: CPU time of other programs, as a share '
     'of the CPUs that a test case uses on a node, above which it is '
     'inconclusive; default: 0.05',
-    'nightly_budget': 'node-hours of the partition that a nightly session may '
-    'use; default: all its test cases run every night',
     'max_pending': 'time that a job may wait in the queue, such as 30m; '
     'default: 1h',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
@@ -165,8 +155,6 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
             _refuse_unknown_names(part.get('features', ()), PARTITION_FEATURES, label)
             extras = part.get('extras', {})
             _refuse_unknown_names(extras, PARTITION_EXTRAS, label)
-            _refuse_unknown_names(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
-                                  f'{label}: speed_bands_ns')
             _check_node_counts(extras, label)
             fault = 'gpu_cores' in extras and cpus.describe_gpu_cores_fault(
                 extras['gpu_cores'], sum(device.get('num_devices', 1) for device in
@@ -174,10 +162,6 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
                                          if device['type'] == 'gpu'))
             if fault:
                 raise GlossaryError(f'{label}: gpu_cores: {fault}')
-            budget = extras.get('nightly_budget', 1)
-            if type(budget) not in (int, float) or not 0 < budget < math.inf:
-                raise GlossaryError(f'{label}: nightly_budget is {budget!r}; '
-                                    'write a number of node-hours above 0')
             processor = part.get('processor', {})
             if not {'num_cpus', 'num_cpus_per_core'} <= set(processor):
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')

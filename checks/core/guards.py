@@ -3,7 +3,7 @@
 ReFrame passes many broken programs (one that dies after its table, a metric
 that cannot be extracted, a reference with another unit). Every benchmark runs
 these guards. A guard that refuses reports what failed, where and what to do,
-and its name is in the perflog.
+and the text of its error begins with its name.
 """
 from __future__ import annotations
 
@@ -30,36 +30,25 @@ Parsed = TypeVar('Parsed')
 GOOD_STATES = ('SUCCESS', 'COMPLETED')
 
 
-class Refused(SanityError):
-    """A guard refused the values of a test case."""
-
-    def __init__(self, guard: str, reason: str) -> None:
-        super().__init__(f'{guard}: {reason}')
-        self.guard = guard
-
-
 def fail_test_case(guard: str, reason: str) -> NoReturn:
     """Fails the test case with the guard's name and one line.
 
-    :raises Refused: always.
+    :raises SanityError: always.
     """
-    raise Refused(guard, reason)
+    raise SanityError(f'{guard}: {reason}')
 
 
 @dataclass(frozen=True)
 class Run:
     """One repetition of the program inside the job, recorded by measure.sh.
 
-    Times are in s. `before` and `after` are readings of the speed probe in ns
-    (nan without a probe). `out` and `err` are the texts of both outputs.
+    Times are in s. `out` and `err` are the texts of both outputs.
     """
     repetition: int
     rc: int
     wall: float
     user: float
     system: float
-    before: float
-    after: float
     out: str
     err: str
     name: str
@@ -77,10 +66,11 @@ def check_job_state(job: Any) -> None:
     signal = getattr(job, 'signal', None)
     if signal:
         fail_test_case('signal', f'{where} was killed by signal {signal}')
-    # Some backends have no exit code; the records of measure.sh have it.
-    if job.exitcode not in (0, None):
+    # Some backends have no exit code; the records of measure.sh have it. That of a
+    # job that lost a node is any number.
+    if job.exitcode not in (0, None) and state != 'NODE_FAIL':
         killed = (f' (a process killed by signal {job.exitcode - 128})'
-                  if job.exitcode > 128 else '')
+                  if 128 < job.exitcode <= 128 + 64 else '')
         fail_test_case('exit_code', f'{where} ended with exit code {job.exitcode}'
                        f'{killed}; read its stderr in the stage directory')
     if state == 'CANCELLED' and not job.nodelist:
@@ -105,7 +95,8 @@ def describe_lost_node(job: Any) -> str:
     if job.state != 'NODE_FAIL' or not job.nodelist:
         return ''
     log = Path(job.stderr)
-    output = '\n'.join(map(_read_text_or_empty, [log, *log.parent.glob('run.*.err')]))
+    output = '\n'.join(map(_read_text_or_empty,
+                           [log, *sorted(log.parent.glob('run.*.err'))]))
     host, *others = job.nodelist
     nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', output))) or (
         others if 'DUE TO NODE FAILURE' in output else [host])
@@ -158,7 +149,7 @@ def read_repetitions(stage: Path, repetitions: int,
               ) -> list[Run]:
     """The repetitions of a job, each with an accepted exit code.
 
-    :raises Refused: one is missing, or ended with another exit code.
+    :raises SanityError: one is missing, or ended with another exit code.
     """
     try:
         lines = (stage / 'runs.tsv').read_text().splitlines()
@@ -170,14 +161,12 @@ def read_repetitions(stage: Path, repetitions: int,
         cells = line.split('\t')
         try:
             repetition, rc = map(int, cells[:2])
-            wall, user, system = map(float, cells[2:5])
-            before, after = (math.nan if c == '-' else float(c)
-                             for c in cells[5:7])
+            wall, user, system = map(float, cells[2:])
         except ValueError:
             fail_test_case('runs', f'{stage}/runs.tsv is damaged: cannot read the '
                            f'line {line!r}')
         name = f'run.{repetition}'
-        runs.append(Run(repetition, rc, wall, user, system, before, after,
+        runs.append(Run(repetition, rc, wall, user, system,
                         _read_text_or_empty(stage / f'{name}.out'),
                         _read_text_or_empty(stage / f'{name}.err'), name))
     for run in runs:
@@ -280,7 +269,7 @@ def parse_output(parse: Callable[[str], Parsed], text: str, where: str
     """Parse an output; return what the parser returns.
 
     :arg where: name of the file, for the message.
-    :raises Refused: the output cannot be parsed.
+    :raises SanityError: the output cannot be parsed.
     """
     try:
         return parse(text)
@@ -292,7 +281,7 @@ def values_by_metric(records: Iterable[Record], where: str
                      ) -> dict[str, float]:
     """The value of each metric in an output.
 
-    :raises Refused: a metric comes twice, or with another unit than its own.
+    :raises SanityError: a metric comes twice, or with another unit than its own.
     """
     values: dict[str, float] = {}
     for record in records:

@@ -7,7 +7,6 @@ of its family has `complete: true`. Elsewhere it is `no_reference`.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +81,7 @@ def parse_reference_table(table: Mapping[str, Any], metrics: Iterable[str],
     """Check the references of one test case and return them.
 
     A reference without tolerances may belong to a metric that is sometimes
-    missing, such as the speed probe's reading on a busy machine.
+    missing.
 
     :arg table: metric -> [value, lower, upper, unit].
     :arg metrics: every metric of this test case.
@@ -100,26 +99,36 @@ def parse_reference_table(table: Mapping[str, Any], metrics: Iterable[str],
             if metric in known}
 
 
-def _entry_at_speed_class(check: Any, speed: str) -> strict.Mapping | None:
-    """The entry of a test case at a speed class; None: it has none."""
-    table = load_references(check.family).checks.get(type(check).variant_name())
-    if not table:
+def _entry(check: Any) -> strict.Mapping | None:
+    """The entry of a test case; None: it has none.
+
+    :raises ReferenceError_: the file has a level that no test case has.
+    """
+    name = type(check).variant_name()
+    table = load_references(check.family).checks.get(name)
+    if not table or check.changed_settings and 'settings' not in table['$index']:
         return None
-    now, check.speed = check.speed, speed
+    # Some checks have a variable `settings`.
+    levels = ['changed_settings' if level == 'settings' else level
+              for level in table['$index']]
+    for level in levels:
+        # ReFrame would only warn, and find no entry.
+        if not level.startswith('$') and not hasattr(check, level):
+            raise ReferenceError_(
+                f'{reference_file(check.family)}: {name}: no test case has the level '
+                f'{level!r} of $index; remove the level, or remove the check and run '
+                f'{places.calibrate_command()}')
     try:
-        return RegressionTestDict(dict(table))[check] or None
+        return RegressionTestDict({**table, '$index': levels})[check] or None
     except KeyError:
         return None
-    finally:
-        check.speed = now
 
 
 def find_entry(check: Any) -> Entry:
     """The references of a test case, from the file or the vendor profile.
 
-    A dry run knows neither the speed class nor the version that a stack will
-    install, so it accepts any of them. But a complete file must have an entry
-    for every speed class.
+    A dry run does not know the version that a stack will install, so it accepts
+    any of them.
 
     :raises ReferenceError_: the file is broken.
     """
@@ -133,22 +142,7 @@ def find_entry(check: Any) -> Entry:
         none = Entry('none', note=f'no reference yet: {places.calibrate_command()}')
     if check.bringup:
         return none if published else Entry('-', note='bring-up')
-    speed, features = check.speed, check.current_partition.features
-    table = _entry_at_speed_class(check, speed) or _entry_at_any_version(check, speed)
-    if table is None and 'speed_probe' in features:
-        others = {name: _entry_at_speed_class(check, name) or _entry_at_any_version(
-            check, name) for name in ('fast', 'slow')}
-        there = [other for other in others.values() if other]
-        missing_speeds = [name for name in cpu_speed_classes(check) if not others[name]]
-        if there and not check.is_dry_run():
-            if speed == '-':
-                return Entry('-', note='the CPU speed class is unknown')
-            return Entry('none', note='no reference for CPU speed class '
-                         f'{speed}: {places.calibrate_command()}')
-        if there and missing_speeds and load_references(check.family).complete:
-            return Entry('none', note='no reference for CPU speed class '
-                         f'{missing_speeds[0]}: {places.calibrate_command()}')
-        table = there[0] if there else None
+    table = _entry(check) or _entry_at_any_version(check)
     if table is None:
         return none
     return Entry('own', {f: e for f, e in table.items() if f[0] != '$'},
@@ -156,13 +150,7 @@ def find_entry(check: Any) -> Entry:
                  about={f: e for f, e in table.items() if f[0] == '$'})
 
 
-def cpu_speed_classes(check: Any) -> tuple[str, ...]:
-    """The CPU speed classes of a test case's partition."""
-    boundary = check.current_partition.extras.get('speed_boundary_ns')
-    return ('fast',) if boundary == math.inf else ('fast', 'slow')
-
-
-def _entry_at_any_version(check: Any, speed: str) -> strict.Mapping | None:
+def _entry_at_any_version(check: Any) -> strict.Mapping | None:
     """The entry of any version, for a dry run, which does not know the version
     that a stack will install."""
     table = load_references(check.family).checks.get(type(check).variant_name()) or {}
@@ -176,7 +164,7 @@ def _entry_at_any_version(check: Any, speed: str) -> strict.Mapping | None:
     table_entry = None
     for check.version in sorted({v for one in level for v in one}):
         if table_entry is None:
-            table_entry = _entry_at_speed_class(check, speed)
+            table_entry = _entry(check)
     check.version = ''
     return table_entry
 
@@ -206,8 +194,8 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
             raise ReferenceError_(
                 f'{where}: {site_entry.note.partition(":")[0]}, on '
                 f'{check.current_partition.fullname} '
-                f'{check.current_environ.name} {check.source} {check.speed},'
-                f' but the file has `complete: true`; {places.calibrate_command()}')
+                f'{check.current_environ.name} {check.source}, but the file has '
+                f'`complete: true`; {places.calibrate_command()}')
     sound = {f: strip_xfail_mark(e) for f, e in site_entry.values.items()}
     # A dry run has only the planned metrics.
     reference_table: dict[str, Any] = dict(parse_reference_table(sound, {

@@ -6,8 +6,9 @@
        metric: latency, at: 8, value: 1.8, worse: 1.0, unit: us,
        source: 'who published it', date: 2025-12}
 
-`when` is a regular expression on the test case's parameters. `at` is a size
-in bytes (left out: the value of the whole run). `worse` is the fraction by
+`when` is a regular expression on the test case's parameters, and `check` the class of
+the check (left out: any). `at` is a size in bytes (left out: the value of the whole
+run). `worse` is the fraction by
 which a value may be worse than `value`. A test case that matches a row is
 compared with such rows only, and its note names the source. The site's own
 references override them. They are never written or proposed as references.
@@ -49,6 +50,7 @@ class Row:
     source: str
     date: str
     at: int | None = None
+    check: str = ''
 
     @property
     def metric_key(self) -> str:
@@ -62,9 +64,19 @@ class Row:
         return [self.value, None, self.worse, self.unit]
 
 
+    def is_of(self, check: Any) -> bool:
+        """Whether the row is of a test case. Published values are of the default
+        settings."""
+        return ((self.family, self.partition) == (check.family,
+                                                  check.current_partition.name)
+                and self.check in ('', check.check_class)
+                and not check.changed_settings
+                and bool(re.search(self.when, check.params)))
+
+
 #: Keys of a row; those without a default are required.
 KEYS = {f.name for f in fields(Row)}
-REQUIRED = KEYS - {'at'}
+REQUIRED = KEYS - {'at', 'check'}
 
 
 def load_vendor_rows(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
@@ -101,8 +113,8 @@ def _parse_and_check_row(entry: Any, places: Mapping[str, set[str]]) -> Row:
     missing = sorted(key for key in REQUIRED if entry.get(key) in (None, ''))
     if missing:
         raise ValueError(f'missing keys: {", ".join(missing)}')
-    for key in ('family', 'partition', 'when', 'metric', 'unit', 'source'):
-        if not isinstance(entry[key], str):
+    for key in ('family', 'partition', 'when', 'metric', 'unit', 'source', 'check'):
+        if not isinstance(entry.get(key, ''), str):
             raise ValueError(f'{key}: expected text, got {entry[key]!r}')
     _refuse_unknown_name(entry['partition'], places, 'partition')
     _refuse_unknown_name(entry['family'], places[entry['partition']],
@@ -165,11 +177,7 @@ def vendor_rows_of_test_case(check: Any) -> tuple[Row, ...]:
     origin = families.program_origin(check.current_environ.extras, '', check.family)
     if check.emulated or origin.get('source') == 'embedded':
         return ()
-    rows = tuple(
-        row for row in site_profile_rows()
-        if (row.family, row.partition) == (check.family,
-                                           check.current_partition.name)
-        and re.search(row.when, check.params))
+    rows = tuple(row for row in site_profile_rows() if row.is_of(check))
     names = [row.metric_key for row in rows]
     for name in names:
         if names.count(name) > 1:

@@ -13,11 +13,15 @@ from reframe.core.builtins import (
     variable,
 )
 
+from config.families import printed_name
 from config.records import metrics
+from config.sessions import selection
 
 from ..core import base, guards
 from ..loadgen import BUILD
 from ..loadgen.plumbload import read_run
+from ..machine import builds
+from ..nccl import programs as gpu_collectives
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import (
@@ -82,8 +86,9 @@ class StorePrograms(base.Programs):
     family = 'keyvalue'
 
     def tool_build_commands(self) -> list[str]:
-        build = shlex.quote(str(BUILD))
-        return [f'CC={self.current_environ.cc or "cc"} {build} plumbload']
+        command = (f'CC={self.current_environ.cc or "cc"} {shlex.quote(str(BUILD))} '
+                   'plumbload')
+        return [builds.copy_or_build_command(self, 'plumbload', command)]
 
 
 class StoreBenchmark(ServiceBenchmark, special=True):
@@ -128,6 +133,13 @@ class StoreBenchmark(ServiceBenchmark, special=True):
             # CPUs as the servers, the clients would be the limit.
             cpus += 2 * cpus if scenario.operation == 'connect' else 1
         self.set_mode_tags(modes_of(scenario), cpus)
+
+    def alternative_environments(self) -> list[str]:
+        return [f'+{store}' for store in STORES]
+
+    def is_first_in_veto(self, partition: Any) -> bool:
+        return not (gpu_collectives.are_offered(partition)
+                    or selection.offers(partition, '+osu_allreduce'))
 
     def additional_environment_features(self) -> str:
         """Features of the environment besides the store."""
@@ -222,6 +234,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 class StoreServes(StoreBenchmark):
     """A store under the embedded load generator, plumbload."""
 
+    SETTINGS = {'rate': 0}
+
     #: The store and its load.
     scenario = parameter(
         runnable_scenarios('plumbload'), fmt=lambda scenario: str(scenario)
@@ -233,7 +247,7 @@ class StoreServes(StoreBenchmark):
 
     @run_after('init')
     def set_description(self) -> None:
-        self.descr = f'{self.scenario} under plumbload'
+        self.descr = f'{self.scenario} under {printed_name("plumbload", "embedded")}'
 
     def service_plan(self) -> Plan:
         scenario = self.scenario
@@ -266,9 +280,6 @@ class StoreServes(StoreBenchmark):
                                       *how)),),
                  limit=self.duration + self.warmup + 60, gate=True)))
 
-    def extra_params(self) -> dict[str, Any]:
-        return {'rate': self.rate} if self.rate else {}
-
     def required_metrics(self) -> list[str]:
         names = (('connection_rate',) if self.scenario.operation == 'connect'
                  else ('operations', 'bandwidth', 'latency', 'latency_p50',
@@ -281,7 +292,7 @@ class StoreServes(StoreBenchmark):
         filled = services.steps['fill']
         measured = read_run(output)
         if 'client' in measured.limited.values():
-            self.add_inconclusive_reason(
+            self.inconclusive_reasons.append(
                 'limited by the load generator, not by the store: give the '
                 'clients more CPUs or nodes')
         return {**{metrics.metric_key(r.metric, r.size): r.value

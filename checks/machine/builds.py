@@ -1,10 +1,12 @@
-"""The first error of a build, from its output."""
+"""Builds: the first error of their output, and programs that they share."""
 from __future__ import annotations
 
 import errno
 import os
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 #: Errors of the file system that a build can meet.
 _FILE_SYSTEM = [os.strerror(number) for number in (
@@ -14,6 +16,31 @@ _ERROR = re.compile(
     r'\berror\b|undefined reference|cannot find|command not found|'
     + '|'.join(map(re.escape, _FILE_SYSTEM)), re.IGNORECASE)
 _HARMLESS = re.compile(r'\b(warning|note):', re.IGNORECASE)
+
+#: File that a successful build leaves in its stage directory.
+BUILT = 'build.done'
+#: Build command, with the partition and the settings of the environment that it
+#: depends on -> stage directories of this session in which it runs.
+_FOLDERS_OF_COMMAND: dict[tuple[str, ...], list[str]] = {}
+
+
+def copy_or_build_command(build: Any, program: str, command: str) -> str:
+    """Shell command that copies a program from a build of this session in an
+    equal environment, or builds it.
+
+    :param build: the test of the build, after its setup
+    :param program: its file in the stage directory
+    :param command: the command that builds it
+    """
+    environ = build.current_environ
+    folders = _FOLDERS_OF_COMMAND.setdefault((
+        build.current_partition.fullname, command, str(environ.modules_detailed),
+        str(environ.env_vars), str(environ.extras.get('stack'))), [])
+    copies = [f'{{ [ -e {folder}/{BUILT} ] && cp -p {folder}/{program} .; }}'
+              for folder in map(shlex.quote, folders)]
+    if build.stagedir not in folders:
+        folders.append(build.stagedir)
+    return f'{{ {" || ".join([*copies, command])}; }}'
 
 
 def first_build_error(output: Path) -> str:

@@ -90,7 +90,7 @@ def read_node_reports(run: Run, accept: Iterable[int] = (0,),
     :param accept: exit codes of the program that count as success.
     :param submitted: time of the job's submission, by the clock of this node;
         None: unknown. Unit: seconds since 1970.
-    :raises Refused: a report is missing or damaged, a rank failed, or a clock
+    :raises SanityError: a report is missing or damaged, a rank failed, or a clock
         is wrong.
     """
     lines = defaultdict(list)
@@ -253,7 +253,7 @@ def describe_worst_interference(runs: Iterable[list[Node]], cpus_per_rank: int,
 def check_leftover_processes(stage: Path, runs: Iterable[Run]) -> None:
     """Check that no process outlived the program.
 
-    :raises Refused: an observer found one.
+    :raises SanityError: an observer found one.
     """
     texts = {f'{run.name}.err': run.err for run in runs}
     validated = stage / 'validate.err'
@@ -289,7 +289,7 @@ def read_node_facts_files(
     """
     names, files = [], {}
     # A scheduler may use short host names while nodes use long ones.
-    known = {path.name.partition('.')[0]: path for path in folder.glob('*')
+    known = {path.name.partition('.')[0]: path for path in sorted(folder.glob('*'))
              if path.name[0] != '.'}
     for host in hosts:
         try:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
@@ -21,6 +21,7 @@ from reframe.core.builtins import (
 
 from config.families import record_needed_node_count
 from config.records import metrics
+from config.sessions.modes import SMOKE, VETO
 
 from ..core import features, guards, placement
 from ..core.base import Benchmark, Programs
@@ -131,7 +132,7 @@ class NcclPrograms(Programs):
     def program_path(self, program: str) -> str:
         """Full path of a program, or its name if it must be on PATH.
 
-        :raises Refused: the installation lacks it.
+        :raises SanityError: the installation lacks it.
         """
         paths = self.installed_programs()
         if paths and program not in paths:
@@ -160,7 +161,8 @@ class NcclBenchmark(Benchmark, special=True):
     """One program of nccl-tests or rccl-tests, with its whole table as
     records.
 
-    A variable that is set makes another test case, except those in FREE.
+    A variable that is set makes another test case, except iterations,
+    warmup and data_checks.
     """
 
     family = 'nccl'
@@ -241,10 +243,10 @@ class NcclBenchmark(Benchmark, special=True):
     #: Always on the command line, whatever the program's default.
     STATED = ('iterations', 'warmup', 'data_checks', 'datatype',
               'threads_per_rank', 'gpus_per_thread')
-    #: Default sizes.
-    RANGE = (8, 1 << 30)
-    #: Variables that do not make another test case.
-    FREE = ('iterations', 'warmup', 'data_checks')
+    SETTINGS: ClassVar[dict[str, Any]] = {
+        'min_size': 8, 'max_size': 1 << 30, 'nics': '', 'options': '',
+        **{name: default for name, default in DEFAULTS.items()
+           if name not in ('iterations', 'warmup', 'data_checks')}}
 
     @run_after('init')
     def set_requirements(self) -> None:
@@ -262,6 +264,12 @@ class NcclBenchmark(Benchmark, special=True):
         self.tags = {'full', self.family, *self.additional_modes()}
         self.num_gpus_per_node = self.layout.gpus
         self.descr = f'{self.program} on {self.layout.rank_count} GPUs'
+
+    def is_in_mode(self, mode: str, partition: Any, environ: Any) -> bool:
+        # Nodes of another partition may have fewer GPUs.
+        return super().is_in_mode(mode, partition, environ) and (
+            mode not in (SMOKE, VETO)
+            or self.layout.gpus == placement.gpus_per_node(partition))
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
@@ -357,16 +365,6 @@ class NcclBenchmark(Benchmark, special=True):
             if name in self.STATED or name in changed:
                 words += [flag, str(self.option_value(name))]
         return [*words, *self.options.split()]
-
-    def extra_params(self) -> dict[str, Any]:
-        more = {name: value for name, value in self.changed_options().items()
-                if name not in self.FREE}
-        minimum, maximum = self.RANGE
-        if (self.min_size, self.max_size) != (minimum, maximum):
-            more['sizes'] = f'{self.min_size}-{self.max_size}'
-        more |= {name: getattr(self, name) for name in ('nics', 'options')
-                 if getattr(self, name)}
-        return more
 
     def always_printed_message_sizes(self) -> list[int]:
         """Sizes whose rows every version prints: divisible by the ranks."""
@@ -594,10 +592,7 @@ class NcclLarge(NcclBenchmark):
     layout = parameter(runnable_layouts((1, 2), full=True), fmt=format_layout)
     min_size = 1 << 30
     max_size = 1 << 34
-    RANGE = (1 << 30, 1 << 34)
-
-    def extra_params(self) -> dict[str, Any]:
-        return {'sizes': 'large', **super().extra_params()}
+    SETTINGS = {**NcclBenchmark.SETTINGS, 'min_size': 1 << 30, 'max_size': 1 << 34}
 
 
 def tested_option_settings() -> list[str]:
@@ -625,6 +620,10 @@ class NcclOptions(NcclBenchmark):
     program = parameter(['all_reduce_perf'])
     layout = parameter(runnable_layouts((1, 2), full=True), fmt=format_layout)
 
+    #: The tested option is a parameter already.
+    SETTINGS = {name: NcclBenchmark.SETTINGS[name]
+                for name in ('min_size', 'max_size', 'nics', 'options')}
+
     #: Name of a variable of the checks, and its value.
     setting = parameter(tested_option_settings() if partitions_with_gpus() else [])
 
@@ -642,11 +641,6 @@ class NcclOptions(NcclBenchmark):
                 'device_implementation': ('gpu_nvidia',),
                 'memory_type': ('gpu_amd',)}.get(
                     self.setting.partition('=')[0], super().gpu_vendor_features())
-
-    def extra_params(self) -> dict[str, Any]:
-        # The setting is a parameter already.
-        return {name: value for name, value in super().extra_params().items()
-                if name in ('sizes', 'nics', 'options')}
 
 
 #: Name -> environment variables, pattern that a channel must match, and

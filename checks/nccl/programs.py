@@ -10,6 +10,11 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from config.sessions import selection
+
+from ..core import placement
 
 
 @dataclass(frozen=True)
@@ -89,3 +94,9 @@ def program_features(source: str) -> tuple[str, ...]:
     """Features of an environment with the stand-in, which has all programs;
     those of an installation are found when it exists."""
     return ('nccl_tests', *SINCE) if source == 'embedded' else ()
+
+
+def are_offered(partition: Any) -> bool:
+    """Whether a partition has GPUs and the programs of nccl-tests or rccl-tests."""
+    return bool(placement.gpus_per_node(partition)) and selection.offers(
+        partition, '+nccl_tests', '+rccl_tests')

@@ -4,7 +4,7 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class OptcastAllReduce(ServiceBenchmark):
     family = program = 'optcast'
     programs = fixture(OptcastPrograms, scope='environment')
 
+    SETTINGS = {'settings': {}, 'servers_each': 1}
     #: All scenarios and their modes.
     SCENARIOS = SCENARIOS
     valid_prog_environs = ['+mpi']
@@ -64,7 +65,7 @@ class OptcastAllReduce(ServiceBenchmark):
 
     #: Options of the original's run script under their own names (with _ for
     #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
-    settings = variable(typ.Dict[str, str], value={})
+    settings = variable(typ.Dict[str, str], value={}, loggable=False)
 
     #: Servers per node, each with its own InfiniBand NIC if the partition has
     #: them; 0: one per NIC. If this does not divide the servers, a node has the
@@ -170,14 +171,6 @@ class OptcastAllReduce(ServiceBenchmark):
     def service_plan(self) -> Plan:
         return self.evaluation_to_run.service_plan()
 
-    def extra_params(self) -> dict[str, Any]:
-        each = self.servers_each
-        return {**self.settings,
-                **{name: value for name, value in asdict(self.effective_scenario
-                                                         ).items()
-                   if value != getattr(self.scenario, name)},
-                **({'servers_each': str(each)} if each != 1 else {})}
-
     def required_metrics(self) -> list[str]:
         return ['ready_time', *self.evaluation_to_run.expected_metrics()]
 
@@ -210,7 +203,8 @@ class OptcastAllReduce(ServiceBenchmark):
     @property
     def attached_files(self) -> dict[str, str]:
         """Spans of threads and requests at the end of the last repetition."""
-        return {samples.FILE: samples.samples_as_csv(self.spans)} if self.spans else {}
+        return {samples.file_name(self.test_case): samples.samples_as_csv(self.spans)
+                } if self.spans else {}
 
 
 @rfm.simple_test
@@ -237,14 +231,14 @@ class OptcastOriginal(OptcastAllReduce):
     def program_or_installation_path(self) -> str:
         """The prefix of the installation.
 
-        :raises Refused: it lacks the server or the plugin
+        :raises SanityError: it lacks the server or the plugin
         """
         return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY)
 
     def prefix_with_files(self, program: str, *files: str) -> str:
         """The prefix of a program's installation, which has these files.
 
-        :raises Refused: the environment has no prefix, or a file is missing
+        :raises SanityError: the environment has no prefix, or a file is missing
         """
         prefix = str(self.programs.program_origin(program).get('prefix', ''))
         if not prefix:

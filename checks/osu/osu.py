@@ -22,6 +22,7 @@ from config.records import metrics
 from ..core import features, guards, placement
 from ..core.base import Benchmark, Programs
 from ..core.parsers import Record
+from ..nccl import programs as gpu_collectives
 from . import claims, programs, sockets
 from .parser import parse, parse_thread_counts
 
@@ -126,6 +127,7 @@ class OsuBenchmark(Benchmark, special=True):
     records."""
 
     family = 'osu'
+    SETTINGS = {'options': '', 'min_size': 0, 'max_size': 0}
 
     #: More options for the program, e.g. '-i 100'; makes another test case.
     options = variable(str, value='')
@@ -169,7 +171,7 @@ class OsuBenchmark(Benchmark, special=True):
                     self.tags |= {'smoke'}
                 if self.is_short_on_full_node():
                     self.tags |= {'veto'}
-        self.descr = f'{self.program} of the OSU micro-benchmarks'
+        self.descr = f'{self.program} with MPI'
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
@@ -221,6 +223,10 @@ class OsuBenchmark(Benchmark, special=True):
         """Whether mode veto may take the test case."""
         return False
 
+    def is_first_in_veto(self, partition: Any) -> bool:
+        # On GPUs it is all_reduce_perf.
+        return not gpu_collectives.are_offered(partition)
+
     def largest_message_size(self) -> int | None:
         """Size of the last row in bytes; None: the table has no sizes."""
         return self.max_size or 4194304
@@ -266,15 +272,6 @@ class OsuBenchmark(Benchmark, special=True):
 
     def cores_per_node(self) -> int:
         return placement.cores_per_node(self.current_partition)
-
-    def extra_params(self) -> dict[str, Any]:
-        more: dict[str, Any] = {'program': self.program}
-        if self.options:
-            more['options'] = self.options
-        for name in ('min_size', 'max_size'):
-            if getattr(self, name):
-                more[name] = getattr(self, name)
-        return more
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         records = self.parse_table(run.out, f'{run.name}.out')

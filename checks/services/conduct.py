@@ -46,7 +46,7 @@ from .plan import (
     Step,
     fill_template,
 )
-from .processes import Events, is_alive, parent_pid
+from .processes import Events, is_alive, note_launcher, parent_pid
 from .wire import Channel, Heartbeat, derive_secret
 
 #: Wait for the agents to stop all servers and clients. Unit: seconds.
@@ -171,9 +171,10 @@ class Conductor:
                     channel.peer_silence_seconds() > self.plan.heartbeat_timeout):
                 self.unregistered.remove(channel)
                 self.close_channel(channel)
-            elif messages:
+            # A heartbeat may come first: the agent sends it from another thread.
+            elif own := [one for one in messages if one['type'] != 'beat']:
                 self.unregistered.remove(channel)
-                self.register_agent(channel, messages)
+                self.register_agent(channel, own)
 
     def register_agent(self, channel: Channel, messages: list[dict[str, Any]]
                        ) -> None:
@@ -315,6 +316,7 @@ class Conductor:
             except OSError as err:
                 raise Failed('cannot start the launcher '
                              f'{self.command[0]}: {err.strerror}') from None
+        note_launcher(self.launcher.pid)
         self.process_events_until(lambda: len(self.nodes) == self.plan.node_count
                                   and all(
             node.cpus for node in self.nodes.values()),
@@ -601,10 +603,11 @@ class Conductor:
         print('+', shlex.join(command), file=sys.stderr, flush=True)
         base = message['output']
         self.running[number] = f'the ranks of {program.role}'
-        self.launched[number] = rank.Launched(
-            Process(command, sorted(os.sched_getaffinity(0)), 0, '',
-                    Path(f'{base}.out'), Path(f'{base}.err'),
-                    death=signal.SIGTERM), sets)
+        launcher = Process(command, sorted(os.sched_getaffinity(0)), 0, '',
+                           Path(f'{base}.out'), Path(f'{base}.err'),
+                           death=signal.SIGTERM)
+        note_launcher(launcher.process.pid)
+        self.launched[number] = rank.Launched(launcher, sets)
 
     def collect_ended_mpi_programs(self) -> None:
         """Note MPI programs that have ended.

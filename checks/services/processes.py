@@ -26,6 +26,15 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def note_launcher(pid: int) -> None:
+    """Note the pid of a launcher for remove_session_folders.sh."""
+    path = os.environ.get('PLUMBLINE_LAUNCHERS')
+    if path:
+        # On a full disk only the folder of a killed launcher is left.
+        with contextlib.suppress(OSError), open(path, 'a') as file:
+            file.write(f'{pid}\n')
+
+
 class Events:
     """A selector that signals wake, too."""
 

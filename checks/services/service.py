@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -47,11 +46,9 @@ def remove_secrets_of_dead_runs(stage_prefix: str) -> None:
 
     :arg stage_prefix: folder of the stage directories of this session.
     """
-    # ReFrame's folders: system, partition, environment, test case.
-    folders = Path(stage_prefix).glob(f'*/*/*/*/{SECRETS}')
-    if 'PLUMBLINE_SESSION' in os.environ:
-        # Every session has a folder of stage directories, beside this one.
-        folders = Path(stage_prefix).parent.glob(f'*/*/*/*/*/{SECRETS}')
+    # A session of `plumb run` has a folder of stage directories beside those of
+    # others. ReFrame's folders: system, partition, environment, test case.
+    folders = Path(stage_prefix).parent.glob(f'*/*/*/*/*/{SECRETS}')
     with contextlib.suppress(OSError):
         for folder in folders:
             private.remove_if_owner_dead(folder)
@@ -183,5 +180,5 @@ class ServiceBenchmark(Benchmark, special=True):
             guards.fail_test_case('table', f'{run.name}: {err.filename} is missing: '
                                   f'{err.strerror}')
         if services.shared:
-            self.add_inconclusive_reason(f'too few CPUs: {services.shared}')
+            self.inconclusive_reasons.append(f'too few CPUs: {services.shared}')
         return values

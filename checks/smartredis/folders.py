@@ -134,11 +134,11 @@ def read_session(path: Path) -> Session:
     :raises ParseError: it is not finished, or a file cannot be trusted
     """
     attributes = _read_session_attributes(path)
-    calls: dict[int, dict[str, list[float]]] = {}
-    for file in path.glob('rank_*_timing.csv'):
-        if match := _FILE.search(file.name):
-            calls[int(match[1])] = _read_timing_file(file, int(match[1]))
-    session = Session(path, attributes, dict(sorted(calls.items())))
+    files = {int(match[1]): file for file in path.glob('rank_*_timing.csv')
+             if (match := _FILE.search(file.name))}
+    calls = {rank: _read_timing_file(file, rank)
+             for rank, file in sorted(files.items())}
+    session = Session(path, attributes, calls)
     functions = {name for times in calls.values() for name in times}
     if calls and not functions & {*_KINDS}:
         raise ParseError(1, '', 'the files have times of none of the functions '

@@ -24,11 +24,11 @@ from .folders import read_sessions
 from .saved import RankStatistics, SessionRecords, session_parameters
 
 _OUTPUT = re.compile(
-    r'\s*# tensorload \d+\.\d+ (throughput|inference|producer|consumer)\n'
+    r'^# tensorload \d+\.\d+ (throughput|inference|producer|consumer)\n'
     r'# client (\S+) commands (\S+)\n'
     r'# ranks (\d+) iterations (\d+) bytes (\d+)\n'
     r'# verified (\d+)\n'
-    r'# end\s*')
+    r'# end$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,13 @@ class Run:
 
 
 def parse_run(text: str) -> Run:
-    """The output of a run.
+    """The output of a run. Lines of other programs before and after it are
+    ignored: UCX, for example, writes its messages to stdout.
 
-    :raises ParseError: the text has another line, or is cut.
+    :raises ParseError: another line is within the output, or the output is cut
     """
-    match = _OUTPUT.fullmatch(text)
-    if not match:
+    match = _OUTPUT.search(text)
+    if not match or text.count('# tensorload ') > 1:
         raise ParseError(1, text.partition('\n')[0], 'expected the output of '
                          'tensorload, from "# tensorload" to "# end"')
     mode, client, commands, *numbers = match.groups()

@@ -1,7 +1,7 @@
 """Files that are made of result folders of SmartSim-Scaling.
 
 RankStatistics is the table of all sessions. SessionRecords are perflogs with
-raw samples (config/perflog.yaml, config/records/samples.py), so that all
+raw samples (config/records/writing.py, config/records/samples.py), so that all
 commands that read perflogs read these sessions, too:
 
 - All sessions of one run of the original's driver are one session.
@@ -18,19 +18,14 @@ from __future__ import annotations
 import csv
 import datetime
 import hashlib
-import io
 import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from config.records import samples
-from config.records.columns import (
-    SAVED,
-    saved_value_records,
-    schema_number_and_columns,
-)
+from config.records import samples, writing
+from config.records.columns import SAVED
 
 from ..core.parsers import Record
 from .folders import Session
@@ -109,30 +104,36 @@ class SessionRecords:
         """
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f'--perflogs: {folder} is not empty; name a new folder')
-        schema, columns = schema_number_and_columns()
-        parts = folder / system / SAVED
-        texts: dict[str, io.StringIO] = defaultdict(io.StringIO)
+        saved: dict[str, writing.Session] = {}
+        calls: list[tuple[writing.Measurement, list[samples.Sample]]] = []
         for ((time, run), check, params), sessions in sorted(self.cases.items()):
-            case = hashlib.sha256(f'{check} {params}'.encode()).hexdigest()[:8]
-            writer = csv.DictWriter(texts[check], columns, restval='',
-                                    lineterminator='\n')
-            if not texts[check].tell():
-                writer.writeheader()
+            session = saved.setdefault(run, writing.Session(run, time))
             values: dict[tuple, list[float]] = defaultdict(list)
             for record in [one for records, _ in sessions for one in records]:
                 values[record.program, record.version, record.metric, record.unit,
                        record.size].append(record.value)
-            for (program, version, metric, unit, size), repeated in values.items():
-                writer.writerows(saved_value_records(
-                    repeated, metric, unit, size, time=time, run=run, system=system,
-                    family='smartredis', check=check, params=params, case=case,
-                    program=program, version=version))
-            attached = parts / 'smartredis' / f'{run}-{SAVED}-{case}' / samples.FILE
-            attached.parent.mkdir(parents=True)
-            attached.write_text(samples.samples_as_csv(_samples_of_test_case(sessions)))
-        for check, text in texts.items():
-            (parts / f'{check}.v{schema}.csv').write_text(
-                text.getvalue(), encoding='utf-8')
+            programs = dict.fromkeys(key[:2] for key in values)
+            for program, version in programs:
+                # Each program is a test case.
+                of_program = f'program={program} {params}' if len(
+                    programs) > 1 else params
+                one = writing.Measurement(time, {
+                    'system': system, 'partition': SAVED, 'environ': SAVED,
+                    'family': 'smartredis', 'check': check, 'params': of_program,
+                    'program': program, 'version': version, 'source': SAVED,
+                }, writing.values_of_repetitions(
+                    (metric, unit, size, repeated)
+                    for (*place, metric, unit, size), repeated in values.items()
+                    if place == [program, version]))
+                session.measurements.append(one)
+                calls.append((one, _samples_of_test_case(sessions)))
+        writing.write_sessions(folder, saved.values())
+        for one, of_test_case in calls:
+            path = (folder / 'files' / one.columns['session']
+                    / one.columns['measurement']
+                    / samples.file_name(one.columns['test_case']))
+            path.parent.mkdir(parents=True)
+            path.write_text(samples.samples_as_csv(of_test_case))
 
 
 def _samples_of_test_case(sessions: list) -> list[samples.Sample]:
@@ -181,7 +182,7 @@ def session_parameters(session: Session) -> str:
                     for name, value in own.items() if value)
 
 
-def _run_time_and_id(session: Session) -> tuple[str, str]:
+def _run_time_and_id(session: Session) -> tuple[datetime.datetime, str]:
     """Time and identifier of the run of the driver that a session is part of.
 
     The time is in the name of the folder, or the day is in run.cfg, or it is
@@ -196,4 +197,5 @@ def _run_time_and_id(session: Session) -> tuple[str, str]:
     except ValueError:
         time = datetime.datetime(1970, 1, 1)
     unique = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
-    return f'{time:%Y-%m-%dT%H:%M:%SZ}', f'{time:%Y%m%dT%H%M%SZ}-{unique}'
+    return (time.replace(tzinfo=datetime.timezone.utc),
+            f'{time:%Y%m%dT%H%M%SZ}-{unique}')

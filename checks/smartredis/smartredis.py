@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
@@ -23,6 +23,7 @@ from config.records import metrics, samples
 
 from ..core import base, guards, placement
 from ..core.parsers import ParseError
+from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, has_partition_with_nodes
@@ -32,6 +33,7 @@ from . import parser, settings
 from .folders import Session, read_session
 from .functions import METRICS, ONCE
 from .scenarios import (
+    DATABASES,
     FEW,
     LIBRARY,
     SIZES,
@@ -44,6 +46,9 @@ SRC = Path(__file__).resolve().parent / 'src'
 
 #: Default of Redis' tcp-backlog.
 TCP_BACKLOG = 511
+#: Version from which on Redis accepts io-threads-do-reads without effect: CONFIG GET
+#: does not list the option there.
+READS_WITH_THREADS = 8
 
 
 def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
@@ -85,12 +90,15 @@ class TensorPrograms(base.Programs):
         with_library = (f'CXX={self.current_environ.cxx or "c++"} '
                         f'SMARTREDIS_PREFIX={shlex.quote(library)} '
                         if library else '')
-        return [f'CC={cc} {with_library}{shlex.quote(str(SRC / "build.sh"))} '
-                'tensorload',
-                aimodule.module_build_command('ai.so', cc),
-                *(['TORCH_PREFIX="$LIBTORCH" '
-                   + aimodule.module_build_command('ai_torch.so', cc)]
-                  if with_torch else [])]
+        return [
+            builds.copy_or_build_command(
+                self, 'tensorload', f'CC={cc} {with_library}'
+                f'{shlex.quote(str(SRC / "build.sh"))} tensorload'),
+            builds.copy_or_build_command(
+                self, 'ai.so', aimodule.module_build_command('ai.so', cc)),
+            *(['TORCH_PREFIX="$LIBTORCH" '
+               + aimodule.module_build_command('ai_torch.so', cc)]
+              if with_torch else [])]
 
 
 class TensorBenchmark(ServiceBenchmark, special=True):
@@ -98,6 +106,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     tensors from it."""
 
     family = 'smartredis'
+    SETTINGS = {'settings': {}}
     program = 'tensorload'
 
     has_mpi_steps = True
@@ -113,10 +122,13 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     #: Options under the original's names; separate several sizes with a plus:
     #: -S SmartRedisThroughput.settings=tensor_bytes:1024+65536,iterations:10
-    settings = variable(typ.Dict[str, str], value={})
+    settings = variable(typ.Dict[str, str], value={}, loggable=False)
 
     #: Time limit for one size of tensors. Unit: s.
     step_limit = variable(float, value=120.0)
+
+    def alternative_environments(self) -> list[str]:
+        return [f'+{feature}' for feature in DATABASES.values()]
 
     # ReFrame sets `settings` of -P after the other hooks.
     @run_after('init', always_last=True)
@@ -163,14 +175,17 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 'to select an environment without the feature smartredis')
 
     @run_after('setup')
-    def skip_other_databases_with_option_of_redis(self) -> None:
+    def skip_databases_whose_threads_always_read(self) -> None:
         self.skip_if(self.scenario.db != 'redis'
                      and bool(self.scenario.io_threads_do_reads),
                      'io_threads_do_reads is an option of Redis: threads of '
                      f'{self.scenario.db} always read')
-
-    def extra_params(self) -> dict[str, Any]:
-        return dict(self.settings)
+        version = str(self.programs.program_origin('redis').get('version', ''))
+        major = version.partition('.')[0]
+        self.skip_if(self.scenario.io_threads_do_reads == 'no' and major.isdigit()
+                     and int(major) >= READS_WITH_THREADS,
+                     f'Redis {version} ignores io_threads_do_reads: its threads '
+                     'always read')
 
     def cpus_needed_per_node(self) -> int:
         """CPUs that all programs on the node with the most ranks need."""
@@ -381,7 +396,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     @property
     def attached_files(self) -> dict[str, str]:
         """Times of each call of each rank, unless the run ended before any."""
-        return {samples.FILE: samples.samples_as_csv(self.calls)} if self.calls else {}
+        return {samples.file_name(self.test_case): samples.samples_as_csv(self.calls)
+                } if self.calls else {}
 
     def metric_names_per_size(self) -> tuple[str, ...]:
         """Metrics of each size."""

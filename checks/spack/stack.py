@@ -29,7 +29,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +58,9 @@ FORMAT, PREFIXES = 'plumb:{name}:{version}:{hash}:{prefix}', 'prefix.log'
 
 #: File with the Spack that installed a stack: its version, and its recipes.
 ORIGIN = 'origin.json'
+
+#: Signals that end an installation, and Spack with it.
+_ENDING_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 #: View of a stack, in its folder.
 VIEW = '.spack-env/view'
@@ -251,15 +254,22 @@ def write_file_atomically(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _enforce_process_time_limit(process: subprocess.Popen[str], limit: float
-           ) -> Iterator[threading.Event]:
-    """End a process after its time limit, or when this block ends early.
+def _process_with_time_limit(command: Sequence[str], env: Mapping[str, str],
+                             limit: float
+                             ) -> Iterator[tuple[subprocess.Popen[str],
+                                                 threading.Event]]:
+    """Start a process in a process session of its own; end it after its time
+    limit, or when this block ends early.
 
-    The event is set after the time limit (in seconds).
+    :param limit: the time limit; unit: seconds
+    :returns: the process, whose output is a pipe, and an event that is set after
+        the time limit
     """
     late = threading.Event()
+    process: subprocess.Popen[str] | None = None
 
     def end_process() -> None:
+        assert process
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
@@ -270,13 +280,23 @@ def _enforce_process_time_limit(process: subprocess.Popen[str], limit: float
         end_process()
 
     timer = threading.Timer(limit, end_process_at_time_limit)
-    timer.start()
+    # A handler that ends this program must not run between the start of the
+    # process and the block that ends it: the process would go on.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
     try:
-        yield late
+        process = subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, text=True,
+            errors='replace', stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            bufsize=1, start_new_session=True, preexec_fn=lambda: (
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)))
+        timer.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield process, late
     finally:
         timer.cancel()
-        if process.poll() is None:
+        if process and process.poll() is None:
             end_process()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _list_processes() -> Iterator[tuple[int, int, str]]:
@@ -745,12 +765,8 @@ class Stack:
         messages: list[str] = []
         with open(self.environment_folder / log, 'w') as handle:
             print('$', shlex.join(command), file=handle, flush=True)
-            process = subprocess.Popen(
-                command, env=env, stdin=subprocess.DEVNULL, text=True,
-                errors='replace', stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, bufsize=1, start_new_session=True)
-            assert process.stdout
-            with _enforce_process_time_limit(process, limit) as late:
+            with _process_with_time_limit(command, env, limit) as (process, late):
+                assert process.stdout
                 for line in process.stdout:
                     messages.append(line)
                     handle.write(line)
@@ -885,6 +901,23 @@ def program_origin(record: Mapping[str, Any], family: str, program: str = ''
         raise StackError(f"stack {record['stack']} provides no "
                          f'{program or family}: see its stack.yaml')
     return installed_package_origin(record, package)
+
+
+def add_program_origin(origin: Mapping[str, Any], record: Mapping[str, Any] | None,
+                       family: str, program: str) -> dict[str, Any]:
+    """The origin of a program, with what the record of its stack says about it.
+
+    :param origin: by its environment
+    :param record: None: the environment has no stack
+    :raises StackError: the program is of the stack, which has no package of it
+    """
+    if not record:
+        return {**origin}
+    mpi = record['mpi']
+    spec = installed_package_origin(record, mpi)['spec'] if mpi else ''
+    of_stack = program_origin(record, family, program) if (
+        origin['source'] == 'spack') else {}
+    return {**origin, 'mpi': spec.partition('/')[0], 'spec': spec, **of_stack}
 
 
 def installed_package_origin(record: Mapping[str, Any],

@@ -1,6 +1,7 @@
 """The stores of a machine, identified by their servers."""
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -32,10 +33,24 @@ def find_store_servers(wheels: Path) -> list[dict[str, Any]]:
     result = [identify_store_server(store, Path(on_path), 'system')
               for store, server in SERVERS.items()
               if (on_path := shutil.which(server))]
-    result += [identify_store_server(store, path, 'wheel')
-               for store, server in SERVERS.items()
-               if (path := wheels / 'bin' / server).is_file()]
+    installed = [identify_store_server(store, path, 'wheel')
+                 for store, server in SERVERS.items()
+                 if (path := wheels / 'bin' / server).is_file()]
+    result += [store and {**store, 'spec': wheel_of_server(wheels, store['store'])}
+               for store in installed]
     return [store for store in result if store]
+
+
+def wheel_of_server(wheels: Path, store: str) -> str:
+    """Name and version of the wheel that has a store's server, `NAME==VERSION`; ''
+    if none has it.
+
+    :param wheels: prefix in which set-up installs the wheels
+    """
+    folders = map(str, wheels.glob('lib*/python3*/site-packages'))
+    return next((f'{wheel.name}=={wheel.version}'
+                 for wheel in importlib.metadata.distributions(path=[*folders])
+                 if f'/{SERVERS[store]},' in (wheel.read_text('RECORD') or '')), '')
 
 
 def identify_store_server(store: str, server: Path, source: str) -> dict[str,

@@ -22,6 +22,7 @@ from reframe.core.builtins import (
 from ..core import base, guards
 from ..core.parsers import ParseError
 from ..loadgen import BUILD, memtier, plumbload
+from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Outside, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, has_partition_with_nodes
@@ -54,15 +55,18 @@ class TaoPrograms(base.Programs):
 
     def build_commands(self) -> list[str]:
         cc = f'CC={self.current_environ.cc or "cc"}'
-        return [f'{cc} {shlex.quote(str(script))} {out}' for script, out in (
-            (HERE / 'src' / 'build.sh', 'tao_server'),
-            (BUILD, 'plumbload'))]
+        return [builds.copy_or_build_command(
+                    self, out, f'{cc} {shlex.quote(str(script))} {out}')
+                for script, out in (
+                    (HERE / 'src' / 'build.sh', 'tao_server'),
+                    (BUILD, 'plumbload'))]
 
 
 class TaoBenchmark(ServiceBenchmark, special=True):
     """A job of TaoBench, sized by the original's rules."""
 
     family = 'taobench'
+    SETTINGS = {'settings': {}, 'client_settings': {}, 'outside': False, 'rule': 'code'}
 
     #: Job, program, scale and place of the clients; each check makes it a
     #: parameter.
@@ -70,7 +74,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     #: Parameters of the job (of the role server, where it has roles) under
     #: the original's names: -S TaoBench.settings=memsize:1,test_time:60
-    settings = variable(typ.Dict[str, str], value={})
+    settings = variable(typ.Dict[str, str], value={}, loggable=False)
 
     #: Parameters of the clients under the original's names.
     client_settings = variable(typ.Dict[str, str], value={})
@@ -328,12 +332,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def pause_before_test_seconds(self) -> float:
         """Time between warm-up and test. Unit: s."""
         return float(self.process_plan.clients[0].arguments['wait_after_warmup'])
-
-    def extra_params(self) -> dict[str, Any]:
-        return {**self.settings, **{f'client.{name}': value for name, value
-                                    in self.client_settings.items()},
-                **({'outside': True} if self.outside else {}),
-                **({'rule': self.rule} if self.rule != 'code' else {})}
 
     # Results --------------------------------------------------------------
 

@@ -21,7 +21,7 @@ COMMANDS = (
     './plumb verdict --power',
     './plumb history latency --site {0}',
     './plumb compare {0} {1}',
-    './plumb sql "SELECT system, family, count(*) FROM records GROUP BY ALL"',
+    './plumb sql "SELECT system, family, count(*) FROM results GROUP BY ALL"',
     './plumb export --csv made-up.csv')
 
 

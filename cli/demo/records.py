@@ -1,4 +1,4 @@
-"""Writes the perflogs of the made-up cluster, by the code that real sessions use.
+"""Writes the perflogs of the made-up cluster, as real sessions write them.
 
 The noise comes from a generator with a fixed seed, so the records are the same each
 time. Everything is labelled: the names of the sites begin with `made-up`, and each
@@ -11,17 +11,16 @@ import hashlib
 import json
 import math
 import random
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cli.demo.cluster import Cluster, Event, TestCase, read_cluster
 from config.families import all_metrics
-from config.records import perflog
-from config.records.columns import MADE_UP, schema_number_and_columns
+from config.records.columns import MADE_UP
+from config.records.writing import Measurement, Session, Value, write_sessions
 from config.sessions import judged
-from config.sessions.runner import REASONS
+from config.sites import topology
 from config.version import VERSION
 
 #: Noise of a value, and of all values of a session; standard deviations of logs.
@@ -53,6 +52,8 @@ class Run(NamedTuple):
     #: Number of its nightly session.
     session: int
     jobs: list[Job]
+    #: Options on the command line.
+    options: str = '--mode=nightly'
 
 
 def write_perflogs(folder: Path, seed: int | None = None) -> int:
@@ -61,37 +62,26 @@ def write_perflogs(folder: Path, seed: int | None = None) -> int:
     :param folder: an empty folder
     :param seed: of the noise; None: that of the cluster
     :raises OSError: it cannot be written
-    :raises LockError: another process writes there
     """
     cluster = read_cluster()
-    schema, names = schema_number_and_columns()
-    rows: defaultdict[Path, list[list[Any]]] = defaultdict(list)
-    reasons: defaultdict[Path, str] = defaultdict(str)
+    count = 0
     for system in cluster.nodes:
         rng = random.Random(f'{cluster.seed if seed is None else seed} {system}')
+        sessions = []
         for run in runs_of_site(cluster, system, rng):
             machine, text = facts_of_nodes(cluster, system, run.session)
-            perflog.save_files_if_absent(folder / system / 'machines', {machine: text})
+            facts = folder / system / 'machines' / f'{machine}.json'
+            facts.parent.mkdir(parents=True, exist_ok=True)
+            facts.write_text(text)
             time, level = run.start, math.exp(rng.gauss(0, SESSION_NOISE))
+            session = Session(run.name, run.start, options=run.options)
             for job in run.jobs:
                 time += datetime.timedelta(seconds=rng.randrange(20, 60))
-                common = common_columns(system, job) | {
-                    'schema': schema, 'run': run.name, 'machine': machine,
-                    'time': f'{time:%Y-%m-%dT%H:%M:%SZ}'}
-                rows[folder / system / job.case.partition
-                     / f'{job.case.check}.v{schema}.csv'] += [
-                    [{**common, **value}.get(column) for column in names]
-                    for value in value_columns(job, rng, level)]
-                if job.refusal:
-                    reasons[folder / system / 'sessions' / (run.name + REASONS)] += (
-                        reason_line(common, job.refusal))
-    for path, lines in rows.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        perflog.append_records(path, list(names), lines)
-    for path, text in reasons.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return sum(map(len, rows.values()))
+                session.measurements.append(
+                    measurement(system, machine, job, time, rng, level))
+            sessions.append(session)
+        count += write_sessions(folder, sessions)
+    return count
 
 
 def runs_of_site(cluster: Cluster, system: str, rng: random.Random) -> Iterator[Run]:
@@ -99,7 +89,8 @@ def runs_of_site(cluster: Cluster, system: str, rng: random.Random) -> Iterator[
     measured again on the same nodes."""
     for session in range(cluster.sessions):
         start = datetime.datetime.combine(
-            cluster.date_of_session(session), datetime.time(1, rng.randrange(10)))
+            cluster.date_of_session(session), datetime.time(1, rng.randrange(10)),
+            datetime.timezone.utc)
         name = f'{rng.getrandbits(24):06x}'
         jobs = jobs_of_session(cluster, system, session, rng)
         yield Run(f'{start:{TIME}}-{name}', start, session, jobs)
@@ -107,7 +98,8 @@ def runs_of_site(cluster: Cluster, system: str, rng: random.Random) -> Iterator[
                  if job.refusal and job.refusal.is_flaky]
         start += datetime.timedelta(hours=1)
         if again:
-            yield Run(f'{start:{TIME}}-{name}01', start, session, again)
+            yield Run(f'{start:{TIME}}-{name}01', start, session, again,
+                      '-n ' + ' -n '.join(job.case.check for job in again))
 
 
 def jobs_of_session(cluster: Cluster, system: str, session: int, rng: random.Random
@@ -135,51 +127,50 @@ def facts_of_nodes(cluster: Cluster, system: str, session: int) -> tuple[str, st
     return hashlib.sha256(text.encode()).hexdigest()[:12], text
 
 
-def common_columns(system: str, job: Job) -> dict[str, Any]:
-    """The columns that all records of a job share, apart from its session."""
-    case = job.case
-    return {
-        'suite': VERSION, 'commit': MADE_UP, 'reframe': MADE_UP, 'system': system,
-        'partition': case.partition, 'environ': case.environ, 'family': case.family,
-        'check': case.check, 'params': case.params,
-        'case': hashlib.sha256(f'{case.check} {case.params}'.encode()).hexdigest()[:8],
-        'nodes': ' '.join(job.nodes), 'num_nodes': case.num_nodes,
-        'num_tasks': case.num_nodes * case.tasks_per_node,
-        'tasks_per_node': case.tasks_per_node, 'source': MADE_UP,
-        'program': case.program, 'version': case.version, 'stack': case.stack,
-        'emulated': 0, 'speed': '-'}
+def measurement(system: str, machine: str, job: Job, time: datetime.datetime,
+                rng: random.Random, level: float) -> Measurement:
+    """The measurement of a job.
 
-
-def value_columns(job: Job, rng: random.Random, level: float
-                  ) -> Iterator[dict[str, Any]]:
-    """The columns of each record of a job, compared with its true value as reference.
-
+    :param machine: name of the facts of its nodes
     :param level: how many times as slow all of the session is
     """
+    case = job.case
+    made = Measurement(time, {
+        'suite': VERSION, 'commit': MADE_UP, 'reframe': MADE_UP, 'system': system,
+        'partition': case.partition, 'environ': case.environ, 'family': case.family,
+        'check': case.check, 'params': case.params, 'mode': 'nightly',
+        'nodes': topology.record_of_nodes(job.nodes), 'machine': machine,
+        'num_nodes': case.num_nodes, 'num_tasks': case.num_nodes * case.tasks_per_node,
+        'tasks_per_node': case.tasks_per_node, 'source': MADE_UP,
+        'program': case.program, 'version': case.version, 'stack': case.stack})
     if job.refusal:
-        yield {'repetition': 0, 'metric': 'completed', 'value': 0.0, 'unit': '1',
-               'better': 'higher', 'reference': 1.0, 'lower': 0.0, 'result': 'fail',
-               'guard': job.refusal.guard}
-        return
+        made.result, made.fail_phase = 'fail', 'sanity'
+        made.fail_reason = f'sanity error: {job.refusal.reason}'
+    else:
+        made.values = list(values_of_job(job, rng, level))
+        if any(value.result == 'fail' for value in made.values):
+            made.result, made.fail_phase = 'fail', 'performance'
+            made.fail_reason = 'performance error: failed to meet reference(s)'
+    return made
+
+
+def values_of_job(job: Job, rng: random.Random, level: float) -> Iterator[Value]:
+    """The values of a job, compared with its true values as references."""
     family, slowdown = job.case.family, math.prod(e.slowdown for e in job.events)
     names = judged.judged_metric_keys(
         family, [(name, size or None) for name, size in job.case.values])
     for (name, size), reference in job.case.values.items():
-        row, key = all_metrics()[name], judged.metric_key(name, size or None)
         ratio = level * math.exp(rng.gauss(0, NOISE)) * (
             1 if name in USAGE else slowdown)
         limit, side = max(TOLERANCE, judged.max_tolerance(family, name) / 4), 'upper'
-        if row['better'] == 'higher':
+        if all_metrics()[name]['better'] == 'higher':
             ratio, limit, side = 1 / ratio, -limit, 'lower'
         is_out = (ratio - 1) / limit > 1
-        yield {'repetition': 1, 'metric': name, 'point': f'{size} B' * bool(size),
-               'value': float(f'{reference * ratio:.5g}'), 'unit': row['unit'],
-               'better': row['better'], 'reference': float(f'{reference:.5g}'),
-               **({side: limit, 'result': 'fail' if is_out else 'pass'}
-                  if key in names else {'result': 'no_reference'})}
-
-
-def reason_line(common: dict[str, Any], event: Event) -> str:
-    """The line of a refused test case in the file of reasons of its session."""
-    return json.dumps({name: common[name] for name in ('partition', 'environ', 'case')}
-                      | {'guard': event.guard, 'reason': event.reason}) + '\n'
+        value = Value(name, float(f'{reference * ratio:.5g}'), size or None,
+                      reference=float(f'{reference:.5g}'))
+        if value.name in names:
+            value = value._replace(
+                lower=limit if side == 'lower' else None,
+                upper=limit if side == 'upper' else None,
+                result='fail' if is_out else 'pass')
+        yield value

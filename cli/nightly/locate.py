@@ -13,35 +13,32 @@ and no other command reads it by default.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from cli.nightly import nodes, pairs
-from cli.session import account, commands, ordering
+from cli.session import commands, identities
 from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
 from config import families
 from config.console import count_with_noun
 from config.places import site_option
-from config.sessions import judged, pinned, run_id
+from config.sessions import judged, session_id
 from config.sessions.progress import duration_text
 from config.sessions.slurm_jobs import SLURM
 from config.sites import topology
-from postprocess import perflogs
+from postprocess import records
 from postprocess.regressions import locating, verdict
 from postprocess.regressions.locating import Located, Pair, Search
 
 if TYPE_CHECKING:
-    from postprocess.perflogs.plans import Plan
     from postprocess.regressions.finding import Verdict
 
 #: Searches whose records are kept; older ones are removed when one begins.
@@ -68,7 +65,7 @@ class Target(NamedTuple):
 def make_locate_command_args(site: str, **given: Any) -> argparse.Namespace:
     """Arguments of `locate` for a caller in Python."""
     known: dict[str, Any] = {
-        'site': site, 'partition': None, 'nodes': None, 'hash': None,
+        'site': site, 'partition': None, 'nodes': None, 'test_case': None,
         'metric': None, 'environ': None, 'slowdown': 10.0, 'parallel': None,
         'repetitions': 1, 'all_pairs': False, 'json': None, 'reframe': []}
     return argparse.Namespace(**{**known, **given})
@@ -95,7 +92,7 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
 
     :raises SetupError: an option cannot be used, or the site has no pairs
     """
-    if action := account.find_non_run_action(args.reframe):
+    if action := commands.find_non_run_action(args.reframe):
         raise SetupError(f'{action} measures nothing; use ./plumb run with '
                          'this option')
     if args.repetitions < 1 or args.parallel is not None and args.parallel < 1:
@@ -121,11 +118,12 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
                        'PLUMBLINE_PERFLOGS': str(place / 'perflogs')},
             # Nightly sessions validate the data: here it would take most of
             # the time of many short jobs.
-            options=['-Sbringup=1', '-Svalidates=0',
-                     f'-Srepetitions={args.repetitions}', *args.reframe])
+            options_of_any_mode=['-Sbringup=1', '-Svalidates=0',
+                                 f'-Srepetitions={args.repetitions}', *args.reframe])
         print_progress(f'{target.case["check"]} {target.case["params"]} on '
                        f'{target.case["where"]}, {len(search.nodes)} nodes')
-        parallel = args.parallel or int(target.partition.get('max_jobs') or 8)
+        max_jobs = int(target.partition.get('max_jobs') or 8)
+        parallel = min(args.parallel or max_jobs, max_jobs)
         job_time = JobTime(known_seconds or 0.0)
         if not known_seconds or known_seconds > pairs.BOUNDED_ABOVE:
             work, target, job_time = bound_jobs_in_time(
@@ -161,13 +159,13 @@ def select_partition_and_test_case(args: argparse.Namespace, folder: Path,
     here = [case for case in answer['cases']
             if case['where'].partition('+')[0] == name
             and args.environ in (None, case['where'].partition('+')[2])]
-    case, metric = select_test_case(here, name, args.hash, args.metric, [
+    case, metric = select_test_case(here, name, args.test_case, args.metric, [
         one.metric for _, one in worse if one.partition == name])
     if worse and not args.partition:
         print_progress(f'the test case is chosen by the regressions of {name} (./plumb '
                        f'verdict{site_option(system)})')
-    before = [line.before for line, _ in worse
-              if line.case == case['hash'] and line.metric == metric]
+    before = [line.before for line, member in worse
+              if member.test_case == case['test_case'] and line.metric == metric]
     return Target(partition, case, metric, before[0] if before else None)
 
 
@@ -216,35 +214,31 @@ def select_partition(system: Mapping[str, Any], name: str | None,
     return known[name]
 
 
-def select_test_case(cases: Iterable[Case], where: str, hash_prefix: str | None,
+def select_test_case(cases: Iterable[Case], where: str, test_case: str | None,
                      metric: str | None, worse: Iterable[str]) -> tuple[Case, str]:
     """The case to measure pairs with, and the metric that is looked at.
 
     :param cases: of the partition
     :param where: its name, for errors
-    :param wanted: beginning of a case's hash; None: one of those that say
-        what a link does
+    :param test_case: short ID; None: one of those that measure a link
     :param worse: metrics that regressed
     :raises SetupError: there is none
     """
     two = [case for case in cases if case['nodes'] == 2]
-    if hash_prefix is not None:
-        matches = [case for case in two if case['hash'].startswith(
-            hash_prefix.removeprefix('/'))]
+    if test_case is not None:
+        matches = [case for case in two if case['test_case'] == test_case]
         if not matches:
-            raise SetupError(
-                f'{where} has no test case of two nodes with a hash '
-                f'{hash_prefix!r}...; `./plumb run --site SITE -l` lists them'
-            )
+            raise SetupError(f'{where} has no test case of two nodes with the ID '
+                             f'{test_case}; the tables of ./plumb run show the IDs')
         return matches[0], metric or matches[0]['link']
     links = [case for case in two if case['link']]
     names = list(dict.fromkeys(case['link'] for case in links))
     if not links:
         raise SetupError(f'no test case of two nodes on {where} measures a '
-                         'link; name a test case with --hash')
+                         'link; name a test case with --test-case')
     if metric is not None and metric not in names:
         raise SetupError(f'no test case on {where} measures {metric!r} of a '
-                         f'link; choose {", ".join(names)}, or use --hash')
+                         f'link; choose {", ".join(names)}, or use --test-case')
     metric = metric or next((one for one in worse if one in names),
                             'bandwidth' if 'bandwidth' in names else names[0])
     return next(case for case in links if case['link'] == metric), metric
@@ -306,7 +300,7 @@ def _make_record_folder() -> Path:
     home = WORK / 'locate'
     for old in sorted(home.glob('[0-9]*'))[:1 - KEPT]:
         shutil.rmtree(old, ignore_errors=True)
-    place = home / run_id.new_session_id()
+    place = home / session_id.new_session_id()
     place.mkdir(parents=True)
     return place
 
@@ -323,10 +317,10 @@ class JobTime(NamedTuple):
 
 def earlier_job_seconds(work: commands.Work, case: Case) -> float | None:
     """Median seconds of the test case in earlier sessions; None: it never ran."""
-    where, _, environ = case['where'].partition('+')
-    return ordering.read_wall_times(
-        Path(work.perflog_folder), work.system['name']).get(
-        (where, environ, case['hash']))
+    frame, _ = records.read(work.perflog_folder, on_error='collect')
+    seconds = frame[(frame['test_case'] == case['test_case'])
+                    & (frame['metric'] == 'wall_time')]['value']
+    return float(seconds.median()) if len(seconds) else None
 
 
 def bound_jobs_in_time(search: Search, work: commands.Work, target: Target,
@@ -347,12 +341,11 @@ def bound_jobs_in_time(search: Search, work: commands.Work, target: Target,
     began = time.monotonic()
     check = target.case['check']
     short = pairs.first_job_options(check, target.metric)
-    ended = _run_pairs(work._replace(options=[*work.options, *short]), target,
-                       [first], parallel)
-    if ended.plan is None:
+    ended = _run_pairs(_with_options(work, short), target, first)
+    if not ended.has_begun:
         return work, target, JobTime(0.0)
     values = [value for _, value in results_of_pairs(
-        ended.plan, work.perflog_folder, target.metric).metrics if value]
+        ended.session, first, work.perflog_folder, target).metrics if value]
     if not values:
         return work, target, JobTime(0.0)
     options, seconds = pairs.bounded_job_options(
@@ -361,21 +354,29 @@ def bound_jobs_in_time(search: Search, work: commands.Work, target: Target,
         # The value before the regression is of other sizes.
         target = target._replace(expected=None)
         print_progress(f'the jobs are bounded: {" ".join(options)}')
-    return (work._replace(options=[*work.options, *options]), target,
+    return (_with_options(work, options), target,
             JobTime(seconds, time.monotonic() - began))
 
 
-def _run_pairs(work: commands.Work, target: Target, rounds: list[list[Pair]],
-               parallel: int) -> commands.Ended:
-    """Run the test case on pairs of nodes, round after round."""
-    where, _, environ = target.case['where'].partition('+')
-    with tempfile.NamedTemporaryFile('w', suffix='.json') as pins:
-        json.dump({'rounds': rounds, 'parallel': parallel}, pins)
-        pins.flush()
-        return commands.run_reframe_session(
-            work, f'--system={work.system["name"]}:{where}', '-r', '-q',
-            only=[(where, environ, target.case['hash'])],
-            variables={pinned.VARIABLE: pins.name})
+def _with_options(work: commands.Work, options: Sequence[str]) -> commands.Work:
+    return work._replace(options_of_any_mode=[*work.options_of_any_mode, *options])
+
+
+def _run_pairs(work: commands.Work, target: Target, pairs_of_nodes: Sequence[Pair]
+               ) -> commands.Ended:
+    """Run the test case on pairs of nodes, in one session of ReFrame."""
+    [selection] = identities.selections([identities.identity_of_listing(target.case)])
+    nodes_of_jobs = ','.join('+'.join(pair) for pair in pairs_of_nodes)
+    return commands.run_reframe_session(
+        work, *selection, '-P', f'{identities.PINNED}={nodes_of_jobs}', any_mode=True)
+
+
+def jobs_of_sessions(rounds: Iterable[Sequence[Pair]], parallel: int
+                     ) -> Iterator[Sequence[Pair]]:
+    """The pairs of each session of ReFrame: of one round, and at most `parallel`."""
+    for pairs_of_round in rounds:
+        for at in range(0, len(pairs_of_round), parallel):
+            yield pairs_of_round[at:at + parallel]
 
 
 def progress_text(search: Search, rounds: list[list[Pair]], parallel: int,
@@ -405,40 +406,31 @@ def progress_text(search: Search, rounds: list[list[Pair]], parallel: int,
 def _measure_pairs(search: Search, work: commands.Work, target: Target,
                    parallel: int, known: JobTime) -> tuple[Located | None, str, int]:
     """Measure pairs until no other pair could add evidence."""
-    better = unit = why = ''
+    unit = why = ''
     began = time.monotonic()
-    while rounds := search.next_rounds():
+    while not why and (rounds := search.next_rounds()):
         print_progress(progress_text(search, rounds, parallel, known,
                                      time.monotonic() - began))
         before = time.monotonic()
-        ended = _run_pairs(work, target, rounds, parallel)
+        for some in jobs_of_sessions(rounds, parallel):
+            ended = _run_pairs(work, target, some)
+            if not ended.has_begun:
+                return None, '', commands.print_zero_test_cases_reason(work, ended)
+            results = results_of_pairs(ended.session, some, work.perflog_folder, target)
+            if results.better:
+                search.better, unit = results.better, results.unit
+            for pair, metric in results.metrics:
+                search.add_measurement(pair, metric)
+            why = (f'ended by {ended.ended_by}' if ended.ended_by else results.idle
+                   or f'no pair has a value of {target.metric or "this case"}'
+                   * (not unit))
+            if why:
+                break
         took = time.monotonic() - before
         in_turn = pairs.rounds_seconds(rounds, parallel, 1.0, 0.0)
         # What was measured is better than what was expected.
         known = (JobTime(known.job, max(took - in_turn * known.job, 1.0)) if known.job
                  else JobTime(took / in_turn, 0.0))
-        if ended.plan is None:
-            return None, '', commands.print_zero_test_cases_reason(work, ended)
-        results_of_round = results_of_pairs(
-            ended.plan, work.perflog_folder, target.metric
-        )
-        if results_of_round.better:
-            better, unit = results_of_round.better, results_of_round.unit
-            search.better = better
-        for pair, metric in results_of_round.metrics:
-            search.add_measurement(pair, metric)
-        why = (
-            f'ended by {ended.ended_by}'
-            if ended.ended_by
-            else results_of_round.idle
-            or (
-                ''
-                if better
-                else f'no pair has a value of {target.metric or "this case"}'
-            )
-        )
-        if why:
-            break
     return search.current_result(unit, target.expected), why, int(bool(why))
 
 
@@ -453,30 +445,31 @@ class Results(NamedTuple):
     idle: str
 
 
-def results_of_pairs(plan: Plan, folder: str, metric: str) -> Results:
-    """The values of the pairs of a session, from its plan and records.
+def results_of_pairs(session: str, measured: Iterable[Pair], folder: str,
+                     target: Target) -> Results:
+    """The values of the pairs of a session, from its records.
 
     :raises SetupError: a job did not run on the nodes that it was given
     """
-    frame, faults = perflogs.read(folder, on_error='collect')
+    frame, faults = records.read(folder, on_error='collect')
     for fault in faults:
         print_progress(str(fault))
-    frame = frame[frame['run'] == plan.session_name]
     pair_values: list[tuple[Pair, float | None]] = []
     better = unit = ''
     idle: list[str] = []
-    for case in plan.cases:
-        nodes = pinned.pinned_nodes_of_test_case(case['name'])
-        pair = nodes[0], nodes[1]
-        rows = frame[frame['case'] == case['case']]
-        ran = set(' '.join(map(str, rows['nodes'].unique())).split())
+    for pair in measured:
+        rows = frame[(frame['session'] == session)
+                     & (frame['copy'] == f'{identities.PINNED}={"+".join(pair)}')]
+        ran = {node for text in rows['nodes'].unique()
+               for node in topology.nodes_of_record(str(text))}
         if ran and ran != set(pair):
             raise SetupError(
                 f'the job of {"-".join(pair)} ran on '
                 f'{", ".join(sorted(ran))}: Slurm ignored '
                 '--nodelist; check the job-submit plugins of the site')
         guards = sorted(set(map(str, rows['guard'].unique())) - {''})
-        if pair_value := judged_metric_value(rows, case['family'], metric):
+        if pair_value := judged_metric_value(rows, target.case['family'],
+                                             target.metric):
             value, better, unit = pair_value
             pair_values.append((pair, value))
         elif rows.empty or set(guards) & set(NOT_BEGUN):

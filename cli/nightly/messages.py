@@ -22,8 +22,8 @@ COLOURS = {'ok': ('#2eb67d', 'good'), 'degraded': ('#ecb22e', 'warning'),
 #: Most characters of a text, and of a title: a section of Slack has 3000, its header
 #: 150; Teams refuses messages above 28 KB.
 MAX_TEXT, MAX_TITLE = 2900, 150
-#: Columns of the table of records that are not in a record (postprocess.perflogs.read).
-NOT_SENT = ('file', 'line', 'format')
+#: Columns of the table of records that are not sent.
+NOT_SENT = ('file',)
 
 
 def _shortened(text: str, most: int) -> str:
@@ -96,7 +96,7 @@ def bulk_lines(records: pd.DataFrame | None) -> Iterator[str]:
     OpenSearch and VictoriaLogs have, too: before each record a line that says what
     to do with it. Empty cells are left out.
 
-    :param records: as postprocess.perflogs.read gives them; None: there are none
+    :param records: as postprocess.records.read gives them; None: there are none
     """
     if records is None:
         return

@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Any
 from cli.nightly import locate, nodes, overlap, reruns
 from cli.nightly.summary import Nodes, Summary, shortened_list_text
 from cli.nightly.timers import KINDS
-from cli.session import account, calibrate, commands, ordering
+from cli.session import calibrate, commands, identities, table
 from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
+from cli.site.listing import list_test_cases_with_reframe
 from config import places
 from config.console import count_with_noun
-from config.sessions import run_id, slurm_jobs
-from postprocess import results
+from config.sessions import session_id, slurm_jobs
+from config.sessions.modes import VETO
+from postprocess import records, results
 from postprocess.references import refinement
 from postprocess.regressions import locating, telling
 from postprocess.regressions import verdict as verdicts
-from postprocess.results import Key, Result
+from postprocess.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 #: Options of ReFrame by which people choose nodes themselves.
 CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
+#: What test cases that differ only in their settings have in common, on a system.
+CHECK = ('partition', 'environ', 'check', 'params')
 
 
 def nightly(args: argparse.Namespace) -> int:
@@ -48,7 +52,7 @@ def nightly(args: argparse.Namespace) -> int:
         print(KINDS[args.print](args), end='')
         return 0
     summary = Summary(folder.name, time.time(), args.max_node_age, args.mode,
-                      page_url=args.page_url)
+                      page_url=args.page_url, require_compared=args.require_compared)
     path = overlap.lock_path(folder.name)
     try:
         with contextlib.ExitStack() as stack:
@@ -67,9 +71,10 @@ def nightly(args: argparse.Namespace) -> int:
             session.remove_old_nightly_sessions(
                 folder.name, args.keep_sessions - 1
             )
-            summary.nightly_session = run_id.new_session_id()
+            summary.nightly_session = session_id.new_session_id()
             if args.max_pending:
-                work.options.append(f'-Smax_pending_time={args.max_pending}')
+                for options in work.options, work.options_of_any_mode:
+                    options.append(f'-Smax_pending_time={args.max_pending}')
             NightlySession(work._replace(nightly_session=session.NightlySession(
                 folder.name, summary.nightly_session)), args, summary).run_session()
     except KeyboardInterrupt:
@@ -97,7 +102,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
     :raises SetupError: an option cannot be used, and what to write instead
     """
-    action = account.find_non_run_action(args.reframe)
+    action = commands.find_non_run_action(args.reframe)
     if action:
         raise SetupError(f'{action} measures nothing, so it is not a nightly '
                          'session; use ./plumb run with this option')
@@ -134,7 +139,6 @@ class NightlySession:
                  summary: Summary) -> None:
         self.work, self.summary = work, summary
         self.max_node_age: int = args.max_node_age
-        self.mode: str = args.mode
         #: Whether to look for the slow node after a regression.
         self.locates: bool = args.locate
         self.system: str = work.system['name']
@@ -145,9 +149,8 @@ class NightlySession:
         self.pools: dict[str, nodes.Pool] = {}
         #: Nodes that are due, by the name of their pool.
         self.due: dict[str, list[str]] = {}
-        self.plan: Any = None
-        #: Results of the first session.
-        self.first: dict[Key, Result] = {}
+        #: Short ID -> result of the first session.
+        self.first: dict[str, Result] = {}
         #: All records of the system, before the first session and after each
         #: one.
         self.frame: pd.DataFrame | None = None
@@ -157,25 +160,23 @@ class NightlySession:
         try:
             self.read_records()
             self.find_due_nodes()
-            first = self.run_reframe_session('all test cases that are due')
-            if first is None or first.plan is None:
-                if first is not None and not self.summary.ended_by:
-                    commands.print_zero_test_cases_reason(self.work, first)
+            ended = self.run_reframe_sessions('all test cases that are due')
+            if not ended or not ended[-1].has_begun:
+                if ended and not self.summary.ended_by:
+                    commands.print_zero_test_cases_reason(self.work, ended[-1])
                     self.summary.broken = (
                         'nothing was measured; its log says why'
                     )
-                    self.summary.usage = first.code == 2
+                    self.summary.usage = True
                 return
-            self.plan = first.plan
+            [first] = ended
             assert self.frame is not None
-            rows = account.rows_by_test_case(first.plan, self.frame, first.cases)
-            self.first = results.results_of_session(self.frame, first.plan.session_name)
-            self.summary.names = account.display_names(first.plan)
+            rows = table.rows_of_session(self.frame, first.session,
+                                         self.work.perflog_folder)
+            self.first = {one.test_case: one for one in results.results_of_session(
+                self.frame, first.session).values()}
             self.summary.cases = len(rows)
-            self.summary.waiting = sum(one.waits for one in rows.values())
-            left, self.summary.never = ordering.describe_postponed_test_cases(self.plan)
-            for line in left:
-                self.summary.add_note(line)
+            self.summary.waiting = sum(row.waits for row in rows)
             if first.code and not first.ended_by and not any(
                     one.is_failed for one in self.first.values()):
                 self.summary.broken = ('ReFrame failed, but no test case did; '
@@ -186,46 +187,46 @@ class NightlySession:
             self.summary.ended_by = (
                 self.summary.ended_by or 'ended by a signal'
             )
-        if self.plan is not None:
+        if self.first:
             self.write_page_and_update_summary()
 
     # Sessions --------------------------------------------------------------
 
-    def run_reframe_session(self, title: str, cases: Collection[Key] | None = None,
-                            options: Sequence[str] = ()) -> commands.Ended | None:
-        """Run a session of ReFrame; None: the nightly session is over.
+    def run_reframe_sessions(self, title: str, cases: Collection[str] = (),
+                             options: Sequence[str] = ()) -> list[commands.Ended]:
+        """Run sessions of ReFrame; []: the nightly session is over.
 
-        :param cases: the only test cases to run; None: all of the mode
+        :param cases: short IDs of the only test cases to run; (): all of the mode
         """
         if self.summary.ended_by:
-            return None
+            return []
         print_progress(title)
-        if cases is None:
-            with ordering.hold_ordering_data_file(
-                    ordering.ordering_data_from_records(
-                    self.frame, self.mode)) as known:
-                ended = commands.run_reframe_session(self.work, '-r', *options,
-                                                     variables=known)
+        if cases:
+            assert self.frame is not None
+            known = identities.identities_of_records(self.frame)
+            ended = [*commands.run_test_cases(
+                self.work, [known[name] for name in cases], *options)]
         else:
-            # Quiet: the summary reports what failed.
-            ended = commands.run_reframe_session(self.work, '-r', '-q', *options,
-                                                 only=cases)
-        if ended.ended_by:
+            ended = [commands.run_reframe_session(self.work, *options)]
+        if ended[-1].ended_by:
             self.summary.ended_by = (self.summary.ended_by
-                                     or f'ended by {ended.ended_by}')
-        if ended.plan is not None:
+                                     or f'ended by {ended[-1].ended_by}')
+        if ended[0].has_begun:
             self.read_records()
         return ended
 
     def read_records(self) -> None:
         """Reads all records of the system, and the results of this nightly
         session; the page reports what is damaged."""
-        self.frame = ordering.read_records(Path(self.work.perflog_folder), self.system)
-        if self.frame is not None:
-            self.summary.results = [*results.results_of_nightly_session(
-                self.frame, self.summary.nightly_session).values()]
-            self.summary.records = results.records_of_nightly_session(
-                self.frame, self.summary.nightly_session)
+        folder = Path(self.work.perflog_folder)
+        # All perflogs, as for the page: each folder that is read has a cache.
+        frame, _ = records.read(folder, on_error='collect')
+        frame = results.add_missing_records(frame, records.sessions(folder))
+        self.frame = frame[frame['system'] == self.system].reset_index(drop=True)
+        self.summary.results = [*results.results_of_nightly_session(
+            self.frame, self.summary.nightly_session).values()]
+        self.summary.records = results.records_of_nightly_session(
+            self.frame, self.summary.nightly_session)
 
     # Nodes -----------------------------------------------------------------
 
@@ -286,13 +287,14 @@ class NightlySession:
             return
         for pool in self.distinct_pools():
             for group, case in self.node_groups_with_test_case(pool):
-                self.run_reframe_session(
+                self.run_reframe_sessions(
                     f'nodes that are due: {" ".join(sorted(group))}', [case],
                     nodes.reframe_options_selecting_nodes(group, [pool]))
 
     def node_groups_with_test_case(self, pool: nodes.Pool
-               ) -> list[tuple[frozenset[str], Key]]:
-        """Groups of nodes, each with the test case that measures it."""
+               ) -> list[tuple[frozenset[str], str]]:
+        """Groups of nodes, each with the short ID of the test case that measures it.
+        """
         assert self.frame is not None
         this_session = self.nodes_measured_this_session()
         # Their states have changed since the nightly session began.
@@ -301,19 +303,21 @@ class NightlySession:
                     pool)
         due = [n for n in self.due.get(pool.name, ())
                if n not in this_session and n in free.idle_nodes]
+        if not due:
+            return []
         names = [name for name, one in self.pools.items() if one is pool]
+        answer = list_test_cases_with_reframe(commands.site_folder(self.summary.site))
         case = select_test_case_for_due_nodes(
             [one for one in self.first.values() if one.partition in names],
-            {self.plan.session_and_test_case_key(planned)[1:]
-             for planned in self.plan.cases if planned['veto']},
-            ordering.wall_time_by_test_case(
-                self.frame[self.frame['run'] == self.plan.session_name], 'max'
-            ),
+            {tuple(one[name] for name in CHECK) for one in answer.get('cases', ())
+             if VETO in one['modes']},
+            max_wall_times(self.frame[self.frame['session'].isin(
+                [one.session for one in self.first.values()])]),
             len(free.idle_nodes),
         )
-        if not due or case is None:
+        if case is None:
             return []
-        return [(group, case.plan_key)
+        return [(group, case.test_case)
                 for group in nodes.node_groups_of_width(due, free, case.width)]
 
     def nodes_measured_this_session(self) -> set[str]:
@@ -378,11 +382,11 @@ class NightlySession:
                        if one.where == reruns.SAME else
                        nodes.reframe_options_excluding_nodes(one.nodes, some)
                        if one.where == reruns.OTHER else [])
-            keys = {of.plan_key for of in one.of}
-            ended = self.run_reframe_session(
+            cases = list(dict.fromkeys(of.test_case for of in one.of))
+            ended = self.run_reframe_sessions(
                 f'rerun {number} of {len(sessions)}, on {one.where}: '
-                + count_with_noun(len(keys), 'test case'), keys, options)
-            if ended is None or ended.plan is None or ended.ended_by:
+                + count_with_noun(len(cases), 'test case'), cases, options)
+            if not ended or not ended[-1].has_begun or ended[-1].ended_by:
                 break
         left = len(sessions) - reruns.MAX_SESSIONS
         if left > 0:
@@ -397,15 +401,14 @@ class NightlySession:
             return []
         try:
             verdict = verdicts.verdict_of_records(
-                self.frame, [self.work.perflog_folder],
-                references=places.machine_reference_folder())
+                self.frame, references=places.machine_reference_folder())
         except ValueError as err:
             self.summary.add_note(f'no verdict: {err}')
             return []
-        bad = {one.plan_key for one in failed}
-        some = [(self.first[case.plan_key], case.needs)
-                for case in verdict.rerun if case.system == self.system
-                and case.plan_key in self.first and case.plan_key not in bad]
+        bad = {one.test_case for one in failed}
+        some = [(self.first[case.test_case], case.needs)
+                for case in verdict.rerun if case.test_case in self.first
+                and case.test_case not in bad]
         if reruns.has_too_many_failures(len(some), self.summary.cases):
             self.summary.add_note(
                 f'{len(some)} test cases were worse: none was measured '
@@ -423,14 +426,17 @@ class NightlySession:
         page, made = commands.write_report_page(self.work.perflog_folder)
         self.summary.page = page or ''
         if made.verdict is not None:
-            lines = commands.regressions_in_session(made.verdict, self.plan)
+            first = self.first.values()
+            lines = commands.regressions_in_session(made.verdict, first)
             self.summary.regressed = {
-                one.plan_key for line in lines for one in line.members}
+                one.test_case for line in lines for one in line.members}
+            self.summary.compared_with_history = commands.is_compared_with_history(
+                made.verdict, first)
             self.summary.elsewhere = other_session_lines(
                 made.verdict, lines, self.summary.results)
             self.summary.regressions = [
-                *(level.lines for level in commands.failed_levels_of_system(
-                    made.verdict, self.plan)),
+                *(level.lines for level in commands.failed_levels_of_systems(
+                    made.verdict, [self.system])),
                 *map(telling.regression_lines, lines)]
             if self.locates and not self.summary.ended_by:
                 self.locate_slow_node_of_regressions(lines)
@@ -451,7 +457,7 @@ class NightlySession:
     def locate_slow_node_of_regressions(self, lines: Sequence[Regression]) -> None:
         """Find the slow node if test cases of several nodes regressed."""
         wide = {key for key, one in self.first.items() if one.width > 1}
-        if not any(one.plan_key in wide
+        if not any(one.test_case in wide
                    for line in lines for one in line.members):
             return
         print_progress('looking for the slow node: measuring pairs of nodes')
@@ -477,15 +483,22 @@ def other_session_lines(verdict: Verdict, lines: Sequence[Regression],
     :param lines: regressions of the nightly session
     :param own_results: results of the nightly session
     """
-    own = {session.run for one in own_results for session in one.sessions}
-    return [*(f'session {one.run}: {telling.failure_line(one)}'
-              for one in verdict.failures if one.run not in own),
+    own = {each.session for one in own_results for each in one.sessions}
+    return [*(f'session {one.session}: {telling.failure_line(one)}'
+              for one in verdict.failures if one.session not in own),
             *(f'worse than before: {telling.regression_lines(one)[0]}'
               for one in verdict.regressions if one not in lines)]
 
 
+def max_wall_times(frame: pd.DataFrame) -> dict[str, float]:
+    """Test case -> the longest time of its program in these records. Unit: s."""
+    times: dict[str, float] = frame[frame['metric'] == 'wall_time'].groupby(
+        'test_case', observed=True)['value'].max().to_dict()
+    return times
+
+
 def select_test_case_for_due_nodes(
-    some: Iterable[Result], veto: Collection[Key], times: Mapping[Key, float],
+    some: Iterable[Result], veto: Collection[tuple], times: Mapping[str, float],
     max_nodes: int,
 ) -> Result | None:
     """The test case that measures nodes which no other test case used; None: no
@@ -494,11 +507,12 @@ def select_test_case_for_due_nodes(
     It has the fewest nodes, of those that passed in this session. Of several, it
     is the one of mode veto, or else the shortest.
 
-    :param veto: test cases of mode veto
+    :param veto: CHECK of test cases of mode veto
     :param times: test case -> seconds
     :param max_nodes: number of free nodes
     """
     good = [one for one in some
             if not one.is_failed and one.nodes and one.width <= max_nodes]
     return min(good, default=None, key=lambda one: (
-        one.width, one.plan_key not in veto, times.get(one.plan_key, 0.0)))
+        one.width, tuple(getattr(one, name) for name in CHECK) not in veto,
+        times.get(one.test_case, 0.0)))

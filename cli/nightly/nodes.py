@@ -337,14 +337,12 @@ def last_measurement_time_by_node(frame: pd.DataFrame, system: str) -> dict[str,
     The perflogs are the only record of it: nothing else can be lost or be
     out of step with them. Unit: seconds since 1970.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     """
-    from postprocess.results import nodes_of_record
     records = frame[(frame['system'] == system) & (frame['guard'] == '')]
     times: dict[str, float] = {}
-    for (nodes, binding), when in records.groupby(
-            ['nodes', 'binding'], observed=True)['time'].max().items():
-        for node in nodes_of_record(str(nodes), str(binding)):
+    for nodes, when in records.groupby('nodes', observed=True)['time'].max().items():
+        for node in topology.nodes_of_record(str(nodes)):
             times[node] = max(times.get(node, 0.0), when.timestamp())
     return times
 

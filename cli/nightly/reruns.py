@@ -4,8 +4,8 @@ A failure is measured once more on the nodes that it was on, and once on
 others. If it does not fail again it is `flaky` (postprocess/results.py). If it
 fails only on its original nodes, the report lists these nodes.
 
-What is out of tolerance was measured four times in its session already
-(config/sessions/judged.py): it is not measured on the same nodes again.
+A failure that its session has measured again already (--max-retries) is not
+measured on the same nodes again.
 """
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def plan_suspected_regression_reruns(suspects: Sequence[tuple[Result, int]],
         (postprocess/regressions/judging.py)
     """
     sessions = plan_reruns([one for one, _ in suspects], pools)
-    has = Counter(one.plan_key for session in sessions for one in session.of)
-    left = [(one, needs - has[one.plan_key]) for one, needs in suspects]
+    has = Counter(one.test_case for session in sessions for one in session.of)
+    left = [(one, needs - has[one.test_case]) for one, needs in suspects]
     for number in range(max((more for _, more in left), default=0)):
         sessions.append(Again(ANY, frozenset(), [
             one for one, more in left if more > number]))

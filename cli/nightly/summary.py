@@ -23,7 +23,8 @@ from cli.nightly import messages, reruns
 from config.console import count_with_noun
 from config.places import CALIBRATE, site_option
 from config.version import VERSION
-from postprocess.results import Key, Result
+from postprocess.names import short_name
+from postprocess.results import Result, exit_code_of_state, session_state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,9 +35,9 @@ MAXIMUM = 20
 SUBJECT = 78 - len('Subject: ')
 #: States of a status page, the worst first.
 STATUSES = ('failed', 'degraded', 'ok')
-#: Status of a session by its overall status; others: failed.
-_STATUS_OF_SESSION = {'good': 'ok', 'regressed': 'degraded', 'flaky': 'degraded',
-                      'incomplete': 'degraded'}
+#: Status of a session by its state (results.STATES); others: failed.
+_STATUS_OF_SESSION = {'good': 'ok', 'regressed': 'degraded', 'degraded': 'degraded',
+                      'not compared': 'degraded'}
 
 
 @dataclass
@@ -67,14 +68,17 @@ class Summary:
     nightly_session: str = ''
     #: Further remarks, the most important first.
     notes: list[str] = field(default_factory=list)
-    #: Test cases of its first session, and their names.
+    #: Test cases of its first session.
     cases: int = 0
-    names: dict[Key, str] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     #: Lines of each change for the worse (postprocess/regressions/telling.py).
     regressions: list[list[str]] = field(default_factory=list)
-    #: Test cases that are part of one.
-    regressed: set[Key] = field(default_factory=set)
+    #: Short IDs of test cases that are part of one.
+    regressed: set[str] = field(default_factory=set)
+    #: Whether a metric was compared with its history.
+    compared_with_history: bool = False
+    #: Whether a session in which nothing was compared exits with 3.
+    require_compared: bool = False
     #: Cases without a reference.
     waiting: int = 0
     nodes: list[Nodes] = field(default_factory=list)
@@ -89,8 +93,6 @@ class Summary:
     records: pd.DataFrame | None = None
     #: Why nothing was measured; '': something was.
     broken: str = ''
-    #: Whether a test case can never run within the site's budget.
-    never: bool = False
     #: What ended it early; '': nothing did.
     ended_by: str = ''
     #: Whether the session could not run because of a usage error.
@@ -108,25 +110,26 @@ class Summary:
     @property
     def failed_test_cases(self) -> list[Result]:
         """The results that are failures, and were so when measured again."""
-        return self.test_cases_with_result('fail', 'not_run', 'xpass')
+        return self.test_cases_with_result(
+            'fail', 'not_run', 'missing', 'xpass')
 
     @property
-    def overall_status(self) -> str:
-        """The worst property of the session, in a word."""
-        return ('not run' if self.broken else 'ended' if self.ended_by
-                else 'failed' if self.failed_test_cases
-                else 'regressed' if self.regressions
-                else 'flaky' if self.test_cases_with_result('flaky')
-                else 'incomplete' if self.never or not self.page
-                or not self.results
-                else 'good')
+    def state(self) -> str:
+        """The state of the session: one of results.STATES."""
+        return session_state(
+            self.results, regressed=bool(self.regressions),
+            compared=self.compared_with_history, broken=bool(self.broken),
+            ended_early=bool(self.ended_by),
+            incomplete=not self.page or not self.results)
 
     @property
     def exit_code(self) -> int:
-        """0 good; 1 anything else, also if all failures are flaky: nobody
-        reads about a nightly session that ends with 0; 2 it could not run.
+        """The exit code of the state, also if all failures are flaky, because people
+        do not read the summary of a nightly session that ends with 0; 2 if it could
+        not run.
         """
-        return 2 if self.usage else 0 if self.overall_status == 'good' else 1
+        return 2 if self.usage else exit_code_of_state(
+            self.state, self.require_compared)
 
     @property
     def headline(self) -> str:
@@ -139,12 +142,13 @@ class Summary:
                      (len(self.regressions), 'worse than before')]
             sentence = ', '.join(f'{number} {what}' for number, what in parts
                                  if number) or (
-                'nothing is worse than before' if self.results
-                else 'nothing was measured')
+                'nothing was measured' if not self.results
+                else 'no reference, so nothing was compared'
+                if self.state == 'not compared' else 'nothing is worse than before')
             sentence += f'; {count_with_noun(self.cases, "test case")} to run'
             if self.ended_by:
                 sentence = f'{self.ended_by}; {sentence}'
-        return f'{self.site}: {self.overall_status.upper()}: {sentence}'
+        return f'{self.site}: {self.state.upper()}: {sentence}'
 
     def summary_lines(self) -> list[str]:
         """The lines of the summary, the worst first."""
@@ -190,7 +194,7 @@ class Summary:
             'nightly_session': self.nightly_session,
             'began': _utc_timestamp(self.began),
             'seconds': round(time.time() - self.began),
-            'verdict': self.overall_status,
+            'state': self.state,
             'code': self.exit_code,
             'headline': self.headline,
             'notes': self.notes,
@@ -216,7 +220,7 @@ class Summary:
     @property
     def status(self) -> str:
         """One of STATUSES, of the whole session."""
-        return (_STATUS_OF_SESSION.get(self.overall_status, 'failed')
+        return (_STATUS_OF_SESSION.get(self.state, 'failed')
                 if self.results else 'failed')
 
     def status_data(self) -> dict[str, Any]:
@@ -229,7 +233,7 @@ class Summary:
         components: dict[tuple[str, str], list[str]] = {}
         for one in self.results:
             status = ('failed' if one.is_failed and one.result != 'flaky' else
-                      'degraded' if one.is_failed or one.plan_key in self.regressed
+                      'degraded' if one.is_failed or one.test_case in self.regressed
                       else 'ok')
             components.setdefault((one.partition, one.family), []).append(status)
         return {
@@ -295,7 +299,8 @@ class Summary:
         return lines + _omitted_count_lines(len(some))
 
     def _test_case_name(self, one: Result) -> str:
-        return self.names.get(one.plan_key, f'{one.check} {one.params}')
+        return short_name(one.check, one.params, one.settings, one.test_case,
+                          one.source)
 
     def lost_nodes(self, one: Result) -> list[str]:
         """The nodes of a test case that failed which take no jobs any more."""
@@ -309,7 +314,7 @@ class Summary:
             'name': self._test_case_name(one),
             'partition': one.partition,
             'environ': one.environ,
-            'case': one.case,
+            'test_case': one.test_case,
             'why': first.reason,
             'guard': first.guard,
             'nodes': sorted(first.nodes),
@@ -371,10 +376,10 @@ def describe_reruns(one: Result, lost: Sequence[str] = ()) -> str:
                        f'{where}{nodes}')
     if lost and not any(where == reruns.SAME for where, _ in others):
         endings.insert(0, f'could not run again on {reruns.SAME}')
-    if one.sessions[0].measurements > 1:
-        endings.insert(
-            0, f'failed in each of {one.sessions[0].measurements} measurements'
-        )
+    first = one.sessions[0]
+    if first.measurements > 1:
+        endings.insert(0, 'passed in the same session' if first.result == 'flaky' else
+                       f'failed in each of {first.measurements} measurements')
     return ', '.join(endings)
 
 

@@ -21,9 +21,9 @@ import yaml
 from cli.nightly.overlap import MARK, STOP_TIMEOUT
 from cli.session.commands import site_folder
 from cli.setup.venv import ROOT, WORK, SetupError
-from cli.site.check import list_test_cases_with_reframe
+from cli.site.listing import list_test_cases_with_reframe
 from config import places
-from config.sessions import lock, ordering, pinned, run_id, runner
+from config.sessions import lock, session_id
 
 #: Start: after midnight (UTC), so that a nightly session has one date.
 HOUR, MINUTE = 1, 30
@@ -33,8 +33,7 @@ HOUR, MINUTE = 1, 30
 CARRIED = ('PATH', 'SBATCH_ACCOUNT', 'SPACK_ROOT')
 #: Variables that the suite sets for its own processes.
 OWN = frozenset({
-    'PLUMBLINE_ROOT', 'PLUMBLINE_SITE', 'PLUMBLINE_SESSION', run_id.VARIABLE, MARK,
-    lock.HELD, ordering.KNOWN, pinned.VARIABLE, runner.ONLY})
+    'PLUMBLINE_ROOT', 'PLUMBLINE_SITE', session_id.VARIABLE, MARK, lock.HELD})
 #: A variable, as NAME=value, that may have a secret: by its name, or because a
 #: URL has a user or password. It is never printed.
 SECRET = re.compile(r'^\w*(TOKEN|SECRET|PASS|KEY|CREDENTIAL)\w*=|://[^/\s]*@')
@@ -77,6 +76,8 @@ def nightly_command(args: argparse.Namespace) -> list[str]:
                         else str(value)]
     if args.locate:
         command.append('--locate')
+    if args.require_compared:
+        command.append('--require-compared')
     if args.bringup:
         command.append('--bringup')
     return command + (['--', *args.reframe] if args.reframe else [])

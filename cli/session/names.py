@@ -36,16 +36,6 @@ def split_name_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return known.name, rest
 
 
-def has_only_hashes(words: Sequence[str]) -> bool:
-    """Whether options of ReFrame select test cases by nothing but their hashes.
-
-    >>> has_only_hashes(['-n', '/a38ba5b9']), has_only_hashes(['-n', 'OsuPt2pt'])
-    (True, False)
-    """
-    patterns, _ = split_name_options(words)
-    return bool(patterns) and all(one.startswith('/') for one in patterns)
-
-
 def list_names(reframe: str, options: Sequence[str], variables: Mapping[str, str]
                ) -> list[str]:
     """The names of all test cases that ReFrame lists with these options; empty if

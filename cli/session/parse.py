@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from checks.core.parsers import Output, ParseError, Remark, load_parser_module
 from config import families
 
-#: Columns of the tidy CSV; postprocess/perflogs/parsed.py reads them. `output`
+#: Columns of the tidy CSV; postprocess/records/parsed.py reads them. `output`
 #: counts the outputs in a file.
 COLUMNS = ('file', 'output', 'family', 'program', 'version', 'num_nodes',
            'num_tasks', 'params', 'size', 'metric', 'value', 'unit')

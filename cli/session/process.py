@@ -1,11 +1,11 @@
 """A session of ReFrame: places of its own, and an end that leaves nothing.
 
 Two sessions share no stage folder and no report. A session's folder is
-$PLUMBLINE_WORK/sessions/RUN, called as the run is in its records; its stage
-and output are folders of the same name where the site keeps them.
+$PLUMBLINE_WORK/sessions/SESSION, with the identifier that its records have; its
+stage and output are folders of the same name where the site keeps them.
 
-Those of a night (`plumb nightly`) have a file NIGHT, which says where their
-folders are. They are kept by the night, and `plumb run` removes none of them.
+Those of a nightly session (`plumb nightly`) have a file NIGHTLY_SESSION, which names
+their folders. `plumb nightly` removes them, and `plumb run` does not.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from checks.services import processes
 from cli.setup.venv import WORK, print_progress
 from config import console
-from config.sessions import run_id, slurm_jobs
+from config.sessions import session_id, slurm_jobs
 from config.sessions.progress import Progress
 
 #: Sessions of each kind (those that measure, and others) that are kept;
@@ -39,7 +39,7 @@ CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
 #: Signals within so many seconds are one: `timeout`, sudo and the first process
 #: of a container forward a signal that the process group got, too.
 SAME_SIGNAL_SECONDS = 2.0
-#: File in the folder of a night's session.
+#: File in the folder of a session of a nightly session.
 NIGHTLY_SESSION = 'night.json'
 #: File in the folder of a session that measures nothing.
 IDLE = 'idle'
@@ -67,22 +67,16 @@ class Session:
     lock: int
 
     @property
-    def report_path(self) -> Path:
-        return self.folder / 'report.json'
-
-    @property
     def output_path(self) -> Path:
-        """Where ReFrame's output is, if it is not printed."""
+        """File with all that ReFrame printed."""
         return self.folder / 'reframe.out'
 
     @property
     def reframe_variables(self) -> dict[str, str]:
-        """What ReFrame is to know of it."""
-        return {'RFM_REPORT_FILE': str(self.report_path),
-                'RFM_STAGE_DIR': str(self.stage),
+        """Variables that ReFrame needs for the session."""
+        return {'RFM_STAGE_DIR': str(self.stage),
                 'RFM_OUTPUT_DIR': str(self.output),
-                'PLUMBLINE_SESSION': str(self.folder),
-                run_id.VARIABLE: self.folder.name}
+                session_id.VARIABLE: self.folder.name}
 
 
 @contextlib.contextmanager
@@ -103,9 +97,9 @@ def create_session_folders(
                  ('RFM_STAGE_DIR', 'stagedir', 'stage'),
                  ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
     _remove_old_sessions(bases, runs_jobs)
-    name = run_id.new_session_id() if nightly_session is None else nightly_session.first
+    name = nightly_session.first if nightly_session else session_id.new_session_id()
     if (WORK / 'sessions' / name).exists():
-        name = run_id.new_session_id(name)
+        name = session_id.new_session_id(name)
     folder = WORK / 'sessions' / name
     folder.mkdir(parents=True)
     if not runs_jobs:
@@ -143,7 +137,7 @@ def _remove_old_sessions(bases: Sequence[Path], runs_jobs: bool) -> None:
 
 
 class Left(NamedTuple):
-    """A session of a night, of which nothing runs any more."""
+    """A session of a nightly session, of which nothing runs any more."""
     folder: Path
     nightly_session: str
     stage: Path
@@ -176,9 +170,9 @@ def _is_session_running(path: Path) -> bool:
 
 
 def remove_old_nightly_sessions(site: str, keep: int) -> list[str]:
-    """Removes the folders of all but a site's newest nights.
+    """Remove the folders of all but the newest nightly sessions of a site.
 
-    Only those that a session's file NIGHT names, and that are called as the
+    Only those that a session's file NIGHTLY_SESSION names, and that are called as the
     session is: nothing that somebody else has put beside them.
 
     :param keep: sessions that are left
@@ -197,46 +191,53 @@ def remove_old_nightly_sessions(site: str, keep: int) -> list[str]:
 
 
 class SessionProgress:
-    """One line of progress on a terminal; else a line every REPORT_SECONDS, if
-    something has changed, and one when test cases begin to wait for a retry."""
+    """The progress of a session, from the file with ReFrame's output: one line on a
+    terminal; else a line every REPORT_SECONDS, if something has changed, and one when
+    a retry begins."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, output: Path, echo: bool) -> None:
+        """:param echo: print ReFrame's output instead of the progress"""
+        self.output, self.echo = open(output, errors='replace'), echo
+        self.progress = Progress()
         self.line = console.StatusLine()
-        self.begin: float | None = None
-        self.last_report, self.last_printed = time.monotonic(), (-1, 0)
-        #: Test cases that waited for a retry, or were in one, when last looked at.
-        self.again = 0
+        self.begin = self.last_report = time.monotonic()
+        #: Test cases and builds that had ended, and retry, when last printed.
+        self.last_printed = 0, 0
+        #: Beginning of a line of which ReFrame has not yet printed the end.
+        self.unfinished = ''
 
     def __enter__(self) -> SessionProgress:
-        self.line.update('ReFrame reads the checks')
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.begin is None:              # it ended soon after its first job began
-            self.report_if_due()
+        self.read_output()
         self.line.close()
+        self.output.close()
+
+    def read_output(self) -> None:
+        """Read what ReFrame has printed since the last call."""
+        text = self.output.read()
+        if self.echo:
+            print(text, end='', flush=True)
+        *lines, self.unfinished = (self.unfinished + text).split('\n')
+        for line in lines:
+            self.progress.read_line(line)
 
     def report_if_due(self) -> None:
         """Show the progress."""
-        now = time.monotonic()
-        progress = Progress.read(self.folder)
-        if progress is None:
+        self.read_output()
+        if self.echo:
             return
-        if self.begin is None:
-            self.begin = now
-            if progress.cost:
-                self.line.close()
-                print(f'Cost: {progress.cost}', flush=True)
+        now = time.monotonic()
+        text = self.progress.text(now - self.begin)
+        state = self.progress.ended, self.progress.retry
         if self.line.is_live:
-            self.line.update(progress.text(now - self.begin))
-        elif progress.again > self.again or (
+            self.line.update(text)
+        elif self.progress.retry > self.last_printed[1] or (
                 now - self.last_report >= REPORT_SECONDS
-                and (progress.ended, progress.again) != self.last_printed):
-            print_progress(progress.text(now - self.begin))
-            self.last_report = now
-            self.last_printed = progress.ended, progress.again
-        self.again = progress.again
+                and state != self.last_printed):
+            print_progress(text)
+            self.last_report, self.last_printed = now, state
 
 
 class ReceivedSignals:
@@ -264,9 +265,19 @@ class ReceivedSignals:
                 time.sleep(left)
 
 
+class Ended(NamedTuple):
+    """How the process of ReFrame ended."""
+    #: Its exit code; negative: the signal that killed it.
+    code: int
+    #: Name of the signal that asked the session to end, or ''.
+    ended_by: str
+    #: Whether a test case or build began.
+    has_begun: bool = False
+
+
 def run_reframe(command: Sequence[str], variables: Mapping[str, str],
                 locks: Sequence[int], stage: Path | None = None,
-                quiet: Session | None = None) -> tuple[int, str]:
+                output: Path | None = None, echo: bool = False) -> Ended:
     """Runs ReFrame to its end, also where a signal asks for it.
 
     ReFrame cancels its jobs at the first signal; what is left of it and its
@@ -274,9 +285,9 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
 
     :param stage: folder of its Slurm jobs, which are cancelled if ReFrame was
         killed or ended by a signal; None: it has none
-    :param quiet: the session, if its output goes to its file, and its progress is
-        printed instead; None: ReFrame prints
-    :returns: exit code, and the name of the signal that ended it or ''
+    :param output: file for its output, of which the progress is printed; None:
+        ReFrame prints, for a listing or a dry run
+    :param echo: print the output instead of the progress
     """
     library = ctypes.CDLL(None, use_errno=True)
     # What loses its parent becomes a child of this process and is found.
@@ -293,15 +304,15 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
               for number in _SIGNALS}
     try:
         with contextlib.ExitStack() as stack:
-            output = stack.enter_context(
-                open(quiet.output_path, 'wb')) if quiet else None
+            file = stack.enter_context(open(output, 'wb')) if output else None
             process = subprocess.Popen(
                 command, env={**os.environ, **variables}, pass_fds=locks,
-                stdout=output, stderr=output, preexec_fn=start_own_process_group)
-            reports = []
-            if quiet:
-                reports.append(stack.enter_context(
-                    SessionProgress(quiet.folder)).report_if_due)
+                stdout=file, stderr=file, preexec_fn=start_own_process_group)
+            reports: list[Callable[[], object]] = []
+            shown = None
+            if output:
+                shown = stack.enter_context(SessionProgress(output, echo))
+                reports.append(shown.report_if_due)
             if stage is not None:
                 reports.append(slurm_jobs.PendingReports(
                     stage, print_progress).report_if_due)
@@ -316,8 +327,9 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return code, (signal.Signals(received.numbers[0]).name
-                  if received.numbers else '')
+    return Ended(
+        code, signal.Signals(received.numbers[0]).name if received.numbers else '',
+        shown is not None and shown.progress.has_begun)
 
 
 def _wait_for_process(process: subprocess.Popen[bytes],

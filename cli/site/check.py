@@ -4,10 +4,8 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import json
 import os
 import re
-import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,9 +22,9 @@ from cli.setup.venv import (
     SetupError,
     ensure_mpi,
     ensure_store_servers,
-    ensure_venv,
 )
 from cli.site import spack_yaml
+from cli.site.listing import list_test_cases_with_reframe
 from cli.site.measured import read_measured_families
 from config import console, schema, strict
 from config.places import (
@@ -127,6 +125,10 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
             verdict.findings += lost
             verdict.facts.append(f'stacks      {note}')
         verdict.findings += unused_environment_faults(folder, answer['unused'])
+        verdict.findings += [
+            f'{folder}/vendor.yaml: no test case matches the row {row}; correct '
+            '`check` and `when`, or remove the row'
+            for row in answer['unused_vendor_rows']]
         verdict.findings += idle_environment_faults(folder, answer)
         verdict.findings += answer['partitions']
         verdict.facts += [
@@ -158,30 +160,6 @@ def unfinished_lines(folder: Path) -> list[str]:
                 rf'^ *# {FINISH}(.*\n(?: *# (?!{FINISH}|\w+: ).*\n)*)', text, re.M)]
 
 
-def list_test_cases_with_reframe(folder: Path) -> dict[str, Any]:
-    """The output of cases.py for a site; also returns the site's faults."""
-    variables = {
-        'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_WORK': str(WORK),
-        'PLUMBLINE_SITE': str(folder),
-        'RFM_REFERENCE_PREFIX': str(default_reference_folder(folder))}
-    # ReFrame's own variables could point to other sites and other checks.
-    plain = {k: v for k, v in os.environ.items() if not k.startswith('RFM_')}
-    done = subprocess.run(
-        [str(ensure_venv()), str(ROOT / 'cli' / 'site' / 'cases.py'),
-         str(folder)],
-        env={**plain, **variables}, text=True, capture_output=True,
-        stdin=subprocess.DEVNULL)
-    warnings = [f'{folder}/system.py: {line}'
-                for line in done.stderr.splitlines() if line.strip()]
-    try:
-        return {**json.loads(done.stdout), 'output': warnings}
-    except ValueError:
-        return {'error': f'{folder}/system.py: ReFrame cannot list the test '
-                f'cases (exit code {done.returncode}); the lines '
-                'above have its last output',
-                'output': warnings[-3:]}
-
-
 def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
                                      cases: list[dict[str, Any]],
                                      complete: list[str], update: bool) -> None:
@@ -191,7 +169,7 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
     """
     by_mode = {mode: [c for c in cases if mode in c['modes']] for mode in MODES}
     counts = ', '.join(f'{mode} {len(rows)}' for mode, rows in by_mode.items())
-    checks = ', '.join(f'{mode} {len({c["hash"] for c in rows})}'
+    checks = ', '.join(f'{mode} {len({c["name"] for c in rows})}'
                        for mode, rows in by_mode.items())
     places = sorted({c['where'] for c in cases})
     verdict.facts.append(f'test cases  {len(cases)} on '

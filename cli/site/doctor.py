@@ -2,7 +2,7 @@
 
 Two functions answer two questions: Would the test cases of a partition and
 environment start (`reasons_test_cases_cannot_start`)? What does a mode cost
-(`total_cost`)? reasons.py explains why a family has no test case.
+(`mode_cost`)? reasons.py explains why a family has no test case.
 """
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from cli.session.commands import (
     reframe_environment_variables,
     site_folder,
 )
-from cli.session.ordering import NIGHTLY, Key, read_wall_times
 from cli.setup.venv import WORK
 from cli.site import check as sites
 from cli.site.reasons import reason_without_test_cases
@@ -31,10 +30,8 @@ from cli.site.schedulers import SchedulerAnswer, query_partitions
 from config import console
 from config.families import families
 from config.places import CALIBRATE, is_site_named_local, site_option
-from config.sessions import cost, ordering
-from config.sessions.cost import Cost, node_hours_text
-from config.sessions.modes import MODES, QUICK
-from config.sessions.selection import VETO
+from config.sessions.cost import Cost, total_cost
+from config.sessions.modes import MODES, QUICK, VETO
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
 SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub',
@@ -59,8 +56,6 @@ def doctor(args: argparse.Namespace) -> int:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
     blocked = reasons_test_cases_cannot_start(configuration, path, folder, schedulers)
-    seen = read_wall_times(Path(variables['PLUMBLINE_PERFLOGS']),
-                           configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
     calibrate = CALIBRATE + site_option(args.site)
     rows_of_family = {}
@@ -82,8 +77,7 @@ def doctor(args: argparse.Namespace) -> int:
             *runnable_test_case_rows(rows, blocked), *too_large,
             *optional_part_rows(family, configuration),
             ('references', f'{file}{hint}')]
-    costs = {mode: total_cost([c for c in answer['cases'] if mode in c['modes']], seen,
-                              mode) for mode in MODES}
+    costs = {mode: mode_cost(answer['cases'], mode) for mode in MODES}
     if args.all:
         print_site_and_tools(folder, path)
         print_environments(configuration)
@@ -94,14 +88,10 @@ def doctor(args: argparse.Namespace) -> int:
         for family, lines in rows_of_family.items():
             print(f'\nfamily {family}')
             console.print_table(lines, indent=2)
-        print('\nCost per mode: test cases (as in `plumb site check`), checks (as in '
-              '`reframe -l`),\nand node-hours without builds and queues')
+        print('\nCost per mode, by time limits, without builds and queues')
         console.print_table([
             (f'--mode {mode}', f'{cost}' + ', on each node' * (mode == VETO))
             for mode, cost in costs.items()], indent=2)
-        console.print_lines(f'  {line}' for line in nightly_budget_lines(
-            configuration, [case for case in answer['cases']
-                            if NIGHTLY in case['modes']], seen))
     else:
         print_schedulers(schedulers)
         print_family_table(answer['cases'], blocked, rows_of_family)
@@ -163,14 +153,8 @@ def readiness_line(here: Sequence[Case], rows_of_family: Rows, cost: Cost) -> st
     return (f'{"READY" if here else "NOT READY"}: mode {QUICK} has '
             + console.count_with_noun(len(here), 'test case')
             + f' of {len(names)} {"family" if len(names) == 1 else "families"}'
-            + f' ({cost_text(cost)})' * bool(here)
+            + f' ({cost.hours_text})' * bool(here)
             + f' · optional, not here: {", ".join(sorted(missing))}' * bool(missing))
-
-
-def cost_text(cost: Cost) -> str:
-    """The node-hours of a cost."""
-    hours = node_hours_text(cost.by_times + cost.by_limits)
-    return f'{hours} node-hours' + ' at most' * (cost.seen < cost.cases)
 
 
 # ------------------------------------------- what this machine has
@@ -380,48 +364,7 @@ def availability_row(what: str, is_available: bool, advice: str) -> tuple[str, s
 
 # ------------------------------------------------------------- the cost
 
-def expected_cost(case: Case, seen: Mapping[Key, float], mode: str
-                  ) -> tuple[ordering.Case, bool]:
-    """The cost of a test case in a mode, and whether it is from earlier times; else
-    it is from its time limit."""
-    partition, _, environ = case['where'].partition('+')
-    key = partition, environ, case['hash']
-    took, was_seen = ordering.Known(seen).expected_seconds(
-        key, *case['repetitions_and_limit'][mode])
-    return ordering.Case(key, case['nodes'], took), was_seen
-
-
-def nightly_budget_lines(configuration: Mapping[str, Any], cases: Iterable[Case],
-                         seen: Mapping[Key, float]) -> Iterator[str]:
-    """A line for each partition with a budget: within how many sessions each
-    test case is measured, and how many need more than the budget.
-
-    :arg cases: those of mode nightly
-    """
-    every = [expected_cost(case, seen, NIGHTLY)[0] for case in cases]
-    for part in configuration['systems'][0]['partitions']:
-        budget = part.get('extras', {}).get(ordering.BUDGET)
-        rows = [one for one in every if one.key[0] == part['name']]
-        if budget is None or not rows:
-            continue
-        sessions = ordering.sessions_until_all_ran(rows, budget)
-        never = sum(one.node_hours > budget for one in rows)
-        yield (
-            f'nightly_budget of {part["name"]}, {budget:g} node-hours: each '
-            'test case of mode nightly is measured '
-            + (
-                'every session'
-                if sessions == 1
-                else f'within {sessions} sessions'
-            )
-            + (
-                f', except {never} that need more than the budget'
-                if never
-                else ''
-            )
-        )
-
-
-def total_cost(cases: Iterable[Case], seen: Mapping[Key, float], mode: str) -> Cost:
-    """The cost of several test cases of a mode together."""
-    return cost.total_cost(expected_cost(case, seen, mode) for case in cases)
+def mode_cost(cases: Iterable[Case], mode: str) -> Cost:
+    """The maximum cost of the test cases of a mode."""
+    return total_cost((case['nodes'], case['max_seconds'][mode])
+                      for case in cases if mode in case['modes'])

@@ -32,6 +32,7 @@ from cli.site import check as sites
 from cli.site import detect, pbs
 from cli.site.detect import Gpus, Machine, Mpi, Nic
 from config import schema
+from config.places import SITES
 from config.sites import launch, topology
 
 TEMPLATES = Path(__file__).with_name('templates')
@@ -436,8 +437,12 @@ def yaml_text(data: object, flow: bool | None = False) -> str:
                           default_flow_style=flow)
 
 
-def render_site_files(name: str, detected: Facts, choices: Choices) -> dict[str, str]:
-    """The files of the site: path in the folder -> text; also SUMMARY."""
+def render_site_files(name: str, detected: Facts, choices: Choices, suite: str
+                      ) -> dict[str, str]:
+    """The files of the site: path in the folder -> text; also SUMMARY.
+
+    :param suite: path of the suite for a site that is outside it, otherwise ''
+    """
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
@@ -447,7 +452,7 @@ def render_site_files(name: str, detected: Facts, choices: Choices) -> dict[str,
     own_nics: dict[str, dict] = {}
     flavour = detected.mpis[0].flavour if detected.mpis else 'openmpi'
     facts = {
-        'name': name, 'found': detected, 'choices': choices,
+        'name': name, 'found': detected, 'choices': choices, 'suite': suite,
         'places': [make_partition(name, part, detected, choices, own_nics)
                    for part in choices.partitions],
         'own_nics': own_nics,
@@ -495,10 +500,11 @@ def create_site_folder(folder: Path, made: dict[str, str]) -> None:
 
 def new(args: argparse.Namespace) -> int:
     """Make a site's folder, after a confirmation."""
-    folder = (args.path or ROOT / 'site-configs' / args.name).absolute()
+    folder = (args.path or SITES / args.name).absolute()
     refuse_bad_site_name(args.name, folder)
     facts = detect_machine(args.recorded, args.modules)
-    made = render_site_files(args.name, facts, resolve_choices(args, facts))
+    made = render_site_files(args.name, facts, resolve_choices(args, facts),
+                             '' if folder.parent == SITES else str(ROOT))
     summary = made.pop(SUMMARY)
     print(args.name, f'  folder       {folder} ({", ".join(made)})', summary,
           sep='\n', end='')

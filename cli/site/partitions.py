@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from config.commandline import is_duration
-from config.sessions.slurm_jobs import MAX_PENDING, SLURM
+from config.sessions.slurm_jobs import SLURM
 
 #: Long options of sbatch, as its manual has them (Slurm 25.05).
 SBATCH = '''
@@ -43,9 +43,9 @@ def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
         if part['scheduler'] in SLURM:
             for fault in unknown_sbatch_options(part.get('access', ())):
                 yield f'{where}: access: {fault}'
-        limit = part.get('extras', {}).get(MAX_PENDING)
+        limit = part.get('extras', {}).get('max_pending')
         if limit is not None and not is_duration(limit):
-            yield (f'{where}: {MAX_PENDING} is {limit!r}; write a time such as '
+            yield (f'{where}: max_pending is {limit!r}; write a time such as '
                    "'30m' or '2h'")
         for fault in processor_contradictions(part.get('processor', {})):
             yield f'{where}: processor: {fault}'

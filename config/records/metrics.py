@@ -9,7 +9,7 @@ from .. import families
 from ..sessions.judged import metric_key, point_with_unit, split_metric_key
 
 __all__ = ['Metric', 'metric', 'metric_key', 'metrics_by_name',
-           'point_with_unit', 'split_metric_key']
+           'perf_var', 'point_with_unit', 'split_metric_key', 'split_perf_var']
 
 
 @dataclass(frozen=True)
@@ -41,3 +41,26 @@ def metric(name: str) -> Metric:
         raise KeyError(f'unknown metric {name!r}: did you mean {near[0]!r}? '
                        '(metrics: of a family.yaml, config/metrics.yaml)'
                        ) from None
+
+
+def perf_var(metric: str, point: float | None = None,
+             repetition: int | None = None) -> str:
+    """Name of ReFrame's performance variable of a value.
+
+    >>> perf_var('latency', 8), perf_var('latency', 8, 2), perf_var('init_time')
+    ('latency@8B', 'latency@8B#2', 'init_time')
+    """
+    key = metric_key(metric, point)
+    return key if repetition is None else f'{key}#{repetition}'
+
+
+def split_perf_var(name: str) -> tuple[str, int | None, int | None]:
+    """The inverse of `perf_var`: metric, point in bytes, and repetition.
+
+    :raises ValueError: the text after the @ is not a size, or that after the # no
+        number
+    """
+    key, hashed, repetition = name.partition('#')
+    if hashed and not repetition.isdecimal():
+        raise ValueError(f'{name!r} is not a value; write a number after the #')
+    return *split_metric_key(key), int(repetition) if hashed else None

@@ -1,4 +1,4 @@
-"""Raw samples of a test case, written beside its perflogs: samples.csv.
+"""Raw samples of a measurement: files/<session>/<measurement>/samples-<test case>.csv.
 
 The samples from which a metric is computed, for plots of all calls (a violin
 of the calls of each rank, a timeline). A row is one call:
@@ -15,12 +15,12 @@ A check passes the text on like other files:
 
     @property
     def attached(self) -> dict[str, str]:
-        return {samples.FILE: samples.samples_as_csv(self.calls)}
+        return {samples.file_name(self.test_case): samples.samples_as_csv(self.calls)}
 
 There are two limits. A file has at most MAXIMUM rows: of more calls, it has
 only every second, third, ... iteration of each rank and call. Only the newest
 KEPT sessions of a test case keep their file (`remove_old_samples`, called when
-a new file is written); all other records stay. postprocess/perflogs/samples.py
+a new file is written); all other records stay. postprocess/records/samples.py
 reads the files.
 """
 from __future__ import annotations
@@ -32,7 +32,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-FILE = 'samples.csv'
 COLUMNS = ('rank', 'call', 'iteration', 'start', 'seconds', 'every')
 #: Maximum number of rows of a file: about 4 MB.
 MAXIMUM = 100_000
@@ -40,8 +39,6 @@ MAXIMUM = 100_000
 KEPT = 5
 #: Names of calls: without characters that CSV would have to quote.
 CALL = re.compile(r'[A-Za-z_][\w.:/+-]{0,59}')
-#: Folders of test cases: <session>-<environ>-<case>.
-_FOLDER = re.compile(r'(\d{8}T\d{6}Z-[0-9a-f]+)-(.+)')
 
 
 class Sample(NamedTuple):
@@ -101,17 +98,24 @@ def _refuse_bad_sample(one: Sample) -> None:
                              'finite, and 0 or more')
 
 
-def remove_old_samples(folder: Path) -> None:
-    """Remove the samples of a test case, except the newest KEPT sessions.
+def file_name(test_case: str) -> str:
+    """Name of the file of a test case.
 
-    :param folder: that of one of its sessions, <session>-<environ>-<case>
+    :param test_case: its short id
     """
-    name = _FOLDER.fullmatch(folder.name)
-    if not name:
-        return
+    return f'samples-{test_case}.csv'
+
+
+def remove_old_samples(files: Path, test_case: str) -> None:
+    """Remove the samples of a test case, except those of the newest KEPT sessions.
+
+    :param files: the folder `files` of the perflogs
+    :param test_case: its short id
+    """
+    by_session: dict[str, list[Path]] = defaultdict(list)
+    for path in files.glob(f'*/*/{file_name(test_case)}'):
+        by_session[path.parents[1].name].append(path)
     # Names of sessions begin with their time.
-    runs = sorted(path for path in folder.parent.glob(f'*/{FILE}')
-                  if (other := _FOLDER.fullmatch(path.parent.name))
-                  and other[2] == name[2])
-    for path in runs[:-KEPT]:
-        path.unlink(missing_ok=True)
+    for session in sorted(by_session)[:-KEPT]:
+        for path in by_session[session]:
+            path.unlink(missing_ok=True)

@@ -1,10 +1,11 @@
-"""Variables of the caller that must not change a session.
+"""Variables of the caller: those that must not change a session, and a name.
 
-With them, Git uses another repository (for example in a hook), and a Python
+With VARIABLES, Git uses another repository (for example in a hook), and a Python
 that a job starts skips its assertions.
 """
 from __future__ import annotations
 
+import getpass
 import os
 
 VARIABLES = (
@@ -17,3 +18,15 @@ def unset_caller_environment_variables() -> None:
     """Remove the variables from this process and its child processes."""
     for name in VARIABLES:
         os.environ.pop(name, None)
+
+
+def set_missing_user_name() -> None:
+    """Name a user without an entry in /etc/passwd by the user's number.
+
+    ReFrame needs a name when it writes a perflog. It asks getpass, which reads
+    the variable LOGNAME first.
+    """
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):         # KeyError: before Python 3.13
+        os.environ['LOGNAME'] = str(os.getuid())

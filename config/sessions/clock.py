@@ -2,8 +2,8 @@
 
 The newest session of a test case decides its result, so a wrong clock could
 hide a failure. No session begins while the clock is behind the existing
-records (`reason_clock_is_behind`). Records of a session with a wrong clock are
-refused when they are read (postprocess/perflogs/clock.py).
+records (`reason_clock_is_behind`). Values of a session with a wrong clock are
+refused when they are read (postprocess/records/sessions.py).
 """
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def readable_time(time: datetime.datetime) -> str:
 
 
 def reason_clock_is_behind(folder: Path) -> str:
-    """Why no session can begin: the clock is behind the perflogs of a system.
+    """Why no session can begin: the clock is behind the perflogs.
 
-    :param folder: perflogs of one system
+    :param folder: perflogs
     :returns: a message with the file that is later than now; '': no such file
     """
     sessions = folder / 'sessions'
-    begun = [(time, plan) for plan in sessions.glob('*.json')
-             if (time := session_start_time(plan.name))]
-    # The folder of plans was modified when the newest one was written.
+    begun = [(time, log) for log in sessions.glob('*.log')
+             if (time := session_start_time(log.name))]
+    # The folder was modified when the newest report was written.
     modified = [(modification_time(path), path) for path in (
-        sessions, *folder.glob('*/*.csv')) if path.exists()]
+        sessions, *folder.glob('*/*/*.log*')) if path.exists()]
     for what, times in ('began', begun), ('modified', modified):
         time, path = max(times, default=(current_utc_time(), folder))
         if time > current_utc_time() + TOLERANCE:

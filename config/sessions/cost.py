@@ -1,54 +1,74 @@
-"""The cost of test cases together, in node-hours without builds and queues."""
+"""The maximum cost of test cases together, from their time limits."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from . import ordering
+from config.console import count_with_noun
 
-#: Variable with a file. If it is set, a session writes the cost of its test
-#: cases to the file, and ends before any of them begins.
-COST_FILE = 'PLUMBLINE_COST_FILE'
+#: A test case in the list of `reframe --list=C`, without what it depends on.
+_LISTED = re.compile(r'^- (.+) /[0-9a-f]+ @\S+$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a mode or session. Unit: node-hours."""
-    cases: int
-    checks: int
-    #: Test cases that were measured before, and their hours.
-    seen: int
-    by_times: float
-    #: Maximum of the others, from their time limits.
-    by_limits: float
+    """The maximum cost of a mode or session, without builds and queues."""
+    #: Jobs without builds; each test case has one.
+    jobs: int
+    node_hours: float
+
+    @property
+    def hours_text(self) -> str:
+        """The node-hours, with two digits or all digits before the point."""
+        hours = self.node_hours
+        return (f'at most {f"{hours:.2g}" if hours < 10 else f"{hours:.0f}"} '
+                'node-hours')
 
     def __str__(self) -> str:
-        text = (f'{self.cases} test cases ({self.checks} checks), '
-                f'{node_hours_text(self.by_times + self.by_limits)} node-hours')
-        if not self.cases:
-            return text
-        if not self.seen:
-            return f'{text} at most, by their time limits'
-        if self.seen == self.cases:
-            return f'{text}, by earlier times'
-        return (f'{text}: {node_hours_text(self.by_times)} by earlier times '
-                f'({self.seen} test cases), {node_hours_text(self.by_limits)} at most '
-                f'by time limits ({self.cases - self.seen})')
+        return f'{count_with_noun(self.jobs, "job")}, {self.hours_text}'
 
 
-def node_hours_text(number: float) -> str:
-    """Hours with two digits, or all digits before the point."""
-    return f'{number:.2g}' if number < 10 else f'{number:.0f}'
+def total_cost(jobs: Iterable[tuple[int, float]]) -> Cost:
+    """The cost of several jobs together.
 
-
-def total_cost(costs: Iterable[tuple[ordering.Case, bool]]) -> Cost:
-    """The cost of several test cases together.
-
-    :param costs: the cost of each, and whether it is from earlier times; else
-        it is from its time limit
+    :param jobs: nodes and time limit (in seconds) of each
     """
-    costs = list(costs)
-    seen = [case.node_hours for case, was_seen in costs if was_seen]
-    limits = [case.node_hours for case, was_seen in costs if not was_seen]
-    return Cost(len(costs), len({case.key[2] for case, _ in costs}), len(seen),
-                sum(seen), sum(limits))
+    jobs = list(jobs)
+    return Cost(len(jobs), sum(nodes * seconds for nodes, seconds in jobs) / 3600)
+
+
+def max_job_seconds(check: Any) -> float:
+    """The maximum time of the job of a test case. Unit: s."""
+    try:
+        own = check.required_job_seconds()
+    except (AttributeError, ValueError):
+        own = 0.0               # known only in a job
+    return max(check.time_limit or 0, own)
+
+
+def cost_of_session(reframe: Sequence[str], variables: Mapping[str, str]
+                    ) -> Cost | None:
+    """The cost of the test cases that ReFrame selects; None: none, or it fails.
+
+    `--describe` has each check once, `--list=C` all its partitions and environments.
+
+    :param reframe: command with options that select test cases
+    :param variables: of its environment
+    """
+    started = [subprocess.Popen([*reframe, action], env=variables, text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL)
+               for action in ('--describe', '--list=C')]
+    described, listed = (process.communicate()[0] for process in started)
+    if any(process.returncode for process in started):
+        return None
+    number = Counter(_LISTED.findall(listed))
+    jobs = [(check['required_nodes'], check['time_limit'] or 0.0)
+            for check in json.loads(described[described.index('['):])
+            for _ in range(number[check['display_name']])]
+    return total_cost(jobs) if jobs else None

@@ -34,6 +34,9 @@ HELD = 'PLUMBLINE_LOCK_HELD'
 #: seconds.
 LIMIT = 24 * 3600.0
 
+#: The lock that `hold_machine_lock_until_exit` took; never left.
+_until_exit = contextlib.ExitStack()
+
 #: First and longest pause between two attempts. Unit: seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 
@@ -77,6 +80,19 @@ def _is_private(folder: Path) -> bool:
         return False
     return (stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()
             and not about.st_mode & 0o022 and os.access(folder, os.W_OK))
+
+
+@functools.cache
+def hold_machine_lock_until_exit() -> None:
+    """Hold the machine's lock as long as this process, which is ReFrame, runs.
+
+    :raises SystemExit: another session holds it for longer than the limit
+    """
+    try:
+        _until_exit.enter_context(
+            hold_file_lock(machine_lock_path(), program='reframe'))
+    except LockError as err:
+        raise SystemExit(f'plumb: {err}') from None
 
 
 @contextlib.contextmanager

@@ -7,13 +7,19 @@ each partition, on every node of it at once.
 """
 #: The mode of `plumb run` without --mode.
 QUICK = 'quick'
+#: Modes with few test cases of each partition (config/sessions/selection.py).
+SMOKE, VETO = 'smoke', 'veto'
+
+#: Failed test cases are measured again once. At a second retry ReFrame has removed
+#: the builds. Modes smoke and veto show the first result.
+_RETRY = '--max-retries=1'
 
 MODES = {
-    # config/sessions/selection.py selects one per family and partition.
-    'smoke': ['--tag=^smoke$', '-Sselection=smoke'],
-    QUICK: ['--tag=^quick$'],
-    'nightly': ['--tag=^nightly$', '-Srepetitions=5'],
-    'full': ['--tag=^full$', '-Srepetitions=20', '-Stime_limit=2h'],
+    SMOKE: ['--tag=^smoke$', '-Smode=smoke'],
+    QUICK: ['--tag=^quick$', '-Smode=quick', _RETRY],
+    'nightly': ['--tag=^nightly$', '-Smode=nightly', _RETRY, '-Srepetitions=5'],
+    'full': ['--tag=^full$', '-Smode=full', _RETRY, '-Srepetitions=20',
+             '-Stime_limit=2h'],
     # All nodes, also those that are down: a node without a result is a failure.
-    'veto': ['--tag=^veto$', '-Sselection=veto', '--distribute=all'],
+    VETO: ['--tag=^veto$', '-Smode=veto', '--distribute=all'],
 }

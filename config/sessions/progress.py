@@ -1,71 +1,63 @@
-"""The progress of a session, which ReFrame's process writes to a file of the
-session's folder and `plumb run` reads."""
+"""The progress of a session, from the lines that ReFrame prints."""
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import re
 
-#: The file.
-NAME = 'progress.json'
+#: A test case, or a build, that has ended: result, number, total, name and place.
+_ENDED = re.compile(r'\[ +(OK|FAIL|ERROR|XFAIL|XPASS|SKIP|ABORT) +\] '
+                    r'\( *(\d+)/(\d+)\) (.*? /[0-9a-f]+ @\S+)')
+_BEGUN = re.compile(r'\[ RUN +\] ')
+_RETRY = re.compile(r'\[=+\] Retrying .*\(retry (\d+)/(\d+)\)')
+#: Results of ReFrame that are no failure.
+_GOOD = ('OK', 'XFAIL')
 
 
-@dataclass
 class Progress:
-    """How far a session is. Times in s."""
-    #: Planned test cases, those that ended at least once, and those that failed.
-    cases: int
-    ended: int = 0
-    failed: int = 0
-    #: Jobs that are measured again, in the last round of retries.
-    again: int = 0
-    #: Expected times of all jobs, and of those that ended.
-    expected: float = 0.0
-    expected_ended: float = 0.0
-    #: Cost of the session, printed before its first job; '' on one machine.
-    cost: str = ''
+    """How far a session is."""
 
-    def write(self, folder: Path) -> None:
-        """Write it to the session's folder.
+    def __init__(self) -> None:
+        #: Whether a test case or build has begun.
+        self.has_begun = False
+        #: Test cases and builds that have ended, and their total: of the session, or
+        #: of its retry.
+        self.ended = self.total = 0
+        #: Those that failed and have not passed since.
+        self.failed: set[str] = set()
+        #: Number of the retry; 0: the first measurements.
+        self.retry = 0
 
-        :raises OSError: it cannot be written
-        """
-        new = folder / f'.{NAME}'
-        new.write_text(json.dumps(asdict(self)))
-        os.replace(new, folder / NAME)
-
-    @classmethod
-    def read(cls, folder: Path) -> Progress | None:
-        """What was written last; None: nothing yet."""
-        try:
-            return cls(**json.loads((folder / NAME).read_text()))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def seconds_left(self, elapsed: float) -> float | None:
-        """Expected seconds until all jobs have ended, at the pace so far; None:
-        unknown, because none has ended, or some are measured again after pauses.
-
-        :param elapsed: seconds since the first job
-        """
-        if self.expected_ended <= 0 or self.again:
-            return None
-        return elapsed * max(self.expected / self.expected_ended - 1, 0.0)
+    def read_line(self, line: str) -> None:
+        """Take a line of ReFrame's output into account."""
+        if match := _ENDED.match(line):
+            result, ended, total, name = match.groups()
+            self.ended, self.total = int(ended), int(total)
+            (self.failed.discard if result in _GOOD else self.failed.add)(name)
+        elif _BEGUN.match(line):
+            self.has_begun = True
+        elif match := _RETRY.match(line):
+            self.retry, self.ended, self.total = int(match[1]), 0, 0
 
     def text(self, elapsed: float) -> str:
         """One line for people, at most 80 columns.
 
-        >>> Progress(37, 22, 1, expected=600, expected_ended=300).text(240)
-        '22 of 37 test cases, 1 failed · 4 min, about 4 min left'
+        :param elapsed: seconds since ReFrame began
+
+        >>> progress = Progress()
+        >>> progress.read_line('[     FAIL ] (22/37) Check %size=1 /a38ba5b9 @s:p+e []')
+        >>> progress.text(240)
+        '22 of 37 test cases and builds, 1 failed · 4 min, about 2 min left'
         """
-        left = self.seconds_left(elapsed)
-        return (f'{self.ended} of {self.cases} test cases'
-                + f', {self.failed} failed' * bool(self.failed)
-                + f', {self.again} to measure again' * bool(self.again)
+        # At the pace so far; unknown in a retry, which has slow test cases only.
+        left = (elapsed * (self.total / self.ended - 1)
+                if self.ended and not self.retry else 0)
+        return (f'retry {self.retry}: ' * bool(self.retry)
+                + (f'{self.ended} of {self.total} test cases and builds' if self.total
+                   else 'the first builds or test cases run' if self.has_begun
+                   else 'ReFrame reads the checks')
+                + f', {len(self.failed)} failed' * bool(self.failed)
                 + f' · {duration_text(elapsed)}'
                 + (f', about {duration_text(left // 60 * 60)} left'
-                   if left and left >= 60 else ''))
+                   if left >= 60 else ''))
 
 
 def duration_text(seconds: float) -> str:

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 #: Schedulers of ReFrame whose jobs squeue lists.
 SLURM = ('slurm', 'squeue')
-#: Extra of a partition: how long a job may wait in the queue.
-MAX_PENDING = 'max_pending'
 #: Seconds until the first report of jobs that wait. Each report doubles it, up
 #: to the maximum.
 FIRST_REPORT, MAX_REPORT_INTERVAL = 60.0, 3600.0

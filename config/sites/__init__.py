@@ -5,3 +5,7 @@
 * `topology`: groups of nodes in the network, from topology.yaml
 * `programs`: output of programs
 """
+
+#: True in commands of plumb, which read sites and start ReFrame as another process.
+#: Elsewhere ReFrame reads a site, and config/common.py prepares the session then.
+only_read = False

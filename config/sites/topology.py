@@ -77,6 +77,15 @@ def nodes_of_record(text: str) -> list[str]:
         return text.split()
 
 
+def record_of_nodes(names: Iterable[str]) -> str:
+    """Nodes as a record has them, for `nodes_of_record`."""
+    nodes = list(names)
+    try:
+        return fold_host_list(nodes)
+    except NodeSetException:
+        return ' '.join(nodes)
+
+
 def load_switches(path: str | os.PathLike[str]) -> dict[str, Switch]:
     """The switches of a site by name, in the order of the file.
 

@@ -174,7 +174,7 @@ def _accept_test_case(accepted: CommentedMap, before: CommentedMap | None, keys:
 
 def _test_case_name(keys: tuple) -> str:
     """Check and keys of an entry, for people and --case."""
-    return ' '.join(map(str, keys))
+    return ' '.join(filter(None, map(str, keys)))
 
 
 def metrics_set_by_hand(entry: Mapping) -> set[str]:

@@ -33,7 +33,7 @@ import pandas as pd
 from config.console import count_with_noun
 from config.places import site_option
 
-from .. import naming, perflogs
+from .. import naming
 from . import spread
 from .progress import day_of_each_session, usable_records
 
@@ -94,19 +94,19 @@ def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level
 
     A system with too few metrics with a tolerance is left out.
 
-    :param frame: records of the session, and of those before it, as perflogs.read gives
+    :param frame: records of the session, and of those before it, as records.read gives
         them
     :param sessions: the ReFrame sessions that count as this session
     """
-    first = frame['time'][frame['run'].isin(sessions)].min()
+    first = frame['time'][frame['session'].isin(sessions)].min()
     good, _ = usable_records(frame[frame['time'] >= first - HISTORY],
                              include_reference_failures=True)
     good = good[good['better'].isin(['lower', 'higher']) & (good['value'] > 0)
                 & ~good['metric'].isin(['completed', 'worst_ratio'])]
     good = good.assign(
         metric_number=naming.group_number_of_records(
-            good, [*perflogs.CASE, 'speed', 'metric', 'point']),
-        now=good['run'].isin(sessions))
+            good, ['test_case', 'source', 'metric', 'point']),
+        now=good['session'].isin(sessions))
     judged = good[good['now'] & (good['reference'] > 0)
                   & good[['lower', 'upper']].notna().any(axis=1)]
     reference_of = judged.groupby('metric_number')['reference'].last()
@@ -125,7 +125,7 @@ def _level_of_system(system: str, records: pd.DataFrame) -> Level | None:
     if len(now) < FEWEST_METRICS:
         return None
     levels, days = [], []
-    for _, session in sorted(records[~records['now']].groupby('run', observed=True),
+    for _, session in sorted(records[~records['now']].groupby('session', observed=True),
                              key=lambda item: item[1]['time'].min()):
         level = session.groupby('metric_number')['worse'].median()
         if len(level) >= len(now) / 2:

@@ -21,17 +21,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from config.families import families
+from config.families import all_metrics, families
 from config.sessions import judged
 
-from .. import naming, perflogs
+from .. import naming
 from . import spread
 from .spread import FEWEST_RUNS, FLOORS
 
 #: What has a reference of its own. `edition` is the version of the program
 #: in families where versions are apart, '' elsewhere.
 KEYS = ['family', 'check', 'system', 'partition', 'environ', 'source',
-        'edition', 'speed', 'params']
+        'edition', 'params', 'settings', 'test_case']
 
 #: (metric, size in B or None) -> run -> value.
 Metrics = Mapping[tuple[str, int | None], Mapping[str, float]]
@@ -56,7 +56,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a test case in one CPU speed class; KEYS, and:"""
+    """The progress of a test case; KEYS, and:"""
     family: str
     check: str
     system: str
@@ -64,8 +64,9 @@ class Progress:
     environ: str
     source: str
     edition: str
-    speed: str
     params: str
+    settings: str
+    test_case: str
     #: Runs that a reference may be made of.
     runs: int
     #: Of each judged metric.
@@ -90,23 +91,21 @@ class Progress:
 
 def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
              ) -> list[Progress]:
-    """Every test case x source x version x speed of these records.
+    """Every test case x source x version of these records.
 
-    Without what is never judged: emulated runs, and those while the machine
-    changed its speed.
+    Without emulated runs, which are never judged.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     :param floors: metric -> smallest tolerance, a fraction; '': any other
     """
     frame = add_edition_column(frame[
-        ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])
-        & (frame['guard'] != 'missing')
+        ~frame['emulated'] & (frame['guard'] != 'missing')
         & frame['family'].isin(list(judged.judged_rules_by_family()))])
     cases: dict[tuple, tuple[dict[str, spread.Day], dict]] = {
         tuple(map(str, names)): ({}, {}) for names in frame[KEYS]
         .drop_duplicates().itertuples(index=False, name=None)}
     good, _ = usable_records(frame)
-    shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
+    shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'session']
     shapes = good.drop_duplicates(shape)[[*shape, 'time', 'nodes']]
     mixed = {
         tuple(map(str, names))
@@ -116,7 +115,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         if len(shapes_of_case.drop_duplicates()) > 1
     }
     for (*names, run), day in zip(
-            shapes[[*KEYS, 'run']].itertuples(index=False),
+            shapes[[*KEYS, 'session']].itertuples(index=False),
             day_of_each_session(shapes).values, strict=True):
         cases[tuple(map(str, names))][0].setdefault(run, day)
     metrics = {name for family, rules in judged.judged_rules_by_family().items()
@@ -128,7 +127,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
                           dropna=False, sort=False).ngroup().to_numpy()
     order = np.argsort(group, kind='stable')
-    runs_of = table['run'].to_numpy(object)[order].tolist()
+    runs_of = table['session'].to_numpy(object)[order].tolist()
     numbers = table['value'].to_numpy()[order].tolist()
     begins = np.flatnonzero(np.diff(group[order], prepend=-1))
     firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'point']]
@@ -154,7 +153,7 @@ def tolerances_and_sessions_needed(family: str, curves: Metrics,
     :param days: the day of each session; empty: all are of one day
     """
     floors = {**FLOORS, **floors}
-    rows = perflogs.all_metrics()
+    rows = all_metrics()
     # What few runs have is no metric of the test case, unless all have few.
     enough = {point: runs for point, runs in curves.items()
               if len(runs) >= FEWEST_RUNS} or curves
@@ -248,15 +247,15 @@ def usable_records(frame: pd.DataFrame, include_reference_failures: bool = False
     notes = []
     # A test case without a reference failed, but its metrics are sound: they
     # are what the reference is made from.
-    frame = frame[frame['guard'] != 'reference']
+    frame = frame[(frame['guard'] != 'reference') | (frame['metric'] != 'completed')]
     failed = frame['result'].isin(['xfail'] if include_reference_failures
                                   else ['fail', 'xfail'])
-    case = naming.group_number_of_records(frame, [*perflogs.CASE, 'speed', 'run'])
+    case = naming.group_number_of_records(frame, ['test_case', 'copy', 'session'])
     good = np.ones(len(frame), bool)
     for bad, why in (
             (frame['emulated'], 'emulated'),
-            (frame['speed'] == 'mixed', 'at mixed speed'),
-            (frame['guard'] != '', 'refused by a guard'),
+            (~frame['guard'].isin(['', 'reference']) & (frame['result'] != 'flaky'),
+             'refused by a guard'),
             (frame['result'] == 'inconclusive',
              'inconclusive (the client, other programs or shared CPUs '
              'limited the program)'),
@@ -289,5 +288,5 @@ def median_per_session(records: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The median of each metric within each run: keys, metric, point, run,
     value, in the order of the records."""
     return records.groupby(
-        [*keys, 'metric', 'point', 'run'], observed=True, dropna=False,
+        [*keys, 'metric', 'point', 'session'], observed=True, dropna=False,
         sort=False)['value'].median().reset_index()

@@ -18,9 +18,8 @@ the difference; `accept_and_print` takes it over (acceptance.py). The rules:
 - `$from` says what an entry was made of, and `tolerances` what was written as
   [centre, tolerance]: a line that differs was set by hand, and stays.
 - Failed, guarded, xfailed, emulated and made-up runs, runs with a metric that is
-  no number, and runs while the machine changed speed (`mixed`), are never used.
-  Program source and speed class are part of the key, so metrics of two
-  sources or speeds never meet.
+  no number are never used. Program source is part of the key, so metrics of
+  two sources never meet.
 """
 from __future__ import annotations
 
@@ -42,12 +41,15 @@ from config import places
 from config import references as grammar
 from config.commandline import Parser
 from config.console import count_with_noun
+from config.families import all_metrics
 from config.places import CALIBRATE, site_option
 from config.records.columns import MADE_UP
 from config.sessions.judged import metric_key
 
-from .. import options, perflogs
+from .. import options
 from ..files import write_files_atomically
+from ..records import METRICS, PerflogError
+from ..records import read as read_records
 from . import acceptance, editing
 from .acceptance import Refused, TooFewSessions
 from .progress import (
@@ -186,7 +188,7 @@ def run_and_print_errors(command: Callable[[], int]) -> int:
     except Refused as err:
         print(f'plumb references: {err}', file=sys.stderr)
         return 1
-    except (perflogs.PerflogError, OSError, ValueError) as err:
+    except (PerflogError, OSError, ValueError) as err:
         print(f'plumb references: {err}', file=sys.stderr)
         return 2
 
@@ -258,7 +260,7 @@ def _read_records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
 
     :raises PerflogError: damaged perflogs
     """
-    frame, faults = perflogs.read(perflogs_, on_error='collect')
+    frame, faults = read_records(perflogs_, on_error='collect')
     for fault in faults:
         # A metric that is not a number is left out; all else may hide more.
         if 'not a finite number' not in fault.reason:
@@ -332,7 +334,7 @@ def select_records(frame: pd.DataFrame, system: str,
     """
     frame = _filter_records(frame, 'system', [system])
     frame = _filter_records(frame, 'family', families or [])
-    order = list(dict.fromkeys(frame.sort_values('time')['run']))
+    order = list(dict.fromkeys(frame.sort_values('time')['session']))
     if runs is not None:
         start, colon, end = runs.partition(':')
         if not colon:
@@ -345,7 +347,7 @@ def select_records(frame: pd.DataFrame, system: str,
         order = order[:first]
     elif last:
         order = order[-last:]
-    return frame[frame['run'].isin(order)]
+    return frame[frame['session'].isin(order)]
 
 
 def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
@@ -354,7 +356,7 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             ) -> tuple[dict[str, CommentedMap], list[str]]:
     """References from records.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     :param floors: metric -> least threshold, a fraction; '': any other
     :param include_reference_failures: also runs that nothing but their reference failed
     :returns: {family: file}, and lines on what was left out
@@ -365,32 +367,33 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     made_up = frame['source'] == MADE_UP
     good, notes = usable_records(frame[~made_up], include_reference_failures)
     if made_up.any():
-        notes.append(f"{frame['run'][made_up].nunique()} sessions left out: made up "
-                     'by `./plumb demo`')
+        notes.append(f"{frame['session'][made_up].nunique()} sessions left out: made "
+                     'up by `./plumb demo`')
     #: Family -> of each entry its check and keys, and its records.
     entries: dict[str, list[tuple[list[str], pd.DataFrame]]] = defaultdict(list)
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []
     for case_key, case in add_edition_column(good).groupby(KEYS, observed=True):
-        (family, check, system, partition, environ, source, edition, speed,
-         params) = case_key
-        runs = case['run'].nunique()
+        (family, check, system, partition, environ, source, edition,
+         params, settings, _) = case_key
+        runs = case['session'].nunique()
         shapes = case[['program', 'num_nodes', 'num_tasks']].drop_duplicates()
         if len(shapes) > 1:
-            clashes.append(f'{check} {params}: left out, because its records '
-                           'have several programs or numbers of ranks')
+            clashes.append(f'{check} {params} {settings}: left out, because its '
+                           'records have several programs or numbers of ranks')
         elif runs < min_runs:
-            missing[family, speed, runs] += 1
+            missing[family, runs] += 1
         else:
             versions = [edition] * (family in families_with_separate_versions())
             entries[family].append((
-                [check, f'{system}:{partition}', environ, source, *versions, speed,
-                 params], case))
-    for (family, speed, runs), count in sorted(missing.items()):
+                [check, f'{system}:{partition}', environ, source, *versions, params,
+                 settings],
+                case))
+    for (family, runs), count in sorted(missing.items()):
         more, site = min_runs - runs, site_option(str(good['system'].iloc[0]))
         notes.append(
             f"{count} test case{'s have' if count > 1 else ' has'} {runs} of "
-            f'{min_runs} sessions (family {family}, CPU speed class {speed}); '
+            f'{min_runs} sessions (family {family}); '
             f"run `./plumb run{site}` {more} more time{'s' * (more > 1)}, or "
             f'`{CALIBRATE}{site}`')
     notes += clashes
@@ -428,9 +431,9 @@ def _session_position(runs: list[str], name: str) -> int:
 def _parse_tolerance_option(text: str) -> tuple[str, float]:
     """'METRIC=X' or 'X' -> (metric or '', fraction)."""
     metric, _, number = text.rpartition('=')
-    if metric and metric not in perflogs.all_metrics():
+    if metric and metric not in all_metrics():
         raise argparse.ArgumentTypeError(
-            f'{metric!r} is not a metric ({perflogs.METRICS})')
+            f'{metric!r} is not a metric ({METRICS})')
     try:
         value = float(number)
     except ValueError:
@@ -462,7 +465,7 @@ def _reference_file_content(family: str, entries: list[tuple[list[str], pd.DataF
     document = CommentedMap()
     index = ['$partition', '$environ', 'source',
              *['version'] * (family in families_with_separate_versions()),
-             'speed', 'params']
+             'params', 'settings']
     for (check, *keys), records in sorted(entries, key=lambda entry: entry[0]):
         place = document.setdefault(
             editing.quote_yaml_string(check),
@@ -509,7 +512,7 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
         metrics.setdefault((metric, point), {})[run] = value
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
-    days = dict(zip(records['run'], day_of_each_session(records), strict=True))
+    days = dict(zip(records['session'], day_of_each_session(records), strict=True))
     judgement_of = {j.metric: j for j in tolerances_and_sessions_needed(
         family, metrics, days, floors)}
     tolerances = {
@@ -518,7 +521,7 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
         if j.needs == 0
     }
     entry = CommentedMap({'$from': editing.flow_style_mapping({
-        'runs': int(records['run'].nunique()),
+        'runs': int(records['session'].nunique()),
         'days': len({date for date, _ in days.values()}),
         'first': records['time'].min().date(),
         'last': records['time'].max().date(),

@@ -46,7 +46,7 @@ def narrow_accepted_tolerances(frame: pd.DataFrame, system: str, folder: Path
                                ) -> list[str]:
     """Narrows the tolerances of the accepted files; lines on what was done.
 
-    :param frame: all records, as perflogs.read gives them
+    :param frame: all records, as records.read gives them
     :param folder: the reference files of the site
     :raises ValueError: a reference file is broken
     """

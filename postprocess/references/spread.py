@@ -14,16 +14,16 @@ variance replace this prior by the weight k / (k + 8), where k is the smaller of
 degrees of freedom: different days - 1, and n - groups of the same day and nodes. So
 sessions of one day alone say nothing about other days.
 
-**Tolerance.** A later session is on another day, and its test case fails if its four
-measurements are all out of tolerance (config/sessions/judged.py). The tolerance is the
+**Tolerance.** A later session is on another day, and its test case fails if both of its
+measurements are out of tolerance (config/sessions/judged.py). The tolerance is the
 prediction limit
 
-    t(0.9995, n - 1) sqrt(B (1 + 1 / D) + W (0.13 + 1 / n))
+    t(0.9995, n - 1) sqrt(B (1 + 1 / D) + W (0.55 + 1 / n))
 
 with Student's t, but at least a floor and two of the last digits printed, rounded up to
-0.01. 0.13 is the part of W that is left to four measurements: they are all beyond 1.18
-standard deviations as seldom (1 in 5000) as 3.54 times sqrt(0.13) standard
-deviations, about the limit with many sessions.
+0.01. 0.55 is the part of W that is left to two measurements. They are both beyond 2.19
+standard deviations as seldom (1 in 5000) as one is beyond 3.54, about the limit with
+many sessions: that would be a part of 0.38. B and W are estimates, so more is needed.
 
 **Curves.** `worst_ratio` is the worst of all points of a test case's curves. B and W
 are the means over the points of the noisiest third of a curve. In place of t stands the

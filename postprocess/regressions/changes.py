@@ -5,13 +5,12 @@ import functools
 import json
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 import pandas as pd
 
 from config import regular
 
-from .. import perflogs
+from ..records import attached
 from .finding import Changed
 from .sessions import ENVIRONMENT_NAMES, History
 
@@ -58,15 +57,15 @@ def environment_changes(hist: History, this_session: Iterable[str]) -> list[Chan
     Told in the first session alone. A new version of a program whose versions
     have histories of their own begins a new one: nothing else would tell.
 
-    :param the newest session: sessions
+    :param this_session: the sessions that count as this session
     """
     if hist.ran.empty:
         return []
     heads = hist.metrics.drop_duplicates('of').set_index('of')
-    names = heads[[*perflogs.CASE, 'twin']].agg('\n'.join, axis=1)
+    names = heads[['test_case', 'node']].agg('\n'.join, axis=1)
     ran = hist.ran.assign(name=hist.ran['of'].map(names)).sort_values(
-        ['name', 'session'], kind='stable')
-    now = ran['run'].isin(list(this_session)).to_numpy()
+        ['name', 'day'], kind='stable')
+    now = ran['session'].isin(list(this_session)).to_numpy()
     name = ran['name'].to_numpy()
     suspects: set[str] = set()
     for column in REPORTED:
@@ -77,7 +76,7 @@ def environment_changes(hist: History, this_session: Iterable[str]) -> list[Chan
     for case_name in sorted(suspects):
         rows = ran[name == case_name]
         after = rows[now[name == case_name]].tail(1)
-        before = rows[rows['session'] < after['session'].iloc[0]]
+        before = rows[rows['day'] < after['day'].iloc[0]]
         columns = [c for c in REPORTED if c != 'machine'
                    or _has_new_node_kind(before, after)]
         head = heads.loc[after['of'].iloc[0]]
@@ -85,7 +84,7 @@ def environment_changes(hist: History, this_session: Iterable[str]) -> list[Chan
             heads_of_change.setdefault((str(head['system']), text), []).append(
                 head
             )
-    return [Changed(system, text, [str(head['case']) for head in rows],
+    return [Changed(system, text, [str(head['test_case']) for head in rows],
                     list(dict.fromkeys(f"{head['partition']} "
                                        f"{head['environ']}" for head in rows)))
             for (system, text), rows in heads_of_change.items()]
@@ -119,20 +118,19 @@ def cpus_per_rank_text(binding: str) -> str:
 def _node_fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     """The differences between facts of nodes: `kernel A -> B`."""
     old, new = before.iloc[-1], after.iloc[0]
-    was, now = (_read_node_facts(str(row['file']), str(row['machine']).split()[0]
-                                 if str(row['machine']).split() else '')
-                for row in (old, new))
+    was, now = (_read_node_facts(*(str(row[name]) for name in (
+        'file', 'system', 'machine'))) for row in (old, new))
     return [f"{name} {was.get(name, '-')} -> {now.get(name, '-')}"
             for name in {**was, **now} if was.get(name) != now.get(name)]
 
 
 @functools.lru_cache(maxsize=1024)
-def _read_node_facts(file: str, name: str) -> dict[str, str]:
-    for folder in Path(file).parents[:3]:
-        try:
-            data = json.loads(regular.read_regular_file(
-                folder / 'machines' / f'{name}.json'))
-        except (OSError, ValueError):
-            continue
-        return {str(k): str(v) for k, v in data.items()}
-    return {}
+def _read_node_facts(file: str, system: str, machine: str) -> dict[str, str]:
+    name, *_ = machine.split() or ['']
+    try:
+        data = json.loads(regular.read_regular_file(
+            attached.perflog_folder_of_file(file) / system / 'machines'
+            / f'{name}.json'))
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in data.items()}

@@ -8,13 +8,12 @@
       until: 2027-05-01      # null if accepted
       reason: firmware 2.1, ticket 42
       decided: 2026-11-23
-      metrics: ['alpha:cpu openmpi c0ffee00 latency']
+      metrics: ['c0ffee00 latency']
 
 `accepted`: the sessions from `since` on are the baseline of these metrics.
 `muted`: the regression is listed as muted and does not fail the verdict, until
-the end of the day `until`. A metric is SYSTEM:PARTITION ENVIRON CASE [METRIC
-[POINT]]: without a point all of the curve, without a metric all of the test
-case.
+the end of the day `until`. A metric is TEST_CASE [METRIC [POINT]], with the short id of
+the test case: without a point all of the curve, without a metric all of the test case.
 """
 from __future__ import annotations
 
@@ -48,11 +47,11 @@ class Decision:
     metrics: tuple[str, ...]
 
 
-def decision_target_names(system: str, partition: str, environ: str, case: str,
-                          metric: str, point: str) -> tuple[str, str, str]:
+def decision_target_names(test_case: str, metric: str, point: str
+                          ) -> tuple[str, str, str]:
     """A metric, its curve and its test case, as `metrics` has them."""
-    of = f'{system}:{partition} {environ} {case}'
-    return f'{of} {metric} {point}'.strip(), f'{of} {metric}', of
+    return (f'{test_case} {metric} {point}'.strip(), f'{test_case} {metric}',
+            test_case)
 
 
 def references_folder(system: str) -> Path:

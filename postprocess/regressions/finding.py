@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..perflogs import reasons
 from ..references.level import Level
-from ..results import Place, Result
+from ..results import Place, Result, session_state
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,10 @@ class Regression:
     family: str
     check: str
     params: str
-    #: CPU speed class.
-    speed: str
-    #: Hash of the only test case, or ''.
-    case: str
-    #: Hashes of all test cases that regressed.
+    settings: str
+    #: Short id of the only test case, or ''.
+    test_case: str
+    #: Short ids of all test cases that regressed.
     cases: list[str]
     #: The first judged metric; `metrics` has all of them.
     metric: str
@@ -55,7 +52,7 @@ class Regression:
     better: str
     #: Date of the first session, and its first session.
     since: str
-    since_run: str
+    since_session: str
     #: Sessions since then.
     sessions: int
     #: Centre of the baseline, and level since; None: several metrics.
@@ -90,7 +87,7 @@ class Regression:
 @dataclass(frozen=True)
 class Failure(Place):
     """A test case that failed in its newest session, with the record that
-    decided. One per test case, as in report and table."""
+    decided. One per test case and copy, as in the table."""
     #: One of results.FAILED.
     result: str
     guard: str
@@ -99,20 +96,16 @@ class Failure(Place):
     value: float | None
     reference: float | None
     unit: str
-    run: str
+    session: str
     time: str
     todo: str
+    copy: str = ''
     #: Why it failed; '': unknown.
     reason: str = ''
+    #: What other measurements of the session say.
+    note: str = ''
     #: Nodes of its job, as the scheduler writes them.
     nodes: str = ''
-
-
-def verdict_of_failures(failures: Sequence[Failure]) -> str:
-    """The verdict on a session without regressions: good, failed or not_run."""
-    return ('good' if not failures else 'not_run' if all(
-        reasons.is_cut_short(one.result, one.guard) for one in failures)
-        else 'failed')
 
 
 @dataclass(frozen=True)
@@ -121,21 +114,19 @@ class Changed:
     system: str
     #: `spec hash 4f2a -> 9c01`.
     what: str
-    #: ReFrame's hash of each, which a test case has in all environments, and
-    #: `PARTITION ENVIRONMENT`, each once.
+    #: Short id of each test case, and `PARTITION ENVIRONMENT`, each once.
     cases: list[str]
     where: list[str]
 
 
 @dataclass(frozen=True)
 class Case(Place):
-    """A test case that has not run (stale), that has too few sessions
-    (not_enough) or is worth running again (rerun)."""
-    #: Sessions that there are, of those that are needed; stale: the last one.
+    """A test case that has too few sessions (not_enough) or is worth running again
+    (rerun)."""
+    #: Sessions that there are, of those that are needed.
     why: str
     sessions: int = 0
     needs: int = 0
-    last: str = ''
     #: Of `rerun`: how many times as bad the newest session was, if noise does not
     #: explain it; else None.
     incident: float | None = None
@@ -158,8 +149,6 @@ class Power(Place):
 @dataclass(frozen=True)
 class Baseline(Place):
     """The baseline of a metric that is judged by its history."""
-    #: CPU speed class.
-    speed: str
     metric: str
     #: '8 B', or ''.
     point: str
@@ -175,9 +164,6 @@ class Verdict:
     """The verdict on a session."""
     #: The session, or the date where there were several.
     session: str
-    #: good, regressed, failed, or not_run (the newest session was cut short, and
-    #: nothing else is wrong).
-    verdict: str
     regressions: list[Regression] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     improved: list[Regression] = field(default_factory=list)
@@ -185,7 +171,6 @@ class Verdict:
     changed: list[Changed] = field(default_factory=list)
     #: Regressions that somebody muted.
     muted: list[Regression] = field(default_factory=list)
-    stale: list[Case] = field(default_factory=list)
     not_enough: list[Case] = field(default_factory=list)
     #: One session was worse: a rerun says at once whether it is the metric.
     rerun: list[Case] = field(default_factory=list)
@@ -205,6 +190,8 @@ class Verdict:
     cases: int = 0
     #: The results of all test cases.
     results: list[Result] = field(default_factory=list)
+    #: Whether the session, or the newest one of a system, was cut short.
+    ended_early: bool = False
 
     @property
     def cut_short(self) -> list[Result]:
@@ -212,9 +199,17 @@ class Verdict:
         return [one for one in self.results if one.is_cut_short]
 
     @property
-    def exit_code(self) -> int:
-        """The exit code: 1 where something regressed or failed."""
-        return 1 if self.regressions or self.failures or self.failed_levels else 0
+    def state(self) -> str:
+        """The state of the session: one of results.STATES."""
+        return session_state(
+            self.results,
+            regressed=bool(self.regressions or self.failed_levels),
+            compared=self.is_compared, ended_early=self.ended_early)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a value was compared with a reference, a limit or its history."""
+        return bool(self.compared or self.judged)
 
     @property
     def failed_levels(self) -> list[Level]:
@@ -225,8 +220,8 @@ class Verdict:
         """As JSON has it: all but results and baselines, which are no news."""
         fields = dataclasses.asdict(dataclasses.replace(
             self, results=[], baselines=[]))
-        del fields['results'], fields['baselines']
-        return fields
+        del fields['results'], fields['baselines'], fields['ended_early']
+        return {'session': fields.pop('session'), 'state': self.state, **fields}
 
     def json(self) -> str:
         """One JSON object; no NaN, which JSON does not know."""

@@ -17,9 +17,8 @@ from config import places
 from config.sessions import judged
 from config.sites import topology
 
-from .. import outcomes, perflogs, results
-from ..perflogs import clock, reasons
-from ..perflogs.plans import Partial
+from .. import results
+from ..results import RECENT
 from . import changes, detect, power
 from .decisions import Decision, decision_target_names
 from .finding import (
@@ -29,12 +28,9 @@ from .finding import (
     Member,
     Regression,
     Verdict,
-    verdict_of_failures,
 )
 from .sessions import UNNAMED, History, metric_histories, session_dates
 
-#: Sessions after which what no longer runs is no longer told.
-RECENT = 10
 #: Fewest test cases of a group, and share of them that alarm where the group
 #: has no history of its own.
 FEWEST_CASES, SHARE = 3, 0.6
@@ -78,57 +74,48 @@ class Candidate:
 
 
 def judge_session(records: pd.DataFrame, session: str | None = None, *,
-                  partial: Partial = {},
                   decisions: Sequence[Decision] = (),
                   switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
           ) -> Verdict:
     """The verdict of a session.
 
-    :param records: as perflogs.read gives them
+    :param records: as records.read and results.add_missing_records give them
     :param session: a session, or a date (YYYY-MM-DD), or the unique beginning
         of one; later records are not looked at. None: the newest session of
         each system in which a test case ran, and what is still true of test
         cases that did not run then: what `plumb report` shows
-    :param partial: runs that left test cases out on purpose (`plans.partial_sessions`)
     :param decisions: regressions that people accepted or muted
     :param switches: system -> node -> the switches above it
     :raises ValueError: no records, or no such session
     """
     if records.empty:
         raise ValueError('no records')
-    ended = records[~records['guard'].isin(reasons.CUT_SHORT)]
+    if session is None:
+        records = results.drop_test_cases_missing_for_long(records)
+    has_run = records[~records['result'].isin(['missing', 'not_run'])]
     label, frame, this_session = select_session(
-        ended if session is None and len(ended) else records, session)
+        has_run if session is None and len(has_run) else records, session)
     frame = records if session is None else frame
-    frame_now = frame if session is None else frame[frame['run'].isin(this_session)]
+    frame_now = frame if session is None else frame[frame['session'].isin(this_session)]
     newest = results.newest_records(frame_now)
-    complete = results.newest_records(ended) if session is None and len(
-        ended) < len(records) else newest
-    failures = _failed_test_cases(newest)
-    stale = outcomes.stale_test_cases(frame, partial)
+    complete = results.newest_records(has_run) if session is None and len(
+        has_run) < len(records) else newest
     judging = _Judging(metric_histories(frame), this_session, session is None,
-                       _test_case_keys(stale), decisions, switches, label)
+                       decisions, switches, label)
     regressions, muted = judging.find_regressions()
-    cases = frame[
-        frame['run'].isin(this_session) & ~frame['guard'].isin([*reasons.NOT_RUN])
-        ].drop_duplicates(perflogs.CASE)
+    compared = complete['result'].isin(['pass', 'xpass', 'xfail']) | complete[
+        'result'].eq('fail') & complete['guard'].eq('')
     return Verdict(
-        session=label, verdict='regressed' if regressions else
-        verdict_of_failures(failures), regressions=regressions,
-        failures=failures, improved=judging.find_improvements(), muted=muted,
+        session=label, regressions=regressions, failures=_failed_test_cases(newest),
+        improved=judging.find_improvements(), muted=muted,
         changed=changes.environment_changes(judging.hist, this_session),
-        stale=[_test_case_with_reason(row, f'last ran {row.time:%Y-%m-%d}',
-                                      last=f'{row.time:%Y-%m-%d}')
-               for row in stale.itertuples()],
         not_enough=judging.test_cases_with_few_sessions(),
         rerun=judging.test_cases_to_rerun(),
-        judged=int(judging.enough.sum()), cases=len(cases),
+        judged=int(judging.enough.sum()),
+        cases=has_run['test_case'][has_run['session'].isin(this_session)].nunique(),
         power=power.power_of_test_cases(judging.hist, judging.walk, judging.enough),
         baselines=judging.baselines(),
-        compared=len(complete[
-            complete['result'].isin(['pass', 'xpass', 'xfail'])
-            | complete['result'].eq('fail') & complete['guard'].eq('')
-            ].drop_duplicates(perflogs.CASE)),
+        compared=complete['test_case'][compared].nunique(),
         results=_results_with_regressions(newest, regressions))
 
 
@@ -141,7 +128,7 @@ def select_session(records: pd.DataFrame, session: str | None
     dates = session_dates(records)
     if session is None:
         newest: dict[str, np.datetime64] = {}
-        runs = records[['system', 'run']].drop_duplicates().astype(str)
+        runs = records[['system', 'session']].drop_duplicates().astype(str)
         for system, run in runs.itertuples(index=False):
             newest[system] = max(newest.get(system, dates[run]), dates[run])
         this_session = {run for system, run in runs.itertuples(index=False)
@@ -159,16 +146,16 @@ def select_session(records: pd.DataFrame, session: str | None
     if len({dates[run] for run in chosen}) > 1:
         raise ValueError(f'{len(chosen)} sessions on several dates begin with '
                          f'{session!r}; give more characters')
-    first = records.groupby('run', observed=True)['time'].min()
+    first = records.groupby('session', observed=True)['time'].min()
     until, day = max(first[run] for run in chosen), dates[next(iter(chosen))]
     before = {run for run in dates if dates[run] < day
               or dates[run] == day and first[run] <= until}
     label = next(iter(chosen)) if len(chosen) == 1 else str(day)
-    return label, records[records['run'].isin(list(before))], chosen
+    return label, records[records['session'].isin(list(before))], chosen
 
 
 def _failed_test_cases(newest: pd.DataFrame) -> list[Failure]:
-    """One for each test case that failed, by its most telling record.
+    """One for each test case and copy that failed, by its most telling record.
 
     :param newest: results.newest_records of the records
     """
@@ -176,23 +163,21 @@ def _failed_test_cases(newest: pd.DataFrame) -> list[Failure]:
     # Metrics before what a guard says beside them.
     records = records.assign(rank=records['result'].map(results.FAILED.index),
                              kept=records['metric'] == 'completed')
-    records = records.sort_values(
-        ['rank', 'kept'], kind='stable'
-    ).drop_duplicates(perflogs.CASE)
-    return [_failure_of_record(row) for row in records.sort_values(
-        [*perflogs.CASE]).itertuples()]
+    records = records.sort_values(['rank', 'kept', 'metric', 'point']).drop_duplicates(
+        ['test_case', 'copy']).sort_values(results.LISTED)
+    return [_failure_of_record(row) for row in records.itertuples()]
 
 
 def _results_with_regressions(newest: pd.DataFrame, regressions: list[Regression]
              ) -> list[results.Result]:
     """The result of each test case, with its regressions."""
-    part: dict[tuple[str, ...], list[str]] = {}
+    part: dict[str, list[str]] = {}
     for line in regressions:
         for one in line.members:
-            ids = part.setdefault(one.test_case_key, [])
+            ids = part.setdefault(one.test_case, [])
             if line.id not in ids:
                 ids.append(line.id)
-    return [dataclasses.replace(one, regressions=part.get(one.test_case_key, []))
+    return [dataclasses.replace(one, regressions=part.get(one.test_case, []))
             for one in results.results_of_newest_records(newest)]
 
 
@@ -203,11 +188,12 @@ def _failure_of_record(row: Any) -> Failure:
     elif row.result == 'flaky':
         todo = ('nothing now: the test case passed when it was measured '
                 'again; check its nodes if this repeats')
-    elif row.guard in reasons.CUT_SHORT:
+    elif row.result == 'missing':
+        todo = ('find out why it was not selected: site, environment or check; to '
+                f'measure it: ./plumb run{site} {row.test_case}')
+    elif results.is_cut_short(row.result, row.guard):
         todo = ('run the test case again: the session ended before the test '
                 'case did')
-    elif row.guard == clock.GUARD:
-        todo = 'set the clock, then remove the session or run it again'
     elif row.guard == 'reference':
         todo = f'make a reference: {places.CALIBRATE}{site}'
     elif row.guard:
@@ -222,9 +208,10 @@ def _failure_of_record(row: Any) -> Failure:
         point=judged.point_with_unit(row.point) if kept else '',
         value=_finite_or_none(row.value) if kept else None,
         reference=_finite_or_none(row.reference) if kept else None,
-        unit=row.unit if kept else '', run=row.run,
-        time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}', todo=todo,
-        reason=reasons.reason_of_result(row) if row.guard else '', nodes=str(row.nodes))
+        unit=row.unit if kept else '', session=row.session,
+        time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}', todo=todo, copy=str(row.copy),
+        reason=str(row.reason) if row.guard else '', note=str(row.note),
+        nodes=str(row.nodes))
 
 
 def _test_case_with_reason(row: Any, why: str, **more: Any) -> Case:
@@ -235,15 +222,11 @@ def _finite_or_none(value: Any) -> float | None:
     return float(value) if pd.notna(value) and math.isfinite(value) else None
 
 
-def _test_case_keys(frame: pd.DataFrame) -> set[tuple[str, ...]]:
-    return set(map(tuple, frame[perflogs.CASE].astype(str).to_numpy()))
-
-
 class _Judging:
     """The history up to a session, and its verdict."""
 
     def __init__(self, hist: History, this_session: set[str], standing: bool,
-                 stale: set[tuple[str, ...]], decisions: Sequence[Decision],
+                 decisions: Sequence[Decision],
                  switches: Mapping[str, Mapping[str, Sequence[str]]],
                  label: str) -> None:
         """
@@ -259,19 +242,16 @@ class _Judging:
         self.of = metrics['of'].to_numpy(int)
         self.rows = np.arange(len(metrics))
         ran = hist.ran
-        now = ran['run'].isin(this_session)
+        now = ran['session'].isin(this_session)
         self.ran = set(ran['of'][now])
         newest = ran.groupby(ran['of'].map(
             dict(zip(metrics['of'], metrics['system'], strict=True))),
-            observed=True)['session'].max()
+            observed=True)['day'].max()
         self.newest = metrics['system'].map(newest).to_numpy(int)
         last = hist.at[self.rows, hist.last_session_positions]
-        is_stale = np.array([tuple(name) in stale for name in
-                             metrics[perflogs.CASE].to_numpy()], bool)
         #: Metrics of the newest session; and those of which something is told.
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
-        self.reported = ~is_stale & (last > self.newest - RECENT) if standing \
-            else self.live
+        self.reported = last > self.newest - RECENT if standing else self.live
         self.day = _session_date(label, hist)
         self.decisions = [one for one in decisions
                           if one.until is None or one.until >= self.day]
@@ -304,8 +284,8 @@ class _Judging:
         every: dict[str, list[int]] = {}
         if self.decisions:
             for row, metric in enumerate(self.hist.metrics[[
-                    'system', 'partition', 'environ', 'case', 'metric',
-                    'point']].itertuples(index=False, name=None)):
+                    'test_case', 'metric', 'point']].itertuples(
+                        index=False, name=None)):
                 for name in decision_target_names(*metric):
                     every.setdefault(name, []).append(row)
         for one in self.decisions:
@@ -419,7 +399,7 @@ class _Judging:
     def _node_and_switch_groups(self, live: np.ndarray) -> Iterator[Group]:
         """A group for each node and switch that something looks worse on."""
         ran = self.hist.ran
-        ran = ran[(ran['session'] >= len(self.hist.sessions) - NODE_SESSIONS)
+        ran = ran[(ran['day'] >= len(self.hist.sessions) - NODE_SESSIONS)
                   & (ran['nodes'] != '')]
         if ran.empty:
             return
@@ -430,7 +410,7 @@ class _Judging:
         code, texts = pd.factorize(where)
         places = [_job_nodes_and_switches(text, self.switches)
                   for text in texts]
-        of, session = ran['of'].to_numpy(), ran['session'].to_numpy()
+        of, session = ran['of'].to_numpy(), ran['day'].to_numpy()
         recent = (session >= len(self.hist.sessions) - RECENT) & live[of]
         worse = np.nan_to_num(self.case_all[of, session])
         score: dict[tuple[str, str, str], list[float]] = {}
@@ -673,8 +653,8 @@ class _Judging:
         rows = np.flatnonzero(self.enough & (
             hist.metrics['named'].to_numpy(bool) | (self.state != detect.NORMAL)))
         return [Baseline(
-            **results.place_fields(metric), speed=str(metric.speed),
-            metric=str(metric.metric), point=str(metric.point),
+            **results.place_fields(metric), metric=str(metric.metric),
+            point=str(metric.point),
             value=self._value_of_level(row, float(self.walk.centre[row])),
             changes=[str(hist.sessions[hist.at[row, turn]])
                      for turn in self._change_positions(row)])
@@ -758,13 +738,14 @@ class _Judging:
         single = kind in ('metric', 'case')
         since = self.hist.sessions[start]
         place = {c: common_value(c) for c in ('system', 'partition', 'environ',
-                                              'family', 'check', 'params', 'speed')}
-        case = common_value('case') if series['of'].nunique() == 1 else ''
+                                              'family', 'check', 'params',
+                                              'settings')}
+        case = common_value('test_case') if series['of'].nunique() == 1 else ''
         metrics = list(dict.fromkeys(series['metric']))
         metric = metrics[0] if single or len(metrics) == 1 else ''
         point = str(series['point'].iloc[0]) if single \
             else common_value('point')
-        cases = list(dict.fromkeys(series['case']))
+        cases = list(dict.fromkeys(series['test_case']))
         key = [kind, name, *place.values(), case, metric, point] + [
             common_value(c) for c in ('program', 'source', 'edition')] * single
         ident = _short_hash('|'.join(key))
@@ -775,18 +756,18 @@ class _Judging:
         ofs = list(dict.fromkeys(series['of']))
         cause = self._environment_changes_text(ofs, start)
         ran = self.hist.ran
-        ran = ran[ran['of'].isin(ofs) & (ran['session'] >= start)]
-        first = ran['run'][ran['session'] == start]
+        ran = ran[ran['of'].isin(ofs) & (ran['day'] >= start)]
+        first = ran['session'][ran['day'] == start]
         members = [
             Member(**results.place_fields(r), metric=str(r.metric),
                    point=str(r.point), ratio=self._ratio_to_centre(
                        row, start, True if there is None else there[self.of[row]]))
             for row, r in zip(rows, series.itertuples(), strict=True)]
         return Regression(
-            id=ident, kind=kind, group=name, **place, case=case, cases=cases,
+            id=ident, kind=kind, group=name, **place, test_case=case, cases=cases,
             metric=metric, metrics=metrics, point=point,
             unit=common_value('unit') or str(series['unit'].iloc[0]) * single,
-            better=better, since=str(since), since_run=str(
+            better=better, since=str(since), since_session=str(
                 first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
             cause=cause,
@@ -822,8 +803,8 @@ class _Judging:
         ran = self.hist.ran
         ran = ran[ran['of'].isin(cases)]
         return '; '.join(changes.environment_differences(
-            ran[ran['session'] < start].groupby('of').tail(changes.BEFORE),
-            ran[ran['session'] >= start].groupby('of').head(2)))
+            ran[ran['day'] < start].groupby('of').tail(changes.BEFORE),
+            ran[ran['day'] >= start].groupby('of').head(2)))
 
     def test_cases_with_few_sessions(self) -> list[Case]:
         """Test cases of the newest session whose judged metrics have too few
@@ -935,7 +916,7 @@ def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
     if kind in ('node', 'switch'):
         return (f'before you drain the {kind}, measure it against others: '
                 f'./plumb locate{site}; {known}')
-    again = ' '.join(f'-n /{case}' for case in cases[:3])
+    again = ' '.join(cases[:3])
     return ('run the test cases again, if possible on other nodes: '
             f'./plumb run{site} {again}; {known}')
 

@@ -2,8 +2,7 @@
 
 All sessions that began on one date (UTC) are one observation of a metric:
 their median. Records that cannot be compared are left out: emulated, refused
-by a guard, inconclusive, with a known fault, or measured while the CPU speed
-changed.
+by a guard, inconclusive, with a known fault, or of other suites.
 """
 from __future__ import annotations
 
@@ -12,14 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from config.sessions import clock, judged, run_id
+from config.sessions import clock, judged
+from config.sessions.session_id import first_session_id_by_session
 
-from .. import naming, perflogs
+from .. import naming
 from ..references.progress import add_edition_column, usable_records
+from ..results import PLACE
 
-#: What a metric is of; `twin` is the hash of the test case where a session has
-#: several test cases that differ in nothing else.
-KEYS = [*perflogs.CASE, 'edition', 'speed', 'twin']
+#: What a metric is of; `node` is that of a copy of `--distribute`, else ''.
+KEYS = ['test_case', 'source', 'edition', 'node']
 #: Column of a test case's environment -> its name in texts; the most likely causes
 #: first.
 ENVIRONMENT_NAMES = {
@@ -27,7 +27,7 @@ ENVIRONMENT_NAMES = {
     'version': 'program version', 'stack': 'stack', 'spec': 'spec hash',
     'reframe': 'ReFrame', 'suite': 'suite version', 'num_nodes': 'number of nodes',
     'num_tasks': 'ranks', 'tasks_per_node': 'ranks per node', 'commit': 'suite commit'}
-RAN_ON = ['run', *ENVIRONMENT_NAMES]
+RAN_ON = ['session', *ENVIRONMENT_NAMES]
 #: A change below this means nothing; smallest spread: both logs.
 MINIMUM, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.
@@ -40,7 +40,7 @@ WEEKS, WEEKDAY_SESSIONS, NARROWER = 28, 63, 0.7
 class History(NamedTuple):
     """Series of metrics; arrays are series x sessions of the series, and end
     with NaN where a series has fewer sessions than another."""
-    #: A row a series: KEYS, metric, point, unit, better, test case (hash),
+    #: A row a series: KEYS, PLACE, metric, point, unit, better,
     #: named (in family.yaml), of (number of the test case).
     metrics: pd.DataFrame
     #: Sessions, sorted: numpy days.
@@ -57,9 +57,9 @@ class History(NamedTuple):
     linear: np.ndarray
     floor: np.ndarray
     minimum: np.ndarray
-    #: Session -> its session.
+    #: Session -> its date.
     session_of: dict[str, np.datetime64]
-    #: What each test case ran on, a row a test case and session: of, session,
+    #: What each test case ran on, a row a test case and session: of, day,
     #: RAN_ON.
     ran: pd.DataFrame
 
@@ -75,12 +75,11 @@ class History(NamedTuple):
 
 def session_dates(frame: pd.DataFrame) -> dict[str, np.datetime64]:
     """Session -> the date (UTC) on which it, or its session, began."""
-    first = frame.groupby('run', observed=True)['time'].min()
-    began = run_id.first_session_id_by_session(map(str, first.index))
+    first = frame.groupby('session', observed=True)['time'].min()
+    began = first_session_id_by_session(map(str, first.index))
     date_of_session: dict[str, np.datetime64] = {}
     for run, time in first.items():
         start = clock.session_start_time(began[str(run)])
-        # A session whose clock was wrong has the time at which it counts.
         date_of_session[str(run)] = np.datetime64(
             f'{min(start or time, time):%Y-%m-%d}', 'D')
     return date_of_session
@@ -89,30 +88,30 @@ def session_dates(frame: pd.DataFrame) -> dict[str, np.datetime64]:
 def metric_histories(frame: pd.DataFrame) -> History:
     """The series of all metrics that have a better side.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     """
     session_of = session_dates(frame)
     frame = frame[frame['better'].isin(['lower', 'higher'])
-                  & ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])]
+                  & ~frame['emulated'] & (frame['suite'] != '')]
     frame, _ = usable_records(frame, include_reference_failures=True)
     # Against its reference, which people change: no history of its own.
     frame = frame[~frame['metric'].isin(['completed', 'worst_ratio'])]
-    frame = add_edition_column(_add_duplicate_test_case_column(frame)).reset_index(
-        drop=True)
+    frame = add_edition_column(frame.assign(
+        node=frame['copy'].map(_node_of_copy).astype(str))).reset_index(drop=True)
     days = np.array(sorted(set(session_of.values())), 'datetime64[D]')
     number = {run: int(np.searchsorted(days, day))
               for run, day in session_of.items()}
     code = naming.group_number_of_records(frame, [*KEYS, 'metric', 'point'])
-    session = frame['run'].astype(object).map(number).to_numpy(int)
+    day = frame['session'].astype(object).map(number).to_numpy(int)
     metrics = _series_descriptions(frame, code)
     of = metrics['of'].to_numpy()[code]
     first = np.unique(naming.group_number_of_records(
-        frame[['run']].assign(of=of), ['of', 'run']), return_index=True)[1]
-    ran = frame[[*RAN_ON, 'file']].iloc[first].assign(
-        of=of[first], session=session[first])
-    table = pd.DataFrame({'code': code, 'session': session,
+        frame[['session']].assign(of=of), ['of', 'session']), return_index=True)[1]
+    ran = frame[[*RAN_ON, 'system', 'file']].iloc[first].assign(
+        of=of[first], day=day[first])
+    table = pd.DataFrame({'code': code, 'day': day,
                           'value': frame['value'].to_numpy(float)})
-    cells = table.groupby(['code', 'session'])['value'].agg(
+    cells = table.groupby(['code', 'day'])['value'].agg(
         ['median', 'size', 'std']).reset_index()
     row = cells['code'].to_numpy()
     place = cells.groupby('code').cumcount().to_numpy()
@@ -121,7 +120,7 @@ def metric_histories(frame: pd.DataFrame) -> History:
     at = np.full(shape, -1)
     runs, within = np.zeros(shape, int), np.full(shape, np.nan)
     value[row, place] = cells['median']
-    at[row, place] = cells['session']
+    at[row, place] = cells['day']
     runs[row, place] = cells['size']
     within[row, place] = cells['std']
     with np.errstate(invalid='ignore', divide='ignore'):
@@ -134,24 +133,22 @@ def metric_histories(frame: pd.DataFrame) -> History:
                    session_of, ran)
 
 
-def _add_duplicate_test_case_column(frame: pd.DataFrame) -> pd.DataFrame:
-    """With the column `twin`."""
-    cases = frame.drop_duplicates([*perflogs.CASE, 'run', 'case'])
-    twice = cases[cases.duplicated([*perflogs.CASE, 'run'], keep=False)]
-    if twice.empty:
-        return frame.assign(twin='')
-    names = set(map(tuple, twice[perflogs.CASE].astype(str).to_numpy()))
-    is_twin = pd.Series([tuple(row) in names for row in frame[
-        perflogs.CASE].astype(str).to_numpy()], index=frame.index)
-    return frame.assign(twin=frame['case'].astype(str).where(is_twin, ''))
+def _node_of_copy(copy: str) -> str:
+    """The node of a copy of `--distribute`; '': it is none.
+
+    >>> _node_of_copy('repeat_no=0 nid=n2')
+    'n2'
+    """
+    return next((word.removeprefix('nid=') for word in copy.split()
+                 if word.startswith('nid=')), '')
 
 
 def _series_descriptions(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
     """The columns that describe each series."""
     last = np.zeros(code.max(initial=-1) + 1, int)
     np.maximum.at(last, code, np.arange(len(code)))
-    table = frame.iloc[last][[
-        *KEYS, 'metric', 'point', 'unit', 'better', 'case']]
+    table = frame.iloc[last][[*dict.fromkeys([
+        *KEYS, *PLACE, 'metric', 'point', 'unit', 'better'])]]
     table = table.astype({name: str for name in table if name != 'point'}
                          ).reset_index(drop=True)
     table['of'] = table.groupby(KEYS, sort=False).ngroup()

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from config import places
 from config.console import count_with_noun, print_lines, print_table
+from config.families import all_metrics, printed_name
 from config.records.units import change_text, point_text, value_text
 from config.sessions import clock
 from config.sites import topology
 
 from ..names import short_name
-from ..perflogs import all_metrics
-from ..results import Result
+from ..results import Place, Result
 from .finding import Case, Changed, Failure, Member, Power, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
@@ -28,31 +28,29 @@ _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
 def verdict_headline(verdict: Verdict) -> str:
     """The whole verdict in one sentence."""
-    failed = len(verdict.failures) - len(verdict.cut_short)
-    counts = [
-        count_with_noun(len(verdict.regressions), 'regression')
-        + _test_case_count_text(verdict.regressions)
-        if verdict.regressions
-        else '',
-        count_with_noun(failed, 'test case') + ' failed' if failed else '',
-        count_with_noun(len(verdict.cut_short), 'test case') + ' did not run'
-        if verdict.cut_short
-        else '',
-        'a level out of tolerance' if verdict.failed_levels else '',
-        count_with_noun(len(verdict.improved), 'improvement')
-        if verdict.improved
-        else '',
-        f'{len(verdict.muted)} muted' if verdict.muted else '',
-        count_with_noun(len(verdict.changed), 'change')
-        + ' of the environment'
-        if verdict.changed
-        else '',
-        'an incident' if any(case.incident for case in verdict.rerun) else '',
-    ]
-    counts = [count for count in counts if count] or ['no regression']
-    word = verdict.verdict.upper().replace('_', ' ')
-    return (f"Session {verdict.session}: {word}: {', '.join(counts)}. "
-            + comparison_text(verdict))
+    counts_of_results = Counter(
+        'cut short' if one.is_cut_short else one.result for one in verdict.results)
+    missing, cut_short = (counts_of_results[name] for name in ('missing', 'cut short'))
+    failed = len(verdict.failures) - missing - cut_short
+    inconclusive = counts_of_results['inconclusive']
+    counts = [text for number, text in (
+        (len(verdict.regressions),
+         count_with_noun(len(verdict.regressions), 'regression')
+         + _test_case_count_text(verdict.regressions)),
+        (failed, f'{count_with_noun(failed, "test case")} failed'),
+        (missing, f'{count_with_noun(missing, "test case")} missing'),
+        (cut_short, f'{count_with_noun(cut_short, "test case")} did not run'),
+        (verdict.ended_early and not cut_short, 'it ended early'),
+        (inconclusive * (verdict.state == 'degraded'), f'{inconclusive} inconclusive'),
+        (verdict.failed_levels, 'a level out of tolerance'),
+        (verdict.improved, count_with_noun(len(verdict.improved), 'improvement')),
+        (verdict.muted, f'{len(verdict.muted)} muted'),
+        (verdict.changed, count_with_noun(len(verdict.changed), 'change')
+         + ' of the environment'),
+        (any(case.incident for case in verdict.rerun), 'an incident')) if number]
+    summary = ', '.join(counts) or 'no regression' * verdict.is_compared
+    return (f'Session {verdict.session}: {verdict.state.upper()}'
+            + f': {summary}' * bool(summary) + f'. {comparison_text(verdict)}')
 
 
 def comparison_text(verdict: Verdict) -> str:
@@ -77,7 +75,7 @@ def cut_short_text(results: Sequence[Result]) -> str:
     """
     texts = []
     cut_short = [one for one in results if one.is_cut_short]
-    for run, number in sorted(Counter(one.run for one in cut_short).items()):
+    for run, number in sorted(Counter(one.session for one in cut_short).items()):
         texts.append(f'The session of {session_name(run)} was cut short: '
                      f'{count_with_noun(number, "test case")} did not run')
     if not texts:
@@ -136,8 +134,8 @@ def print_verdict(verdict: Verdict, every: bool = False) -> None:
 
 def _sections(verdict: Verdict) -> list[Section]:
     """The parts of the text below the headline, the worst first."""
-    cut_short = {one.test_case_key for one in verdict.cut_short}
-    failures = [one for one in verdict.failures if one.test_case_key not in cut_short]
+    cut_short = {one.test_case for one in verdict.cut_short}
+    failures = [one for one in verdict.failures if one.test_case not in cut_short]
     sections = [
         *(_regression_section(*part) for part in (
             ('Regressed:', verdict.regressions), ('Muted:', verdict.muted),
@@ -166,7 +164,6 @@ def _sections(verdict: Verdict) -> list[Section]:
             len(cases), True) for title, cases in (
                 (f'Worth measuring again ({rerun_commands_text(verdict.rerun)}):',
                  verdict.rerun),
-                ('Not run for longer than others:', verdict.stale),
                 ('Too few sessions for a comparison with the history:',
                  verdict.not_enough)))]
     return [section for section in sections if section.number]
@@ -241,9 +238,9 @@ def regression_detail_lines(change: Regression) -> list[str]:
     if change.point:
         what += f' at {point_text(change.point)}'
     where = test_case_and_partition_text(change) if change.kind in ('metric', 'case') \
-        else change.group
+        else _group_text(change)
     if change.ran:
-        slow = len({one.test_case_key for one in change.members})
+        slow = len({one.test_case for one in change.members})
         where += f' ({slow} of {count_with_noun(change.ran, "test case")})'
     texts = [
         f'[{change.id}] {what}: {_change_size_text(change)}',
@@ -262,7 +259,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
 def event_lines(regressions: Sequence[Regression]) -> list[str]:
     """The lines of an event: a regression, or several that began on one date."""
     members = members_by_change(regressions)
-    worst = {one.test_case_key: one for one in reversed(members)}
+    worst = {one.test_case: one for one in reversed(members)}
     spread = median_and_range_text([*worst.values()]) if len(worst) > 1 else ''
     if len(regressions) == 1:
         lines = regression_detail_lines(regressions[0])
@@ -270,8 +267,7 @@ def event_lines(regressions: Sequence[Regression]) -> list[str]:
     first = regressions[0]
     places = sorted({f'{one.system}:{one.partition}' for one in members})
     causes = dict.fromkeys(one.cause for one in regressions if one.cause)
-    cases = ' '.join(f'-n /{case}' for case in dict.fromkeys(
-        one.case for one in worst.values()))
+    cases = ' '.join(worst)
     site = _common_site_option(members)
     return [
         f'{count_with_noun(len(worst), "test case")} worse since {first.since} '
@@ -345,6 +341,8 @@ def failure_line(failure: Failure) -> str:
     text = f'{test_case_and_partition_text(failure)}: '
     if failure.result == 'xpass':
         return text + 'the known fault is fixed'
+    if failure.result == 'missing':
+        return text + failure.reason
     if failure.guard:
         return text + _guard_text(failure) + _nodes_text(failure)
     if failure.value is None:
@@ -354,7 +352,8 @@ def failure_line(failure: Failure) -> str:
                    f'{value_text(failure.value, failure.unit)}, '
                    + (f'reference {value_text(failure.reference, failure.unit)}'
                       if failure.reference is not None
-                      else 'beyond a limit')) + _nodes_text(failure)
+                      else 'beyond a limit')
+                   + f'; {failure.note}' * bool(failure.note)) + _nodes_text(failure)
 
 
 def _guard_text(failure: Failure) -> str:
@@ -397,9 +396,27 @@ def test_case_and_partition_text(
 ) -> str:
     """A test case, its partition and its environment."""
     return ' '.join(filter(None, [
-        short_name(item.check, item.params, item.case),
-        f'on {item.system}:{item.partition}', item.environ,
-        getattr(item, 'speed', '').strip('-')]))
+        short_name(item.check, item.params, item.settings, item.test_case,
+                   _common_source(item)),
+        getattr(item, 'copy', ''),
+        f'on {item.system}:{item.partition}', item.environ]))
+
+
+def _common_source(item: Regression | Place) -> str:
+    """The source of a test case, or of all members of a regression; '': they differ."""
+    if isinstance(item, Place):
+        return item.source
+    sources = {one.source for one in item.members}
+    return sources.pop() if len(sources) == 1 else ''
+
+
+def _group_text(change: Regression) -> str:
+    """The name of a group; that of a program says if it is embedded."""
+    if change.kind != 'program':
+        return change.group
+    program = change.members[0].program
+    return change.group.replace(
+        program, printed_name(program, _common_source(change)), 1)
 
 
 def junit_xml(verdict: Verdict) -> str:
@@ -408,34 +425,31 @@ def junit_xml(verdict: Verdict) -> str:
     inconclusive, or has neither a reference nor enough sessions to be judged by its
     history; and if a level is not judged.
     """
-    failures = {f.test_case_key: f for f in verdict.failures}
-    names = Counter(map(_junit_class_and_name, verdict.results))
+    failures = {(f.test_case, f.copy): f for f in verdict.failures}
     regressions = {one.id: one for one in verdict.regressions}
     bad = sum(not result.is_good for result in verdict.results) + len(
         verdict.failed_levels)
-    few = {case.test_case_key for case in verdict.not_enough}
+    few = {case.test_case for case in verdict.not_enough}
 
     def skip_message(result: Result) -> str:
         if result.is_good and result.result == 'inconclusive':
             return ('inconclusive: '
                     + (result.reason or 'the values cannot be compared'))
         if result.is_good and result.result == 'no_reference' \
-                and result.test_case_key in few:
+                and result.test_case in few:
             return ('no_reference, and too few sessions for a comparison '
                     'with the history')
         return ''
 
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
-        root, 'testsuite', name=f'session {verdict.session}',
+        root, 'testsuite', name=f'session {verdict.session}: {verdict.state.upper()}',
         tests=str(len(verdict.results) + len(verdict.levels)), failures=str(bad),
         errors='0',
         skipped=str(sum(bool(skip_message(one)) for one in verdict.results)
                     + sum(level.tolerance is None for level in verdict.levels)))
     for result in verdict.results:
         classname, name = _junit_class_and_name(result)
-        if names[classname, name] > 1:
-            name += f' [{result.program} {result.source}]'
         test = ET.SubElement(suite, 'testcase', classname=classname,
                              name=name)
         if result.is_good:
@@ -446,7 +460,7 @@ def junit_xml(verdict: Verdict) -> str:
             continue
         texts = [text for ident in result.regressions
                  for text in regression_lines(regressions[ident])]
-        failure = failures.get(result.test_case_key)
+        failure = failures.get((result.test_case, result.copy))
         if failure:
             texts.insert(0, failure_line(failure))
         ET.SubElement(
@@ -469,11 +483,13 @@ def junit_xml(verdict: Verdict) -> str:
 def _junit_class_and_name(result: Result) -> tuple[str, str]:
     """Class name and name of a test case in JUnit."""
     return (f'{result.system}.{result.partition}.{result.family}',
-            f'{result.check} {result.params} @{result.environ}'.strip())
+            ' '.join(filter(None, [
+                printed_name(result.check, result.source), result.params,
+                result.settings, f'@{result.environ}', result.copy])))
 
 
 def _test_case_count_text(regressions: list[Regression]) -> str:
-    cases = {(m.test_case_key, m.case) for one in regressions for m in one.members}
+    cases = {m.test_case for one in regressions for m in one.members}
     return f" of {count_with_noun(len(cases), 'test case')}"
 
 

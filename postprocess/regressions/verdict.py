@@ -38,16 +38,16 @@ from pathlib import Path
 import pandas as pd
 
 from config import places
-from config.commandline import Parser
+from config.commandline import Parser, add_require_compared_option
 from config.sites import topology
 
-from .. import options, perflogs
+from .. import options, records, results
 from ..files import git_commit_hint
-from ..perflogs import plans, reasons
 from ..references.level import FEWEST_METRICS, Level, session_levels
+from ..results import RECENT, exit_code_of_state
 from . import decisions, telling
 from .finding import Regression, Verdict
-from .judging import RECENT, judge_session, select_session
+from .judging import judge_session, select_session
 from .sessions import session_dates
 
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
@@ -68,7 +68,7 @@ for a decision.
 
 Exit codes: 0 good; 1 something regressed or failed, the level of a system is
 out of tolerance, or the perflogs have damaged places; 2 wrong usage, or no
-records.
+records; 3 nothing was compared, with --require-compared.
 """
 
 ACCEPT = """\
@@ -103,15 +103,15 @@ def parser() -> Parser:
                         'one test per test case to FILE; - prints it, and '
                         'nothing else')
     output.add_argument('--all', action='store_true', help='also list the test cases '
-                        'that are worth measuring again, did not run for long, or have '
-                        'too few sessions')
+                        'that are worth measuring again, or have too few sessions')
+    add_require_compared_option(cmd.add_argument_group('exit code'))
     output.add_argument('--power', action='store_true', help='print the smallest '
                         'change that is found in each test case within 3 and 6 '
                         'sessions, nine times in ten, and what hides changes')
     output.add_argument('--print-rerun-options', action='store_true',
-                        help='print options of ReFrame that select the test '
-                        'cases to measure again, and those that did not run '
-                        'because their session ended early')
+                        help='print the test cases to measure again, and those that '
+                        'did not run because their session ended early, as `plumb '
+                        'run` takes them')
     return cmd
 
 
@@ -182,43 +182,57 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def verdict_of_perflogs(folder: str, session: str | None = None,
                         references: str | None = None, site: str = ''
-                ) -> tuple[Verdict, list[perflogs.PerflogError]]:
+                ) -> tuple[Verdict, list[records.PerflogError]]:
     """The verdict of a folder's perflogs, and what is damaged in them.
 
     :raises ValueError: no records, no such session, or a damaged file beside
         the references
     """
-    frame, faults = perflogs.read(folder, on_error='collect')
+    frame, faults = records.read(folder, on_error='collect')
     if frame.empty:
         raise ValueError('; '.join(map(str, faults[:1]))
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
-    return verdict_of_records(options.records_of_site(frame, site), [folder], session,
-                              references), faults
+    sessions = records.sessions(folder)
+    frame = results.add_missing_records(frame, sessions)
+    return verdict_of_records(options.records_of_site(frame, site), session,
+                              references, sessions), faults
 
 
-def verdict_of_records(frame: pd.DataFrame, folders: Sequence[str],
-                       session: str | None = None, references: str | None = None
-               ) -> Verdict:
+def verdict_of_records(frame: pd.DataFrame, session: str | None = None,
+                       references: str | None = None,
+                       sessions: pd.DataFrame | None = None) -> Verdict:
     """The verdict on records that were read already.
 
-    :param folders: where they were read: which sessions were partial
+    :param frame: as records.read and results.add_missing_records give it
+    :param sessions: as records.sessions gives them; None: none was cut short
     """
     systems = sorted(map(str, frame['system'].unique()))
     folders_of_decisions = {Path(references)} if references else set()
     folders_of_decisions |= {decisions.references_folder(system) for system in systems}
     verdict = judge_session(
-        frame, session, partial=plans.partial_sessions(folders),
+        frame, session,
         decisions=[one for place in sorted(folders_of_decisions)
                    for one in decisions.load_decisions(place)],
         switches={system: above for system in systems
                   if (above := _read_switches_by_node(system))})
     levels = session_levels(*select_session(frame, session)[1:]) if session \
         else newest_levels(frame)
-    word = verdict.verdict
-    if word != 'regressed' and any(level.is_failed for level in levels):
-        word = 'failed'
-    return dataclasses.replace(verdict, levels=levels, verdict=word)
+    return dataclasses.replace(
+        verdict, levels=levels, ended_early=sessions is not None and _is_cut_short(
+            sessions[sessions['system'].isin(systems)], verdict.session if session
+            else ''))
+
+
+def _is_cut_short(sessions: pd.DataFrame, label: str) -> bool:
+    """Whether the newest session of a system was cut short.
+
+    :param label: only this session, or the sessions that began on this date; '': all
+    """
+    chosen = sessions[~sessions['running'] & (
+        (sessions['session'] == label)
+        | (sessions['started'].dt.strftime('%Y-%m-%d') == label) | (not label))]
+    return bool(chosen.drop_duplicates('system', keep='last')['cut_short'].any())
 
 
 def newest_levels(frame: pd.DataFrame) -> list[Level]:
@@ -227,17 +241,18 @@ def newest_levels(frame: pd.DataFrame) -> list[Level]:
     A session has a level if FEWEST_METRICS metrics with a tolerance ran to their end.
     As for regressions, the newest RECENT sessions of the system are looked at.
 
-    :param frame: as perflogs.read gives it
+    :param frame: as records.read gives it
     """
     levels = []
-    ended = frame[~frame['guard'].isin(reasons.CUT_SHORT)]
-    for _, records in ended.groupby('system', observed=True):
-        dates = records['run'].astype(str).map(session_dates(records))
+    ended = frame[~frame['result'].isin(['missing', 'not_run'])]
+    for _, of_system in ended.groupby('system', observed=True):
+        dates = of_system['session'].astype(str).map(session_dates(of_system))
         # A session without references needs no closer look.
-        numbers = dates[records['reference'] > 0].value_counts()
+        numbers = dates[of_system['reference'] > 0].value_counts()
         for date in sorted(dates.unique(), reverse=True)[:RECENT]:
             if numbers.get(date, 0) >= FEWEST_METRICS and (level := session_levels(
-                    records[dates <= date], {*records['run'][dates == date]})):
+                    of_system[dates <= date],
+                    {*of_system['session'][dates == date]})):
                 levels += level
                 break
     return levels
@@ -263,14 +278,15 @@ def _write_output(
     if args.junit:
         options.write_text_answer(args.junit, telling.junit_xml(verdict))
     if args.print_rerun_options:
-        print(*(f'-n /{case}' for case in dict.fromkeys(
-            one.case for one in [*verdict.cut_short, *verdict.rerun])))
+        print(*dict.fromkeys(
+            one.test_case for one in [*verdict.cut_short, *verdict.rerun]))
         return 0
     if args.power:
         telling.print_power_table(verdict)
     elif '-' not in (args.json, args.junit):
         telling.print_verdict(verdict, args.all)
-    return verdict.exit_code or (1 if faults else 0)
+    code = exit_code_of_state(verdict.state, args.require_compared)
+    return 1 if faults else code
 
 
 def _accept_or_mute_regression(
@@ -289,17 +305,8 @@ def _accept_or_mute_regression(
     folder = decisions.references_folder(system)
     if not folder.parent.is_dir() or system == 'local':
         folder = Path(args.references)
-    names = [
-        decisions.decision_target_names(
-            one.system,
-            one.partition,
-            one.environ,
-            one.case,
-            one.metric,
-            one.point,
-        )
-        for one in line.members
-    ]
+    names = [decisions.decision_target_names(one.test_case, one.metric, one.point)
+             for one in line.members]
     whole = line.kind not in ('metric', 'case')
     metrics = dict.fromkeys(name[2 if whole else 1] for name in names)
     path = decisions.add_decision(folder, decisions.Decision(

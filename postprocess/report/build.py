@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +18,9 @@ from config import places, strict
 from config.commandline import Parser
 from config.console import count_with_noun, print_lines
 
-from .. import options, outcomes, perflogs, results
+from .. import options, records, results
 from ..files import write_files_atomically
-from ..perflogs import plans, series
+from ..records import series
 from ..references.progress import Progress, progress_of_test_cases
 from ..regressions import telling
 from ..regressions.verdict import Verdict, verdict_of_records
@@ -34,10 +35,9 @@ Writes a page with results and plots from the perflogs.
 The page needs no other file and no network. The plots are also written beside
 it as files.
 
-Exit codes: 0 good; 1 a test case failed or did not run in its newest session,
-something regressed, the level of a system is out of tolerance, a test case
-needs more node-hours than a nightly session has, or the perflogs have damaged
-places; 2 wrong usage, no records, or the page cannot be written.
+Exit codes: 0 good, or nothing was compared; 1 the state of the newest session is
+worse (`plumb verdict` lists why), or the perflogs have damaged places; 2 wrong usage,
+no records, or the page cannot be written.
 """
 
 
@@ -92,19 +92,22 @@ def write_page(folder: str, output: Path, references: str | None = None,
     :param site: only its records; '': all
     :param last: only so many sessions, the newest
     """
-    frame, faults = perflogs.read(folder, on_error='collect')
+    frame, faults = records.read(folder, on_error='collect')
     _print_faults(faults)
     try:
-        frame = options.records_of_site(frame, site)
+        sessions = records.sessions(folder)
+        frame = options.records_of_site(
+            results.add_missing_records(frame, sessions), site)
         # By the whole history, whatever is shown.
-        judged = verdict_of_records(frame, [folder], None, references) \
-            if len(frame) else None
+        judged = verdict_of_records(
+            frame, None, references, sessions) if len(frame) else None
     except ValueError as err:
         return _print_error_and_return_failure(frame, str(err))
+    frame = results.drop_test_cases_missing_for_long(frame)
     if last:
-        runs = list(dict.fromkeys(frame.sort_values('time')['run']))
-        frame = frame[frame['run'].isin(runs[-last:])]
-    if frame.empty:
+        runs = list(dict.fromkeys(frame.sort_values('time')['session']))
+        frame = frame[frame['session'].isin(runs[-last:])]
+    if judged is None or frame.empty:
         return _print_error_and_return_failure(
             frame, f'no records in {folder}: run `./plumb run` first, or name another '
             'folder with --perflogs')
@@ -113,18 +116,12 @@ def write_page(folder: str, output: Path, references: str | None = None,
     faults += over_time.faults
     known = len(faults)
     ahead = progress_of_test_cases(frame)
-    left = outcomes.postponed_test_cases(frame, [
-        plan for plan in plans.newest_budget_plans([folder])
-        if plan.head['system'] in set(frame['system'])])
     try:
-        made = build_page(frame, faults, title, over_time,
-                          plans.partial_sessions([folder]), ahead, output,
-                          png, judged, left)
+        made = build_page(frame, faults, title, over_time, ahead, output, png, judged)
     except strict.Fault as err:
         return _print_error_and_return_failure(frame, str(err))
     _print_faults(faults[known:])
     counts = made.counts
-    levels = judged.failed_levels if judged else []
     try:
         write_files_atomically(output, made.files)
         _remove_old_plots(output, made.plots)
@@ -133,32 +130,24 @@ def write_page(folder: str, output: Path, references: str | None = None,
             frame, f'{err.filename or output}: cannot be written ({err.strerror}); the '
             'earlier page is unchanged')
     lines = [
-        f"{output / 'index.html'}: {counts['fail']} failed, "
-        + f"{counts['not_run']} not run, " * bool(counts['not_run'])
-        + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
-        + f"{counts['pass']} passed, "
-        + f"{counts['inconclusive']} inconclusive, " * bool(counts['inconclusive'])
-        + f"{counts['no_reference']} without a reference of "
-        + count_with_noun(counts['cases'], 'test case') + ', '
-        + count_with_noun(frame['run'].nunique(), 'session')
+        f"{output / 'index.html'}: "
+        + results.tally_text(Counter(
+            {name: counts[name] for name in results.ORDER}).elements()) + ', '
+        + count_with_noun(frame['session'].nunique(), 'session')
         + f"; {counts['judged']} with a tolerance, "
         f"{counts['no_tolerance']} in which a metric has no tolerance"
         + (', ' + count_with_noun(len(judged.regressions), 'regression')
-           if judged and judged.regressions else '')
+           if judged.regressions else '')
         + ''.join(f', level of {level.system} out of tolerance '
-                  f'({100 * level.worse:+.1f} %)' for level in levels)
+                  f'({100 * level.worse:+.1f} %)' for level in judged.failed_levels)
         + f", {counts['improved']} improved" * bool(counts['improved'])
-        + f", stale: {counts['stale']}" * bool(counts['stale'])
-        + f", postponed: {counts['rotated']}" * bool(counts['rotated'])
-        + (f", beyond every budget: {counts['never']}" if counts['never'] else '')
         + (', ' + count_with_noun(len(faults), 'damaged place') + ' in the perflogs'
            if faults else '')]
-    if judged and judged.cut_short:
+    if judged.cut_short:
         lines.append(telling.cut_short_text(judged.results))
     print_lines(lines)
-    bad = faults or any(counts[r] for r in results.FAILED) or (
-        judged and judged.regressions) or levels or counts['never']
-    return Written(1 if bad else 0, frame, ahead, judged)
+    code = 1 if faults else results.exit_code_of_state(judged.state)
+    return Written(code, frame, ahead, judged)
 
 
 def _print_faults(faults: list) -> None:

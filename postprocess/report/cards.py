@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from config.console import count_with_noun
+from config.families import all_metrics
 from config.records.units import change_text, size_text, value_text
-from config.sessions import run_id
+from config.sessions.session_id import first_session_id_by_session
 
-from .. import perflogs, results
+from .. import results
 from ..regressions import detect, telling
 from ..regressions.finding import Member, Regression, Verdict
 from . import grid
@@ -30,9 +31,9 @@ MAX_WORST, MAX_EVENT_ROWS = 5, 500
 
 def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
                    ) -> dict[str, str]:
-    """The health of the system: {state, word, text, details}; the state is bad if
-    something failed or regressed, or the perflogs are damaged. `text` says what is
-    bad, and when and how completely it was measured.
+    """The state of the newest session: {look, word, text, details}. `text` says what
+    is bad, and when and how completely it was measured. Damaged perflogs make it
+    degraded. `look` is a class of report.css.
 
     :param counts: test cases per result of the last session that was complete;
         `levels`: levels out of tolerance that are no part of a regression
@@ -40,6 +41,7 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
     cases = counts['cases']
     bad = [text for number, text in (
         (counts['fail'], f"{counts['fail']} of {cases} test cases failed"),
+        (counts['missing'], f"{counts['missing']} missing"),
         (counts['not_run'], f"{counts['not_run']} not run"),
         (counts['flaky'], f"{counts['flaky']} flaky"),
         (counts['regressed'], count_with_noun(counts['regressed'], 'regression')),
@@ -50,22 +52,20 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
         if number]
     also = [f'{number} {what}' for number, what in (
         (counts['inconclusive'], 'inconclusive'),
-        (counts['no_record'], 'without a record in the newest session'),
-        (counts['waiting'] * any([verdict.compared, verdict.judged]),
+        (counts['waiting'] * verdict.is_compared,
          'without a reference'),
         (counts['xfail'], 'with a known fault')) if number]
-    if bad:
-        state, word = 'bad', 'Not healthy'
-    elif not verdict.compared and not verdict.judged:
-        state, word = 'open', 'Not compared yet'
-    else:
-        state = 'warn' if counts['no_record'] or counts['inconclusive'] else 'good'
-        word = 'Healthy'
-    is_complete = (not counts['no_record']
+    state = verdict.state
+    if faults and state in ('good', 'not compared'):
+        state = 'degraded'
+    look = ('bad' if bad else 'open' if state == 'not compared' else 'good'
+            if state == 'good' and not counts['inconclusive']
+            else 'warn')
+    is_complete = (not counts['missing'] and not verdict.ended_early
                    and verdict.session not in _names_of_sessions_cut_short(verdict))
     session = (f'Session of {telling.session_name(verdict.session)}, '
                + 'not ' * (not is_complete) + 'complete')
-    return {'state': state, 'word': word,
+    return {'look': look, 'word': state.upper(),
             'text': '. '.join(filter(None, [', '.join(bad), session])),
             'details': '. '.join(filter(None, [
                 '; '.join([telling.comparison_text(verdict), *also]),
@@ -74,8 +74,8 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
 
 def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
     """The sessions that ended early, and the dates (UTC) on which they began."""
-    first = run_id.first_session_id_by_session(one.run for one in verdict.results)
-    runs = {one.run for one in verdict.cut_short}
+    first = first_session_id_by_session(one.session for one in verdict.results)
+    runs = {one.session for one in verdict.cut_short}
     return runs | {telling.session_name(first[run])[:10] for run in runs}
 
 
@@ -94,18 +94,19 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
     this_session = len(page.past.sessions) - 1
     new = {case.number for case in page.cases
            if case.cells[this_session:] in FAILED
-           and case.cells[:this_session].rstrip('-.')[-1:] not in FAILED}
+           and case.cells[:this_session].rstrip('.')[-1:] not in FAILED}
     for case in page.cases:
         row = worst.get(case.number, {})
         if case.result not in results.FAILED or case.is_cut_short or (
                 _is_part_of_event(page, row)):
             continue
-        guard = str(case.row.guard).partition(':')[0] or row.get(
-            'guard', '').partition(':')[0]
+        guard = str(case.row.guard) or row.get('guard', '')
         why = ('known fault fixed: remove it from the reference file'
                if case.result == 'xpass' else
                'flaky: passed when it was measured again'
                if case.result == 'flaky' else
+               'missing: the last complete session had them'
+               if case.result == 'missing' else
                f'guard {guard}' if guard else
                f"{row.get('metric', 'a metric')} out of tolerance")
         text = case.reason if guard else ' '.join(filter(None, [
@@ -122,13 +123,7 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
             'spark': '' if guard else row.get('spark', ''),
             'where': row.get('where', ''),
             'log': page.folders_of_test_case(case).get('log', '')})
-    lost = [case for case in page.cases if case.cells[-1:] == '-']
-    if lost:
-        groups['no record in the newest session'] = [{
-            'name': case.name, 'place': place_text(case.row), 'text':
-            f'last ran {case.row.time:%Y-%m-%d %H:%M}',
-            'number': case.number, 'sessions': 0} for case in lost]
-    todo = {page.numbers.get(one.test_case_key): one.todo
+    todo = {page.numbers.get(one.test_case): one.todo
             for one in page.verdict.failures}
     cards = []
     for why, lines in sorted(groups.items(), key=lambda group: -len(group[1])):
@@ -192,7 +187,7 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
             'families': sorted({member.family for one in regressions
                                 for member in one.members}),
             'spark': _event_sparkline(page, values, min(
-                page.session_number(one.since_run) for one in regressions),
+                page.session_number(one.since_session) for one in regressions),
                 page.sessions_on_nodes[regressions[0].id]),
             'worst': sorted(worst.values(), key=lambda row: -row[
                 'times_as_bad'])[:MAX_WORST]})
@@ -219,9 +214,11 @@ def add_levels_to_events(page: Page, events: list[dict]) -> list[list[str]]:
 
 def _key_of_member(page: Page, member: Member) -> Key | None:
     """The key of a metric that is part of a regression; None: it has no curve."""
-    number = page.numbers.get(member.test_case_key)
-    return None if number is None else page.newest_keys.get(
-        (number, member.metric, point_number(member.point)))
+    number = page.numbers.get(member.test_case)
+    if number is None:
+        return None
+    key = Key(number, member.metric, point_number(member.point))
+    return key if key in page.curves else None
 
 
 def _event_sparkline(page: Page, rows: Sequence[dict], since: int,
@@ -263,13 +260,13 @@ def _event_sparkline(page: Page, rows: Sequence[dict], since: int,
 
 def _regression_row(page: Page, regression: Regression, member: Member) -> dict:
     """A metric of a test case that is part of a regression."""
-    number = page.numbers.get(member.test_case_key)
+    number = page.numbers.get(member.test_case)
     case = None if number is None else page.cases[number]
     key = _key_of_member(page, member)
     before = page.lines.get(key, NO_LINES).baseline if key else None
-    metric = perflogs.all_metrics().get(member.metric, {})
+    metric = all_metrics().get(member.metric, {})
     return {
-        'id': regression.id, 'key': member.test_case_key, 'number': number,
+        'id': regression.id, 'key': member.test_case, 'number': number,
         'curve': key, 'name': case.name if case else member.check,
         'place': place_text(member) if page.places > 1 else '',
         'metric': member.metric, 'point': size_text(
@@ -280,7 +277,7 @@ def _regression_row(page: Page, regression: Regression, member: Member) -> dict:
             value_text(value, str(metric.get('unit', '')))
             for value in (before, before * member.ratio)),
         'times_as_bad': telling.times_as_bad(member),
-        'where': page.record_text(case.row) if case else '',
+        'where': str(case.row.file) if case else '',
         'log': page.folders_of_test_case(case).get('log', '') if case else ''}
 
 
@@ -291,9 +288,9 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
     for case in page.cases:
         now, before = (
             case.cells[this_session:],
-            case.cells[:this_session].rstrip('-.')[-1:],
+            case.cells[:this_session].rstrip('.')[-1:],
         )
-        if not this_session or now in '-.':
+        if not this_session or now == '.':
             continue
         if now in FAILED and before not in FAILED:
             pass                # its failure says that it is new
@@ -309,7 +306,7 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
         **changed,
         'improved: propose new references': [
             (f"{row['name']} {row['metric']} {row['ratio']}", row['number'])
-            for row in rows if row['note']],
+            for row in rows if row['improved']],
         'improved': [(telling.regression_lines(one)[0], None)
                      for one in page.verdict.improved],
         'changed environment': [

@@ -1,7 +1,6 @@
 """Common parts of plots: colours, sizes, axes, legends, PNG and PDF.
 
-A series has a label and a CPU speed class; classes never share a median. A
-plot is as wide as the screen of a phone; a desktop shows several side by side.
+A plot is as wide as the screen of a phone; a desktop shows several side by side.
 The colours suit colour-blind people. In a page they follow its light or dark
 scheme (`svg.inline_svg`), in a file they are those of one scheme
 (`use_theme_temporarily`).
@@ -42,8 +41,8 @@ DARK = ['#d9dde3', '#3a424c', '#1c2026',
 INK, GRID, PAPER, *COLOURS = LIGHT
 #: Markers of series: they differ without their colours, too.
 MARKERS = 'os^DvP'
-#: Speed class -> line; an unknown class looks like 'mixed'.
-LINES = {'fast': '-', '-': '-', 'slow': '--', 'mixed': ':'}
+#: Lines of the first series, and of more series than there are colours.
+LINES = ('-', '--', ':')
 WIDTH = 4.7            # inches
 #: Font sizes in points: of names of rows and values, of axes and legends, of titles.
 SMALL, TEXT, TITLE = 7.0, 7.5, 8.5
@@ -52,19 +51,15 @@ PAPER_WIDTHS, PAPER_FONTS = (3.5, 7.0), (8.0, 8.0, 9.0)
 FEWEST_FOR_BOX = 3     # samples
 MAX_POINTS = 130      # of a line over time; half of it among many lines
 BAR = 0.75             # opacity of bars
-#: Speed class -> hatch of a bar.
-HATCHES = {'slow': '////', 'mixed': '....'}
 GOOD = 2               # number of the colour where values are to be
 
 
 def series_with_styles(frame: pd.DataFrame) -> Iterator[tuple]:
-    """(label, speed, colour, line style, marker, records) of each series."""
+    """(label, colour, line style, marker, records) of each series."""
     for n, label in enumerate(dict.fromkeys(frame['label'])):
-        rows = frame[frame['label'] == label]
-        for speed in sorted(rows['speed'].unique()):
-            yield (label, speed, COLOURS[n % len(COLOURS)],
-                   LINES.get(speed, LINES['mixed']), MARKERS[n % len(MARKERS)],
-                   rows[rows['speed'] == speed])
+        yield (label, COLOURS[n % len(COLOURS)],
+               LINES[n // len(COLOURS) % len(LINES)], MARKERS[n % len(MARKERS)],
+               frame[frame['label'] == label])
 
 
 class Quantity(NamedTuple):
@@ -286,10 +281,8 @@ def box_entries() -> list[tuple]:
             ('farthest values', INK, '', 'o', {'ms': 2})]
 
 
-def series_name(label: str, speed: str) -> str:
-    return (
-        ' · '.join(filter(None, [label, speed.strip('-')])) or 'all sessions'
-    )
+def series_name(label: str) -> str:
+    return label or 'all sessions'
 
 
 def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
@@ -299,10 +292,10 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
         (plots.add_dates_of_older_sessions)
     """
     entries = []
-    for label, speed, colour, line, marker, rows in series_with_styles(frame):
+    for label, colour, line, marker, rows in series_with_styles(frame):
         many = int(rows['runs'].max()) if runs else 0
         older = rows['older'].iloc[0] if 'older' in rows else ''
-        entries.append((series_name(label, speed)
+        entries.append((series_name(label)
                         + f" ({many} session{'s' * (many > 1)}{older})"
                         * runs, colour, line, marker))
     return entries

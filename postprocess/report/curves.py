@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +20,9 @@ _NEWEST, _OLDER = 160, 80
 
 
 class Key(NamedTuple):
-    """A metric of a test case at a CPU speed class."""
+    """A metric of a test case at a point."""
     #: Number of the test case.
     test_case: int
-    speed: str
     metric: str
     #: Unit: bytes; -1: the metric has no point.
     point: int = -1
@@ -31,7 +30,7 @@ class Key(NamedTuple):
 
 def key_of_record(row: Any) -> Key:
     """The key of a record's metric; the record has the number of its test case."""
-    return Key(int(row.number), str(row.speed), str(row.metric),
+    return Key(int(row.number), str(row.metric),
                -1 if pd.isna(row.point) else int(row.point))
 
 
@@ -84,30 +83,29 @@ NO_LINES = Lines()
 
 
 def curves_of_metrics(data: Tidy, session: np.ndarray,
-                      wanted: Collection[tuple[int, str, int]]) -> dict[Key, Curve]:
+                      wanted: Collection[Key]) -> dict[Key, Curve]:
     """The curves of some metrics. Of several values in a session the last one counts.
 
     :param session: the number of each record's session
-    :param wanted: test cases, metrics and points, as in `Key`
+    :param wanted: keys of these metrics
     """
     records = data.metric_records
-    points = [point for *_, point in wanted if point >= 0]
+    points = [key.point for key in wanted if key.point >= 0]
     records = records[
         records['judged'] & records['value'].notna()
-        & records['metric'].isin({metric for _, metric, _ in wanted})
+        & records['metric'].isin({key.metric for key in wanted})
         & (records['point'].isin(points) | records['point'].isna())]
     at = data.frame.index.get_indexer(records.index)
-    records = records.assign(number=data.case[at], session=session[at])
-    keys = ['number', 'speed', 'metric', 'point']
-    records = records.drop_duplicates([*keys, 'session'], keep='last').sort_values(
-        'session', kind='stable')
+    records = records.assign(number=data.case[at], column=session[at])
+    keys = ['number', 'metric', 'point']
+    records = records.drop_duplicates([*keys, 'column'], keep='last').sort_values(
+        'column', kind='stable')
     curves = {
-        Key(int(number), str(speed), str(metric), -1 if point != point else int(point)):
-        Curve(rows['session'].to_numpy(), rows['value'].to_numpy(float))
-        for (number, speed, metric, point), rows in records.groupby(
-            keys, observed=True, dropna=False, sort=False)[['session', 'value']]}
-    return {key: curve for key, curve in curves.items()
-            if (key.test_case, key.metric, key.point) in wanted}
+        Key(int(number), str(metric), -1 if point != point else int(point)):
+        Curve(rows['column'].to_numpy(), rows['value'].to_numpy(float))
+        for (number, metric, point), rows in records.groupby(
+            keys, observed=True, dropna=False, sort=False)[['column', 'value']]}
+    return {key: curve for key, curve in curves.items() if key in wanted}
 
 
 def median_curve(curves: Sequence[Curve]) -> Curve:
@@ -163,13 +161,3 @@ def sparkline(curve: Curve | None, lines: Lines = NO_LINES, since: int | None = 
     return (f'<svg class="spark" viewBox="0 0 100 30" preserveAspectRatio="none" '
             f'role="img" aria-label="{html.escape(text)}">{"".join(parts)}'
             f'<polyline points="{points}"/></svg>')
-
-
-def newest_curve_by_metric(curves: Mapping[Key, Curve]
-                           ) -> dict[tuple[int, str, int], Key]:
-    """(test case, metric, point) -> the key of the speed class with the newest
-    value."""
-    newest: dict[tuple[int, str, int], Key] = {}
-    for key in sorted(curves, key=lambda key: int(curves[key].sessions[-1])):
-        newest[key.test_case, key.metric, key.point] = key
-    return newest

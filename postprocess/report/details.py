@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from config import regular
-from config.places import site_option, work_folder
+from config.families import all_metrics
+from config.places import site_option
 from config.records.units import size_text, unit_text
 from config.sessions.judged import point_in_bytes
 
-from .. import perflogs
 from ..regressions import telling
 from ..regressions.sessions import ENVIRONMENT_NAMES
 from . import plots
@@ -30,21 +30,19 @@ if TYPE_CHECKING:
 SESSIONS = 180
 #: Column that may differ between sessions of a test case -> its title.
 ENVIRONMENT = ENVIRONMENT_NAMES | {
-    'binding': 'CPU binding', 'source': 'source', 'speed': 'speed class'}
-#: Session, partition, environment, hash of a test case.
-FolderKey = tuple[str, str, str, str]
+    'binding': 'CPU binding', 'source': 'source'}
 #: Rows of numbers in the page.
 MAX_NUMBERS = 20_000
 
 
 def test_case_details(page: Page) -> list[dict]:
     """The details of each test case that the page opens, by number."""
-    power = {page.numbers.get(one.test_case_key): telling.power_text(one)
+    power = {page.numbers.get(one.test_case): telling.power_text(one)
              for one in page.verdict.power}
     sessions = range(len(page.past.sessions))[-SESSIONS:]
     records = _first_record_per_session(page)
     jobs = records.astype({'job': str}).pivot(
-        index='number', columns='session', values='job').reindex(
+        index='number', columns='column', values='job').reindex(
             columns=sessions).fillna('')
     curves: dict[int, list[dict]] = {}
     session_by_date = _first_session_by_date(page)
@@ -55,9 +53,9 @@ def test_case_details(page: Page) -> list[dict]:
     return [{
         'n': case.name, 'p': place_text(case.row), 'u': case.address,
         'm': reframe_name(case.row),
-        'a': f'{site_option(str(case.row.system))} -n /{case.row.case}'.strip(),
+        'a': f'{site_option(str(case.row.system))} {case.row.test_case}'.strip(),
         'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
-        'f': page.record_text(case.row), 'd': page.folders_of_test_case(case),
+        'f': str(case.row.file), 'd': page.folders_of_test_case(case),
         'w': power.get(case.number, ''), 'v': curves.get(case.number, []),
         'j': jobs.loc[case.number].tolist(),
         'h': {name: past[-SESSIONS:] for name, past in
@@ -71,7 +69,7 @@ def _environment_changes(rows: pd.DataFrame
 
     :param rows: of `_first_record_per_session`
     """
-    number, session = rows['number'].to_numpy(), rows['session'].to_numpy()
+    number, session = rows['number'].to_numpy(), rows['column'].to_numpy()
     begins = np.diff(number, prepend=-1) != 0
     changes: dict[int, dict[str, list[tuple[int, str]]]] = {}
     for name in ENVIRONMENT:
@@ -88,22 +86,22 @@ def _environment_changes(rows: pd.DataFrame
 def _first_record_per_session(page: Page) -> pd.DataFrame:
     """The first record of each test case and session, by test case and time."""
     return page.data.frame.assign(
-        number=page.past.case, session=page.past.session).drop_duplicates(
-            ['number', 'session']).sort_values(['number', 'session'])
+        number=page.past.case, column=page.past.session).drop_duplicates(
+            ['number', 'column']).sort_values(['number', 'column'])
 
 
-def folders_of_test_cases(sessions: Iterable[str]) -> dict[FolderKey, dict[str, str]]:
-    """Test case -> its folders and its log: {stage, output, log}.
+def folders_of_measurements(files: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Measurement -> its folders and its log: {stage, output, log}.
 
-    From the report that ReFrame wrote of each session, as long as the session's
-    folder exists on this machine. ReFrame removes the stage folder of a test case
-    that passed. Paths that no longer exist are left out.
+    ReFrame removes the stage folder of a test case that passed. Paths that do not exist
+    on this machine are left out.
+
+    :param files: reports of ReFrame; other files are left out
     """
     folders = {}
-    for session in sorted(set(sessions)):
-        path = work_folder() / 'sessions' / session / 'report.json'
+    for file in sorted(name for name in set(files) if name.endswith('.json')):
         try:
-            report = json.loads(regular.read_regular_file(path))
+            report = json.loads(regular.read_regular_file(Path(file)))
             test_cases = [dict(case) for run in report['runs']
                           for case in run['testcases']]
         except (OSError, ValueError, KeyError, TypeError):
@@ -112,12 +110,11 @@ def folders_of_test_cases(sessions: Iterable[str]) -> dict[FolderKey, dict[str, 
             paths = {name: Path(str(case.get(key) or ''))
                      for name, key in (('stage', 'stagedir'), ('output', 'outputdir'))}
             existing = {name: str(path) for name, path in paths.items()
-                     if path.is_absolute() and path.is_dir()}
+                        if path.is_absolute() and path.is_dir()}
             log = Path(next(iter(existing.values()), ''), str(case.get('job_stdout')))
             if existing and log.is_file():
                 existing['log'] = str(log)
-            folders[session, str(case.get('partition')), str(case.get('environ')),
-                    str(case.get('hashcode'))] = existing
+            folders[str(case.get('measurement'))] = existing
     return folders
 
 
@@ -125,15 +122,16 @@ def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dic
     """A curve of the view of a test case: values, lines, change points."""
     curve, lines = page.curves[key].thinned(), page.lines.get(key, NO_LINES)
     row = page.cases[key.test_case].row
-    metric = perflogs.all_metrics().get(key.metric, {})
+    metric = all_metrics().get(key.metric, {})
     return {
         'm': key.metric, 'p': size_text(key.point) if key.point >= 0 else '',
-        'u': unit_text(str(metric.get('unit', ''))), 's': key.speed.strip('-'),
-        'x': curve.sessions.tolist(), 'o': len(page.curves[key].values),
+        'u': unit_text(str(metric.get('unit', ''))), 'x': curve.sessions.tolist(),
+        'o': len(page.curves[key].values),
         'y': [*map(_round_to_five_digits, curve.values)],
         'l': [_round_to_five_digits(value) if value is not None else None
               for value in lines],
-        'z': plots.physical_limits(str(row.family), key.metric, str(row.params)),
+        'z': plots.physical_limits(str(row.family), key.metric,
+                                   f'{row.params} {row.settings}'.rstrip()),
         'k': sorted({session_by_date[date]
                      for date in page.baselines[key].changes
                      if date in session_by_date}) if key in page.baselines else []}
@@ -166,7 +164,7 @@ def numbers_table_data(page: Page) -> dict:
     # Records of other formats have metrics that config/ does not name.
     own = page.data.frame.drop_duplicates('metric').set_index('metric')
     known = {name: {'unit': str(own['unit'][name]), 'means': ''}
-             for name in metrics} | perflogs.all_metrics()
+             for name in metrics} | all_metrics()
     return {
         'left': left,
         'kinds': [[family, page.cases[number].name, place, number]
@@ -174,14 +172,13 @@ def numbers_table_data(page: Page) -> dict:
                       table['family'], places, first_record_numbers, strict=True)],
         'metrics': [[name, unit_text(known[name]['unit']),
                      known[name]['means']] for name in metrics],
-        'rows': [[kind, speed.strip('-'), where[metric], [
+        'rows': [[kind, where[metric], [
             [point_in_bytes(row.point),
              *map(_round_to_five_digits, (row.value, row.median, row.minimum,
                                           row.maximum)), row.runs,
              _round_to_five_digits(row.reference)] for row in of_metric]]
-            for (kind, speed, metric), of_metric in itertools.groupby(
-                points.itertuples(), lambda row: (row.kind, row.speed, row.metric)
-            )]}
+            for (kind, metric), of_metric in itertools.groupby(
+                points.itertuples(), lambda row: (row.kind, row.metric))]}
 
 
 def _round_to_five_digits(value: float) -> float | None:

@@ -1,7 +1,7 @@
 """The grid of results: a row per test case, a cell per nightly session.
 
 The rows of a family stand together. A family is folded if none of its test cases
-failed, regressed or lacks a record. All sessions are drawn; the page shows the
+failed or regressed. All sessions are drawn; the page shows the
 newest ones first, and the reader chooses how many (`session_ranges`).
 """
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Any, NamedTuple
 
 from .. import results
 
-#: Letters of cells: results.ORDER, NO_RECORD, NOT_EXPECTED; and of what did not
-#: fail and is worse than it was.
-LETTERS, WORSE = 'fnkXxpir-.', 'w'
+#: Letters of cells: results.ORDER, NOT_EXPECTED; and of what did not fail and is
+#: worse than it was.
+LETTERS, WORSE = 'f-nkXxpir.', 'w'
 #: Letters of results.FAILED.
 FAILED = LETTERS[:len(results.FAILED)]
 #: Letters that open a family, the worst first.
-BAD = FAILED + WORSE + '-'
-#: Letters, the worst first: what is expected and has no record is worse than what
-#: passed.
+BAD = FAILED + WORSE
+#: Letters, the worst first.
 _WORST_FIRST = BAD + 'ixpr.'
 #: Letter -> its word, in the order of the legend.
 WORDS = {'f': 'failed', 'n': 'not run', 'k': 'flaky', 'w': 'regressed',
-         '-': 'no record', 'X': 'known fault fixed', 'x': 'known fault',
+         '-': 'missing', 'X': 'known fault fixed', 'x': 'known fault',
          'i': 'inconclusive', 'p': 'passed', 'r': 'no reference'}
 #: Letter -> top and bottom of the bars of its cell; neighbours are one bar. Results
 #: differ by their shape, too, and not only by their colour.
@@ -62,7 +61,7 @@ class Row(NamedTuple):
 
     @property
     def is_bad(self) -> bool:
-        """Whether the test case failed, regressed or lacks a record."""
+        """Whether the test case failed or regressed."""
         return self.ended in BAD
 
 
@@ -102,8 +101,8 @@ def legend(used: Iterable[str]) -> list[tuple[str, str, str]]:
 def result_text(cells: str, ended: str) -> str:
     """The newest result of a test case, and for how many sessions it has been so.
 
-    >>> result_text('pp.w-w', 'w'), result_text('p', 'p')
-    ('regressed, 3 sessions in a row', 'passed')
+    >>> result_text('pp.w.w', 'w'), result_text('p', 'p')
+    ('regressed, 2 sessions in a row', 'passed')
     """
     count = sessions_in_a_row(cells, ended)
     return WORDS.get(ended, '') + (
@@ -111,9 +110,8 @@ def result_text(cells: str, ended: str) -> str:
 
 
 def sessions_in_a_row(cells: str, ended: str) -> int:
-    """The number of newest sessions with this result, or without a record."""
-    tail = cells[len(cells.rstrip(ended + '-.')):]
-    return sum(letter in (ended, '-') for letter in tail)
+    """The number of newest sessions with this result."""
+    return cells[len(cells.rstrip(ended + '.')):].count(ended)
 
 
 def rows_by_family(rows: Sequence[Row], cells: dict[int, str]) -> list[FamilyRows]:

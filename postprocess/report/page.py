@@ -11,22 +11,21 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from config.families import printed_name
 from config.records.columns import MADE_UP
 from config.records.units import number_text, size_text, unit_text
 from config.sessions.judged import change_in_percent, is_improved
 from config.sites.topology import nodes_of_record
 
-from .. import outcomes, perflogs, results
+from .. import outcomes, results
 from ..names import natural_sort_key, short_name
-from ..perflogs import attached, reasons, series
-from ..perflogs.plans import Left, Partial
+from ..records import attached, series
 from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Baseline, Regression, Verdict
@@ -38,12 +37,11 @@ from .curves import (
     Lines,
     curves_of_metrics,
     key_of_record,
-    newest_curve_by_metric,
     point_number,
     sparkline,
 )
 from .grid import FAILED, LETTERS, WORSE
-from .testcases import Case, addresses_of_test_cases, place_text
+from .testcases import Case, place_text
 from .tidy import build_tidy_records
 
 TEMPLATES = Path(__file__).parent / 'templates'
@@ -56,19 +54,18 @@ class Made(NamedTuple):
     #: Plots that the page has, drawn now or before.
     plots: list[str]
     #: Judged records of the newest run of each test case by result; and test
-    #: cases that are stale, judged, waiting for a reference, ...
+    #: cases that are missing, judged, waiting for a reference, ...
     counts: dict[str, int]
 
 
 class Page:
     """The page of some records."""
 
-    def __init__(self, frame: pd.DataFrame, partial: Partial = {},
-                 before: Path | None = None, png: bool = False,
-                 verdict: Verdict | None = None) -> None:
+    def __init__(self, frame: pd.DataFrame, before: Path | None = None,
+                 png: bool = False, verdict: Verdict | None = None) -> None:
         """
-        :param frame: as perflogs.read gives it, at least one record
-        :param partial: runs that left test cases out on purpose
+        :param frame: as records.read and results.add_missing_records give it, at
+            least one record
         :param before: folder of an earlier page: plots that are still the
             same are taken from there
         :param png: plots come as PNG too
@@ -81,27 +78,22 @@ class Page:
         #: Of the plots in the page: style or id -> its short name.
         self.svg_names: dict[str, str] = {}
         self.faults: attached.Faults = []
-        self.past = results.result_history(frame, data.judged, data.case, partial)
+        self.past = results.result_history(frame, data.judged, data.case)
         letters = np.array(list(LETTERS))[self.past.ended]
         last = list(self.data.frame.loc[self.past.last.index].itertuples())
         judged, _ = self.table_records
         flaky = {row.number: row for row in judged[judged['result'] == 'flaky']
                  .drop_duplicates('number').itertuples()}
         self.cases: list[Case] = []
-        for number, (row, address, of_case) in enumerate(zip(
-                last, addresses_of_test_cases(last), letters, strict=True)):
-            cells = ''.join(of_case)
-            case = Case(number, flaky.get(number, row), self.test_case_name(row),
-                        address, cells, results.ORDER[LETTERS.index(
-                            cells.rstrip('-.')[-1])], '')
-            if case.newest_result_letter in FAILED + 'i':
-                case = case._replace(reason=reasons.reason_of_result(case.row))
-            self.cases.append(case)
+        for number, (newest, of_case) in enumerate(zip(last, letters, strict=True)):
+            cells, row = ''.join(of_case), flaky.get(number, newest)
+            self.cases.append(Case(
+                number, row, self.test_case_name(row), cells,
+                results.ORDER[LETTERS.index(cells.rstrip('.')[-1])], str(row.reason)))
 
-        self.verdict = verdict or judge_session(frame, partial=partial)
-        #: perflogs.CASE of each test case -> its number.
-        self.numbers = {tuple(str(getattr(case.row, name)) for name in
-                              perflogs.CASE): case.number for case in self.cases}
+        self.verdict = verdict or judge_session(frame)
+        #: Short id of each test case -> its number.
+        self.numbers = {str(case.row.test_case): case.number for case in self.cases}
         self.regressions = self.verdict.regressions
         #: Of each regression, by its ID.
         self.sessions_on_nodes = {one.id: self.sessions_on_node(one)
@@ -115,10 +107,10 @@ class Page:
     def _mark_test_cases_as_worse(self, regression: Regression) -> None:
         """Marks the sessions in which test cases are worse than they were; of a node
         those that ran on it."""
-        since = self.session_number(regression.since_run)
+        since = self.session_number(regression.since_session)
         there = self.sessions_on_nodes[regression.id]
         for member in regression.members:
-            number = self.numbers.get(member.test_case_key)
+            number = self.numbers.get(member.test_case)
             if number is not None:
                 self.worse_metrics.setdefault(number, set()).add(member.metric)
                 case = self.cases[number]
@@ -144,12 +136,13 @@ class Page:
 
     def test_case_name(self, row: Any) -> str:
         """The name of the test case of a record."""
-        return short_name(str(row.check), str(row.params), str(row.case))
+        return short_name(*(str(getattr(row, name)) for name in (
+            'check', 'params', 'settings', 'test_case', 'source')))
 
     def test_case_name_and_place(self, row: Any) -> str:
         """The name of a test case and its place."""
         return ' · '.join(filter(None, [
-            self.test_case_name(row), row.speed.strip('-'), place_text(row)]))
+            self.test_case_name(row), place_text(row)]))
 
     def session_name(self, session_number: int) -> str:
         """The name of a session: its date and time."""
@@ -175,7 +168,7 @@ class Page:
         judged = frame.assign(kept=kept)[result.isin(order)]
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
-                                              'params', 'metric', 'point'])
+                                              'params', 'settings', 'metric', 'point'])
         return judged, self._main_records_without_reference(
             frame[~result.isin(order)], judged)
 
@@ -185,12 +178,12 @@ class Page:
         there = {number for records in self.table_records for number in records.loc[
             records['metric'] != 'completed', 'number']}
         frame = self.data.frame.assign(number=self.data.case,
-                                       session=self.past.session)
+                                       column=self.past.session)
         frame = frame[~frame['number'].isin(there) & self.data.judged
                       & frame['value'].notna() & (frame['metric'] != 'completed')]
-        newest = frame.groupby('number')['session'].transform('max')
+        newest = frame.groupby('number')['column'].transform('max')
         return self._main_records_without_reference(
-            frame[frame['session'] == newest], frame[:0])
+            frame[frame['column'] == newest], frame[:0])
 
     @functools.cached_property
     def lines(self) -> dict[Key, Lines]:
@@ -211,28 +204,24 @@ class Page:
 
     @functools.cached_property
     def baselines(self) -> dict[Key, Baseline]:
-        return {Key(self.numbers[one.test_case_key], one.speed, one.metric,
+        return {Key(self.numbers[one.test_case], one.metric,
                     point_number(one.point)): one
                 for one in self.verdict.baselines
-                if one.test_case_key in self.numbers}
+                if one.test_case in self.numbers}
 
     @functools.cached_property
     def curves(self) -> dict[Key, Curve]:
-        """The curves of the metrics of `lines`, in all CPU speed classes."""
-        return curves_of_metrics(self.data, self.past.session, {
-            (key.test_case, key.metric, key.point) for key in self.lines})
+        """The curves of the metrics of `lines`."""
+        return curves_of_metrics(self.data, self.past.session, self.lines.keys())
 
     @functools.cached_property
     def result_counts(self) -> dict[str, int]:
         """The number of test cases per result (results.ORDER) of their newest
         session, and of some other kinds."""
         ends = Counter(case.result for case in self.cases)
-        this_session = len(self.past.sessions) - 1
         return {result: ends[result] for result in results.ORDER} | {
             'cases': len(self.cases),
-            'regressed': len(self.regressions),
-            'no_record': sum(case.cells[this_session] == '-'
-                             for case in self.cases)}
+            'regressed': len(self.regressions)}
 
     @functools.cached_property
     def last_completed_result_counts(self) -> dict[str, int]:
@@ -241,18 +230,14 @@ class Page:
         return self.result_counts | {
             result: ends[result] for result in results.ORDER}
 
-    @functools.cached_property
-    def newest_keys(self) -> dict[tuple[int, str, int], Key]:
-        return newest_curve_by_metric(self.curves)
-
     def result_grid_rows(self) -> list[grid.Row]:
         """A row of cells for each test case, those that failed first."""
         rows = []
         for case in sorted(self.cases, key=lambda c: (
-                c.cells[-1:] != '-' and c.newest_result_letter not in FAILED + WORSE,
+                c.newest_result_letter not in FAILED + WORSE,
                 str(c.row.family), natural_sort_key(c.name), place_text(c.row))):
             place = place_text(case.row)
-            ended = '-' if case.cells.endswith('-') else case.newest_result_letter
+            ended = case.newest_result_letter
             rows.append(grid.Row(
                 case.number, case.name, place if self.places > 1 else '', case.address,
                 ended, f'{case.name}, {place}: {grid.result_text(case.cells, ended)}',
@@ -261,20 +246,15 @@ class Page:
 
     # Test cases ------------------------------------------------------------
 
-    def record_text(self, row: Any) -> str:
-        """File and line of a record."""
-        return f'{row.file}:{row.line}'
-
     @functools.cached_property
-    def _folders(self) -> dict[details.FolderKey, dict[str, str]]:
-        return details.folders_of_test_cases(str(case.row.run) for case in self.cases)
+    def _folders(self) -> dict[str, dict[str, str]]:
+        return details.folders_of_measurements(str(case.row.file)
+                                               for case in self.cases)
 
     def folders_of_test_case(self, case: Case) -> dict[str, str]:
         """Stage folder, output folder and log of the newest session of a test
         case, as far as they exist on this machine."""
-        row = case.row
-        return self._folders.get((str(row.run), str(row.partition), str(row.environ),
-                                  str(row.case)), {})
+        return self._folders.get(str(case.row.measurement), {})
 
     def value_table_rows(self) -> list[dict]:
         """Values of the newest session of each test case, failed ones first:
@@ -298,7 +278,7 @@ class Page:
                                                       ()).tail(1).index)
         shown = [index for part in parts for index in part]
         return frame.loc[shown].assign(kept=True, rank=9).sort_values(
-            ['family', 'program', 'params', 'metric'])
+            ['family', 'program', 'params', 'settings', 'metric'])
 
     def _value_table_row(self, row: Any) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
@@ -320,8 +300,8 @@ class Page:
         return {
             'result': row.result, 'number': row.number,
             'family': str(row.family),
-            'name': self.test_case_name(row), 'speed': row.speed.strip('-'),
-            'place': place_text(row), 'metric': row.metric,
+            'name': self.test_case_name(row), 'place': place_text(row),
+            'metric': row.metric,
             'size': '' if pd.isna(row.point) else size_text(row.point),
             'value': '' if pd.isna(row.value)
             else number_text(row.value), 'unit': unit_text(row.unit),
@@ -329,15 +309,16 @@ class Page:
             'reference': '' if pd.isna(row.reference)
             else number_text(row.reference),
             'allowed': ', '.join(allowed),
-            'guard': '' if row.guard in reasons.CUT_SHORT else row.guard,
-            'reason': reasons.reason_of_result(row) if row.guard else '',
+            'guard': '' if row.guard in results.CUT_SHORT else row.guard,
+            'reason': str(row.reason) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
             'change': '' if pd.isna(ratio) else change_in_percent(
                 row.value, row.reference),
             'times_as_bad': _times_as_bad(ratio, row.better),
-            'note': 'improved: propose a new reference' if better else '',
-            'spark': spark, 'run': row.run, 'where':
-            f'{row.file}:{row.line}', 'emulated': row.emulated}
+            'note': str(row.note),
+            'improved': 'improved: propose a new reference' if better else '',
+            'spark': spark, 'session': row.session, 'where': row.file,
+            'emulated': row.emulated}
 
 
 @functools.cache
@@ -355,8 +336,8 @@ def mark_commands(text: str) -> Any:
     """A text as HTML whose commands are code, which the page's script lets people
     copy.
 
-    >>> str(mark_commands('do: ./plumb run -n /a; if <not>: ./plumb verdict'))[:44]
-    'do: <code class="command">./plumb run -n /a<'
+    >>> str(mark_commands('do: ./plumb run a; if <not>: ./plumb verdict'))[:44]
+    'do: <code class="command">./plumb run a</co'
     """
     import markupsafe
     return markupsafe.Markup(re.sub(
@@ -366,37 +347,26 @@ def mark_commands(text: str) -> Any:
 
 def build_page(frame: pd.DataFrame, faults: list | None = None,
                title: str | None = None, runs: series.Newest | None = None,
-               partial: Partial = {},
                ahead: list[Progress] | None = None,
                before: Path | None = None, png: bool = False,
-               verdict: Verdict | None = None,
-               left: Sequence[Left] = ()) -> Made:
+               verdict: Verdict | None = None) -> Made:
     """The page and its plots; the parameters are those of `Page`, and
 
     :param faults: what was damaged, shown on the page; what is found to be
         is added
     :param runs: what is drawn over time
     :param ahead: `progress` of these records; None: it is asked
-    :param left: test cases that budgets left to other sessions
-        (`outcomes.postponed_test_cases`)
     """
-    page = Page(frame, partial, before, png, verdict)
+    page = Page(frame, before, png, verdict)
     faults = [] if faults is None else faults
     rows = page.value_table_rows()
     frame = page.data.frame
-    stale = [
-        f'{page.test_case_name_and_place(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
-             for row in outcomes.stale_test_cases(frame, partial).itertuples()]
     standing = outcomes.summarize_reference_status(frame, ahead)
-    postponed = [str(case) for case in left if case.nightly_sessions]
-    never = [f'{case}; the budget is {case.budget:g} per nightly session'
-             for case in left if not case.nightly_sessions]
     counts = page.result_counts | {
-        'stale': len(stale), 'rotated': len(postponed),
-        'never': len(never), 'judged': standing.judged,
+        'judged': standing.judged,
         'waiting': len(standing.waiting),
         'no_tolerance': len({row.Index for row, *_ in standing.no_tolerance}),
-        'improved': len({row['number'] for row in rows if row['note']})}
+        'improved': len({row['number'] for row in rows if row['improved']})}
     series_of = sections.time_series_by_family(page.data, runs.series if runs else [])
     families_ = [sections.family_section(page, name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
@@ -415,7 +385,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
             health=cards.health_summary(counts | page.last_completed_result_counts | {
                 'levels': len(levels)}, page.verdict, len(faults)),
-            compared=bool(page.verdict.compared or page.verdict.judged),
+            compared=page.verdict.is_compared,
             cut_short=telling.cut_short_text(page.verdict.results),
             addresses=[case.address for case in page.cases],
             cut_short_cases=[(case.name, place_text(case.row), case.number)
@@ -431,10 +401,6 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             places=page.places,
             sessions=sessions,
             facts=version_and_session_facts(frame),
-            stale=stale,
-            postponed=postponed,
-            never=never,
-            within=max((case.nightly_sessions for case in left), default=0),
             verdicts=rows,
             families=families_,
             sites=sites,
@@ -447,7 +413,9 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                 for row, metric, reason in standing.no_tolerance
             ],
             faults=[str(fault) for fault in faults],
-            emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
+            emulated=sorted({printed_name(*names) for names in frame.loc[
+                frame['emulated'], ['program', 'source']].drop_duplicates().astype(
+                    str).itertuples(index=False)}),
             made_up=sorted(frame.loc[frame['source'] == MADE_UP, 'system'].unique()),
             data=_script_safe_json(
                 {
@@ -480,9 +448,8 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
     first, last = frame['time'].min(), frame['time'].max()
     programs = frame.groupby(
         ['version', 'source'], observed=True)['program'].unique()
-    cases = frame.drop_duplicates(perflogs.CASE)
-    runs = frame['run'].nunique()
-    speeds = frame.drop_duplicates(['speed', 'run'])['speed'].value_counts()
+    cases = frame['test_case'].nunique()
+    runs = frame['session'].nunique()
     return [(name, text) for name, text in [
         ('System', ', '.join(sorted({
             f'{s}:{p}' for s, p in frame[['system', 'partition']]
@@ -496,12 +463,9 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ('ReFrame', distinct_texts('reframe')),
         ('Time (UTC)', f'{first:%Y-%m-%d %H:%M}' + (
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
-        ('Sessions', f"{runs} session{'s' * (runs > 1)} of {len(cases)} "
-         f"test case{'s' * (len(cases) > 1)}"
-         f', {number_text(len(frame))} records'),
-        ('CPU speed class', ', '.join(
-            f"{'no speed probe' if s == '-' else s} ({n} "
-            f"session{'s' * (n > 1)})" for s, n in speeds.items() if n))]
+        ('Sessions', f"{runs} session{'s' * (runs > 1)} of {cases} "
+         f"test case{'s' * (cases > 1)}"
+         f', {number_text(len(frame))} records')]
         if text]
 
 

@@ -13,7 +13,6 @@ from config import schema, strict
 from config.commandline import Parser
 from config.families import families, faults_of_panels
 
-from .. import perflogs
 from ..files import write_files_atomically
 from ..options import (
     add_parsed_csv_option,
@@ -21,7 +20,7 @@ from ..options import (
     folder_of_records,
     records_of_site,
 )
-from ..perflogs import series
+from ..records import read, series
 from . import charts, plots, sections, svg
 from .tidy import Tidy, build_tidy_records
 
@@ -91,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         title, entries = load_plot_entries(args.file) if args.file else ('', [])
         with folder_of_records(args, 'plot') as folder:
-            frame, faults = perflogs.read(folder, on_error='collect')
+            frame, faults = read(folder, on_error='collect')
         for fault in faults:
             print(f'plumb plot: {fault}', file=sys.stderr)
         frame = records_of_site(frame, args.site)
@@ -208,9 +207,9 @@ def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
     """
     for key in ('where', 'by', 'panel', 'merge', 'over', 'of'):
         for name in _field_names_of_option(options.get(key)):
-            if name not in records.table and name != 'speed':
+            if name not in records.table:
                 known = [c for c in records.table if c not in (
-                    'params', 'valid')]
+                    'params', 'settings', 'valid')]
                 raise strict.Fault(
                     file, entry.lines.get(key, _line_number_of_entry(entry)), f'plots: '
                     f"{entry['kind']}: {key}: no record has the field "

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from config.families import Family, families
+from config.families import Family, all_metrics, families, printed_name
 
-from .. import naming, perflogs, results
-from ..perflogs import attached, samples, series
+from .. import naming, results
+from ..records import attached, samples, series
 from . import charts, plots, svg
 from .plots import ratio
 from .tidy import Tidy
@@ -37,8 +37,8 @@ def family_section(page: Page, name: str, over_time: list[plots.OverTime],
         if one.section:
             sections.setdefault(one.section, []).append(
                 draw_plot(page, name, one))
-    programs = sorted({str(p) for p in page.data.table.loc[
-        page.data.table['family'] == name, 'program']})
+    table = page.data.table[page.data.table['family'] == name]
+    programs = sorted({*zip(table['program'], table['source'], strict=True)})
     return {'name': name, 'title': known.title if known else '',
             'plots': plain, 'sections': sections, 'reading': reading,
             'about': _plot_descriptions_of_programs(known, programs),
@@ -69,7 +69,7 @@ def site_comparison(page: Page) -> dict | None:
                 if len(good):
                     rows.append({
                         'what': label, 'family': name, 'metric': metric,
-                        'better': perflogs.all_metrics()[metric]['better'],
+                        'better': all_metrics()[metric]['better'],
                         'pair': f'{other} / {base}',
                         'mean': float(np.exp(np.log(good).mean())),
                         'minimum': float(good.min()),
@@ -112,7 +112,7 @@ def raw_samples(data: Tidy, table: pd.DataFrame, faults: attached.Faults, maximu
         calls = samples.read_samples_of_record(row, faults)
         if calls is not None and len(calls):
             raw_samples.append(
-                plots.Raw(int(row.kind), str(row.run), calls)
+                plots.Raw(int(row.kind), str(row.session), calls)
             )
         if len(raw_samples) == maximum:
             break
@@ -149,18 +149,18 @@ def time_series_by_family(data: Tidy, runs: list[series.Series]
     labels = _kind_labels(data.table)
     for run in runs:
         row = frame.loc[run.record]
-        of_run = (frame[[*perflogs.CASE, 'run']] == row[
-            [*perflogs.CASE, 'run']]).all(axis=1)
+        of_run = frame['measurement'] == row.measurement
         guards = sorted(set(frame.loc[of_run, 'guard']) - {''})
         title = ', '.join(filter(None, [
-            f'{row.program}: over time', labels[row.kind],
+            f'{printed_name(row.program, row.source)}: over time', labels[row.kind],
             f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "
             + ('; '.join(run.reasons) or 'no reason was recorded'))
         by_family.setdefault(row.family, []).append(plots.OverTime(
-            run, row.program, f'{row.run} {row.case}', title,
-            families()[row.family].valid_value_bands(row.params), note or ''))
+            run, row.program, f'{row.session} {row.test_case}', title,
+            families()[row.family].valid_value_bands(
+                f'{row.params} {row.settings}'.rstrip()), note or ''))
     return by_family
 
 
@@ -174,13 +174,17 @@ def _kind_labels(table: pd.DataFrame) -> pd.Series:
         names['panel'], names['label'], strict=True)], index=names.index)
 
 
-def _plot_descriptions_of_programs(known: Family | None, programs: Iterable[str]
-           ) -> list[tuple[str, str]]:
-    """The descriptions of the plots of programs: (programs, text)."""
+def _plot_descriptions_of_programs(
+    known: Family | None, programs: Iterable[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """The descriptions of the plots of programs: (programs, text).
+
+    :param programs: (program, source)
+    """
     texts: dict[str, list[str]] = {}
-    for program in programs:
+    for program, source in programs:
         if known and (text := known.description_of_program(program)):
-            texts.setdefault(text, []).append(program)
+            texts.setdefault(text, []).append(printed_name(program, source))
     return [(', '.join(names), text) for text, names in texts.items()]
 
 

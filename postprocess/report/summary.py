@@ -3,9 +3,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-#: What a row is of: a metric of a kind (naming.assign_series_kinds) at a speed
-#: and point.
-KEYS = ['kind', 'speed', 'metric', 'point']
+#: What a row is of: a metric of a kind (naming.assign_series_kinds) at a point.
+KEYS = ['kind', 'metric', 'point']
 
 
 def point_statistics(frame: pd.DataFrame) -> pd.DataFrame:
@@ -22,13 +21,13 @@ def point_statistics(frame: pd.DataFrame) -> pd.DataFrame:
     # Records are sorted by time: the last one of a point is its newest.
     rows = frame[~number.duplicated(keep='last')]
     rows = rows.set_axis(number[rows.index]).sort_index()[[
-        *KEYS, 'run', 'time', 'value', 'reference', 'lower', 'upper', 'result']]
+        *KEYS, 'session', 'time', 'value', 'reference', 'lower', 'upper', 'result']]
     newest = rows.loc[rows.groupby(KEYS[:-1], observed=True)['time'].transform(
-        'idxmax'), 'run'] if len(rows) else rows['run']
+        'idxmax'), 'session'] if len(rows) else rows['session']
     values = frame['value'].groupby(number)
     return rows.assign(
         value=rows['value'].where(
-            rows['run'].astype(str).to_numpy() == newest.astype(str).to_numpy()),
+            rows['session'].astype(str).to_numpy() == newest.astype(str).to_numpy()),
         runs=values.size(), low=values.quantile(0.1), median=values.median(),
         high=values.quantile(0.9), minimum=values.min(), maximum=values.max())
 

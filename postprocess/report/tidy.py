@@ -7,20 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from .. import naming, perflogs
+from .. import naming
 from . import summary
 
 #: What metrics are made of.
-DRAWN = ['kind', 'speed', 'run', 'case', 'time', 'metric', 'point', 'value',
+DRAWN = ['kind', 'session', 'measurement', 'time', 'metric', 'point', 'value',
          'reference', 'lower', 'upper', 'result', 'judged', 'sample']
 
 
 @dataclass(frozen=True)
 class Tidy:
     """Records, with the numbers of their test cases and series."""
-    #: As perflogs.read gives them, and `kind`.
+    #: As records.read gives them, and `kind`.
     frame: pd.DataFrame
-    #: The number of each record's test case (perflogs.CASE).
+    #: The number of each record's test case by its short id.
     case: np.ndarray
     #: The number of each record's kind: its row in `table`.
     kind: np.ndarray
@@ -54,15 +54,12 @@ class Tidy:
 def build_tidy_records(frame: pd.DataFrame) -> Tidy:
     """Numbers the records.
 
-    :param frame: as perflogs.read gives it, or a part of it
+    :param frame: as records.read gives it, or a part of it
     """
-    case = naming.group_number_of_records(frame, perflogs.CASE)
-    run = case * (len(frame['run'].cat.categories) + 1) + frame[
-        'run'].cat.codes.to_numpy(np.int64)
-    guards = frame['guard'].cat
-    sound = np.isin(guards.codes, [
-        code for code, guard in enumerate(guards.categories)
-        if guard in ('', 'reference')])
+    case = naming.group_number_of_records(frame, ['test_case'])
+    run = naming.group_number_of_records(frame, ['test_case', 'copy', 'session'])
+    sound = (frame['guard'].isin(['', 'reference'])
+             | (frame['result'] == 'flaky')).to_numpy()
     valid = sound if sound.all() else ~np.isin(run, run[~sound])
     kind, table = naming.assign_series_kinds(frame, valid)
     metric = naming.group_number_of_records(

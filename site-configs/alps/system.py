@@ -1,8 +1,13 @@
 """Alps (CSCS, Lugano): HPE Cray EX, four GH200 a node, Slingshot-11."""
 import os
+import sys
+
+# A ReFrame that was not installed by `plumb` does not find the suite.
+sys.path.append(os.path.abspath(f'{__file__}/../../..'))
 
 from checks.core import environs, hardware
 from checks.nccl import recommended
+from config.common import SETTINGS
 from config.sites import fabrics
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -39,6 +44,7 @@ def _without_keydb(environment: dict) -> dict:
 
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'alps',
         'descr': 'Alps: four GH200 a node, Slingshot-11',

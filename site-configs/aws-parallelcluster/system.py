@@ -4,8 +4,13 @@ p5: p5.48xlarge, eight H100. hpc7a: hpc7a.96xlarge, 192 Genoa cores. What
 differs from cluster to cluster is marked SITE.
 """
 import os
+import sys
+
+# A ReFrame that was not installed by `plumb` does not find the suite.
+sys.path.append(os.path.abspath(f'{__file__}/../../..'))
 
 from checks.core import environs, hardware
+from config.common import SETTINGS
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _P5 = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
@@ -37,6 +42,7 @@ _NCCL = {'name': 'EFA, by aws-ofi-nccl',
          'date': '2026-11'}
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'aws-parallelcluster',
         'descr': 'AWS ParallelCluster with EFA',

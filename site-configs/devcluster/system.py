@@ -4,10 +4,15 @@ A partition for each way to start ranks and each way to ask Slurm about a
 job: ReFrame's backend belongs to the partition, and so each can be named.
 """
 import os
+import sys
 from typing import Any
+
+# A ReFrame that was not installed by `plumb` does not find the suite.
+sys.path.append(os.path.abspath(f'{__file__}/../../..'))
 
 from checks.core import environs
 from checks.osu import programs
+from config.common import SETTINGS
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 
@@ -82,6 +87,7 @@ def _tensors(mpi: str, wheel: str, env_vars: list[list[str]]
 
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'devcluster',
         'descr': 'Slurm on namespaces of this machine',

@@ -5,8 +5,13 @@ Rapids), 200 Gb/s; both with per-VM Tier_1 networking. What differs from
 cluster to cluster is marked SITE.
 """
 import os
+import sys
+
+# A ReFrame that was not installed by `plumb` does not find the suite.
+sys.path.append(os.path.abspath(f'{__file__}/../../..'))
 
 from checks.core import environs, hardware
+from config.common import SETTINGS
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _C2D = hardware.reframe_devices(('gVNIC-100', 1))
@@ -20,6 +25,7 @@ _TCP = {'name': 'TCP of Open MPI',
         'evidence': 'select: component ob1 selected'}
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'gcp-slurm',
         'descr': 'Slurm on Google Cloud, gVNIC',

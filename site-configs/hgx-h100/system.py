@@ -4,8 +4,13 @@ Eight H100 SXM5 behind NVSwitch and eight 400 Gb/s NICs a node, as many
 vendors build them. What differs from cluster to cluster is marked SITE.
 """
 import os
+import sys
+
+# A ReFrame that was not installed by `plumb` does not find the suite.
+sys.path.append(os.path.abspath(f'{__file__}/../../..'))
 
 from checks.core import environs, hardware
+from config.common import SETTINGS
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
@@ -31,6 +36,7 @@ _OPTCAST = {'name': 'InfiniBand of the plugin',
             'source': 'osrg/optcast, nccl_plugin', 'date': '2026-11'}
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'hgx-h100',
         'descr': 'HGX H100 with InfiniBand NDR',

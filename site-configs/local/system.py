@@ -1,15 +1,20 @@
 """This machine, whatever it is: detected, not written down."""
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from reframe.core.exceptions import ConfigError
 
+# A ReFrame that was not installed by `plumb` does not find the suite.
+sys.path.append(os.path.abspath(f'{__file__}/../../..'))
+
 from checks.core import environs
 from checks.machine import cpus, software
 from checks.optcast import programs as optcast
 from checks.osu import programs
+from config.common import SETTINGS
 from config.sites import launch
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -45,6 +50,10 @@ if _mpi['origin'] == 'wheel':
     # The wheel's UCX support for windows cannot be used here, and says so in
     # a line for every window and rank.
     _env_vars.append(['OMPI_MCA_osc', '^ucx'])
+    if 'OMPI_MCA_btl' not in os.environ:
+        # A transport for fabrics, which one machine does not use. It sleeps for 1 s
+        # in MPI_Init of each rank when it finds no fabric.
+        _env_vars.append(['OMPI_MCA_btl', '^ofi'])
 
 
 def _environment(name: str, origin: dict, result: list) -> dict:
@@ -78,7 +87,8 @@ if os.environ.get('OMB_PREFIX'):
 
 def _store(result: dict) -> dict:
     """The environment of a store that was found."""
-    origin = {key: result[key] for key in ('source', 'prefix', 'version')}
+    origin = {key: result[key] for key in ('source', 'prefix', 'version', 'spec')
+              if key in result}
     more = {'store_bench': result['bench'],
             # The suite's load generator speaks it too, where it was built
             # with these headers.
@@ -124,27 +134,6 @@ if _smartredis and not Path(_smartredis, 'include', 'client.h').is_file():
 
 _environments += [_tensors(result) for result in _stores
                   if result['store'] in ('redis', 'valkey', 'keydb')]
-
-
-#: Between the two speeds seen on virtual machines: 62 to 232 and 363 to
-#: 440 ns.
-_boundary = float(os.environ.get('PLUMBLINE_SPEED_BOUNDARY_NS', 300))
-
-
-def _bands() -> dict:
-    """The readings of each speed; what is far beyond both is of neither."""
-    message = os.environ.get('PLUMBLINE_SPEED_BANDS_NS') or (
-        f'0:{_boundary},{_boundary}:{4 * _boundary}')
-    try:
-        fast, slow = ([float(x) for x in band.split(':')]
-                      for band in message.split(','))
-        (_, _), (_, _) = fast, slow
-    except ValueError:
-        raise ConfigError(
-            f'PLUMBLINE_SPEED_BANDS_NS={message}: two bands in ns, the '
-            'fast one first: 60:160,300:600'
-        ) from None
-    return {'fast': fast, 'slow': slow}
 
 
 def _memory() -> float:
@@ -200,6 +189,7 @@ _environments += [_stack(name.strip()) for name in
                   if name.strip()]
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'local',
         'descr': 'this machine',
@@ -213,7 +203,6 @@ site_configuration = {
             'max_jobs': 1,
             'environs': [env['name'] for env in _environments],
             'env_vars': _env_vars,
-            'features': ['speed_probe'],
             'processor': _processor(),
             'extras': {
                 # Stacks alone do not tell whose mpirun it is.
@@ -223,14 +212,12 @@ site_configuration = {
                 'node_memory': _memory(),
                 'others_cpu_limit': float(os.environ.get(
                     'PLUMBLINE_OTHERS_LIMIT', 0.05)),
-                'speed_boundary_ns': _boundary,
-                'speed_bands_ns': _bands(),
             },
         }],
     }],
     'environments': _environments,
-    # How often ReFrame looks whether the job has ended, at the least. Its own
-    # 0.1 (1/s) had it notice a job of half a minute some 2 s late, one of
-    # three minutes up to 10 s.
-    'general': [{'poll_rate_min': 1.0}],
+    # How often ReFrame checks whether the job has ended, at least. Unit: 1/s. With
+    # its default of 0.1, it noticed the end of a job of three minutes up to 10 s
+    # late. With 1, a session of 37 test cases lost 18 s.
+    'general': [{**SETTINGS['general'][0], 'poll_rate_min': 4.0}],
 }

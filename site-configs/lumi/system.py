@@ -4,8 +4,13 @@ lumi-c: two Milan, one NIC. lumi-g: one Trento, four MI250X, which are eight
 GPUs (dies) to Slurm and to programs, four NICs.
 """
 import os
+import sys
+
+# A ReFrame that was not installed by `plumb` does not find the suite.
+sys.path.append(os.path.abspath(f'{__file__}/../../..'))
 
 from checks.core import environs, hardware
+from config.common import SETTINGS
 from config.sites import fabrics
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -16,6 +21,7 @@ _RCCL = fabrics.slingshot_transport('aws-ofi-rccl', nics=4,
                                     HSA_FORCE_FINE_GRAIN_PCIE='1')
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'lumi',
         'descr': 'LUMI: HPE Cray EX, Slingshot-11',

@@ -1,6 +1,7 @@
 """The line of a failed build."""
 from __future__ import annotations
 
+import shutil
 import subprocess
 from types import SimpleNamespace
 
@@ -45,3 +46,30 @@ def test_a_full_disk_leaves_no_output(tmp_path, monkeypatch):
     (tmp_path / 'err').touch()
     monkeypatch.setattr(builds.os, 'statvfs', lambda _: SimpleNamespace(f_bavail=0))
     assert builds.first_build_error(tmp_path / 'err') == f'{FULL}: {tmp_path}'
+
+
+def test_environments_with_the_same_compiler_share_a_build(tmp_path, monkeypatch):
+    """The second copies what the first has built; without it, it builds."""
+    monkeypatch.setattr(builds, '_FOLDERS_OF_COMMAND', {})
+
+    def build(name, compiler='cc'):
+        stage = tmp_path / 'with a blank' / name
+        stage.mkdir(parents=True, exist_ok=True)
+        command = builds.copy_or_build_command(
+            SimpleNamespace(
+                stagedir=str(stage),
+                current_partition=SimpleNamespace(fullname='local:cpu'),
+                current_environ=SimpleNamespace(
+                    modules_detailed=[], env_vars={}, extras={})),
+            'program', f'echo {compiler} in "${{PWD##*/}}" >program')
+        subprocess.run(['sh', '-euc', f'{command}; touch {builds.BUILT}'], cwd=stage,
+                       check=True)
+        return (stage / 'program').read_text()
+
+    assert build('first') == 'cc in first\n'
+    assert build('second') == 'cc in first\n'
+    assert build('third', 'mpicc') == 'mpicc in third\n'
+    shutil.rmtree(tmp_path / 'with a blank' / 'first')
+    assert build('fourth') == 'cc in first\n'           # the copy of the second
+    shutil.rmtree(tmp_path / 'with a blank')
+    assert build('fifth') == 'cc in fifth\n'

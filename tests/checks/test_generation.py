@@ -8,8 +8,10 @@ from conftest import OSU, suite_in
 
 SITE = '''
 from checks.osu import programs
+from config.common import SETTINGS
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'cluster', 'hostnames': ['.*'],
         'partitions': [{
@@ -198,18 +200,11 @@ def test_a_node_count_that_no_partition_lists_is_refused(cluster, counts):
     text = done.stdout + done.stderr
     assert ('node_counts: no partition runs collectives on 3 nodes; add this number '
             'to the extra node_counts of a partition') in text
-    assert 'no test case ran' not in text
 
 
 def test_node_counts_do_not_refuse_a_session_without_collectives(cluster):
     done = cluster.reframe('--dry-run', *OSU, '-Snode_counts=3', '-n', 'OsuPt2pt')
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_hint_for_zero_test_cases_names_the_site(cluster, tmp_path):
-    done = cluster.reframe('--dry-run', *OSU, '-n', 'nosuch')
-    assert done.returncode == 2
-    assert f'./plumb doctor --site {tmp_path}/cluster reports' in done.stderr
 
 
 def test_a_partition_that_does_not_say_how_ranks_are_placed(cluster,

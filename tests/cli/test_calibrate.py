@@ -2,27 +2,27 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import signal
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import OSU, ROOT, two_cpus
-from data.perflogs_factory import record, write
+from conftest import LIMIT, OSU, ROOT, two_cpus, until
+from data.perflogs_factory import record, short_id, write
 
 from cli.session import calibrate, commands
 from cli.setup.venv import SetupError
-from config.sessions.ordering import KNOWN
-from postprocess.perflogs import plans
 from postprocess.references.progress import Judgement, Progress
 
 A, B, C = 'osu_latency', 'osu_bw', 'osu_init'
+
+
+def shown(name: str) -> str:
+    """The short name of a test case."""
+    return f'{name} (embedded) {short_id(record(params=f"program={name}"))}'
 
 
 class Machine:
@@ -44,8 +44,6 @@ class Machine:
         self.why: dict[str, str] = {}
         #: Case -> rounds in which it has interference.
         self.disturbed: dict[str, set[int]] = {}
-        #: Speed of a round.
-        self.speeds: dict[int, str] = {}
         #: Cases of each round, and when it began.
         self.rounds: list[list[str]] = []
         self.began: list[float] = []
@@ -57,56 +55,47 @@ class Machine:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def measured(self, work: Any, *options: str, only: Any = None, variables: Any,
-                 quiet: bool = False) -> commands.Ended:
-        # The times of earlier sessions, for the cost and the order.
-        assert variables['PLUMBLINE_ROUND'] == '1' and Path(variables[KNOWN]).is_file()
-        cases = self.cases if only is None else [key[2] for key in only]
+    def measured(self, work: Any, *options: str, any_mode: bool = False
+                 ) -> commands.Ended:
+        cases = [name for name in self.cases
+                 if not any_mode or f'^Check%program={name}$' in options]
         self.rounds.append(cases)
         self.began.append(self.now)
         number = len(self.rounds)
         self.now += self.takes * len(cases)
         rows = [self.record(name, number) for name in cases]
         if not rows:
-            return commands.Ended(1, '', None, [])
+            return commands.Ended('', 1, '', False, Path())
         write(self.folder, rows)
-        plan = plans.Plan(Path('plan'), {
-            'run': rows[0]['run'], 'system': 'alpha', 'time': '',
-            'commit': '', 'reframe': ''}, [
-                {name: str(row[name]) for name in plans.COLUMNS}
-                | {'name': f'Check %{row["program"]}'} for row in rows])
-        failed = any(row['guard'] for row in rows)
-        return commands.Ended(int(failed), self.ended_by.get(number, ''), plan, [
-            {'partition': row['partition'], 'environ': row['environ'],
-             'hashcode': row['case'], 'no_reference': f'{self.bad[row["case"]]}: '
-             + self.why.get(row['case'], 'why'),
-             'transient': self.bad[row['case']] == 'interference'}
-            for row in rows if row['case'] in self.bad])
+        return commands.Ended(
+            rows[0]['session'], int(any(row['guard'] for row in rows)),
+            self.ended_by.get(number, ''), True, Path())
 
     def record(self, name: str, number: int) -> dict[str, Any]:
         bad = self.bad.get(name, 'interference' if number in self.disturbed.get(
             name, ()) else '')
-        more = {'program': name, 'params': f'program={name}', 'case': name,
-                'speed': self.speeds.get(number, 'fast'), 'day': number}
+        more = {'program': name, 'params': f'program={name}',
+                'name': f'Check %program={name}', 'day': number}
         if bad in ('client-bound', 'interference'):
-            return record(size=8, repetition=0, result='inconclusive', **more)
+            reason = f'{bad}: {self.why.get(name, "why")}'
+            return record(size=8, inconclusive=reason, no_reference=reason,
+                          transient=bad == 'interference', **more)
         if bad:
-            return record('completed', 0.0, repetition=0, result='fail',
-                          guard=bad, **more)
-        return record(size=8, repetition=0, **more)
+            return record('completed', 0.0, guard=bad, **more)
+        return record(size=8, **more)
 
     def progress(self, frame: Any) -> list[Progress]:
         good = frame[(frame['guard'] == '')
                      & (frame['result'] != 'inconclusive')]
         results = []
-        for (program, speed), rows in good.groupby(
-                ['program', 'speed'], observed=True):
-            runs = rows['run'].nunique()
+        for (program, test_case), rows in good.groupby(
+                ['program', 'test_case'], observed=True):
+            runs = rows['session'].nunique()
             enough = self.enough.get(program, 3)
             needs = None if enough is None else max(enough - runs, 0)
             results.append(Progress(
-                'osu', 'OsuPt2pt', 'alpha', 'cpu', 'openmpi', 'embedded', '', speed,
-                f'program={program}', runs, [Judgement(
+                'osu', 'OsuPt2pt', 'alpha', 'cpu', 'openmpi', 'embedded', '',
+                f'program={program}', '', test_case, runs, [Judgement(
                     'latency@8B', 1.0, 0.9, 0.3, needs,
                     None if program in self.other_days else needs)]))
         return results
@@ -122,9 +111,18 @@ def machine(tmp_path, monkeypatch):
 
 
 def calibration(machine, minutes=60.0, lists_all=False):
-    return calibrate.Calibration(commands.Work(
-        {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)}, [],
-        True, []), minutes, interval=60.0, lists_all=lists_all)
+    return calibrate.Calibration(
+        work(PLUMBLINE_PERFLOGS=str(machine.folder)), minutes, interval=60.0,
+        lists_all=lists_all)
+
+
+def work(**variables: str) -> commands.Work:
+    return commands.Work({'name': 'alpha', 'partitions': []}, variables, [], [], True,
+                         [], False)
+
+
+def measure_round(calibration: calibrate.Calibration) -> None:
+    calibration.read_round_results([one.session for one in calibration.run_round()])
 
 
 def test_each_round_runs_what_is_not_there_yet(machine, capsys):
@@ -137,7 +135,7 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     assert min(gaps) == 60
     output = capsys.readouterr().out
     assert (
-        'osu_init /osu_init  fast: 1 session, 0 of 1 tolerances within the max '
+        f'{shown(C)}  1 session, 0 of 1 tolerances within the max '
         'tolerance, needs more sessions (about 3)' in output
     )
     assert ('round 1: 1 of 3 test cases ready, 2 to go; this round took 30 s, at least '
@@ -172,19 +170,6 @@ def test_no_round_is_begun_that_would_not_end_in_time(machine, capsys):
     assert 'Stopped: another round' in capsys.readouterr().out
 
 
-def test_both_speeds_that_a_machine_shows_are_calibrated(machine):
-    machine.cases = [A]
-    machine.speeds = {2: 'slow', 4: 'slow', 6: 'slow'}
-    assert calibration(machine).run_all_rounds() == 0
-    assert len(machine.rounds) == 6
-    # What fewer than a quarter of the runs were at is not waited for.
-    machine.rounds.clear()
-    machine.folder = machine.folder / 'other'
-    machine.speeds, machine.enough = {2: 'slow'}, {A: 5}
-    assert calibration(machine).run_all_rounds() == 0
-    assert len(machine.rounds) == 6
-
-
 def test_what_cannot_become_ready_today_has_one_line_per_reason(machine, capsys):
     more = [f'osu_{name}' for name in ('put_bw', 'put_latency', 'get_bw')]
     machine.cases += more
@@ -196,54 +181,12 @@ def test_what_cannot_become_ready_today_has_one_line_per_reason(machine, capsys)
     output = capsys.readouterr().out
     assert 'round 1: 1 of 6 test cases ready, 5 left out; this round' in output
     assert [' '.join(line.split()) for line in output.splitlines()[-2:]] == [
-        'unready 4 test cases: more sessions would not help osu_get_bw /osu_get_bw '
-        '(latency@8B); osu_latency /osu_latency (latency@8B); osu_put_bw /osu_put_bw '
-        '(latency@8B); and 1 more (--all)',
-        'unready 1 test case: needs sessions on other days osu_init /osu_init '
-        '(about 8)']
-
-
-def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
-    one = Progress('osu', 'Check', 'alpha', 'cpu', 'gnu', 'embedded', '', 'fast', '', 5,
-                   [Judgement('latency@8B', 1.0, 0.9, 0.3, 3, 3),
-                    Judgement('worst_ratio', 1.0, 0.9, 0.3, None, None)])
-    standing = calibrate.Standing([one])
-    assert standing.sessions_needed == 3 and not standing.is_ready
-    assert str(standing).endswith('more sessions would not help (worst_ratio), needs '
-                                  'more sessions (about 3)')
-
-
-def test_each_speed_class_is_counted(machine, capsys):
-    machine.speeds = {2: 'slow', 4: 'slow', 6: 'slow'}
-    machine.enough = {A: 2, B: 2, C: 3}
-    subset = calibration(machine, minutes=3)
-    assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
-    output = capsys.readouterr().out
-    assert 'round 1: 0 of 3 test cases ready, 3 to go' in output
-    assert ('round 3: 0 of 3 test cases ready (CPU speed class fast 2 of 3, slow 0 of '
-            '3), 3 to go' in output)
-    assert ('ready    2 of 3 test cases at CPU speed class fast' in output
-            and '3 test cases: needs more sessions at CPU speed class slow' in output)
-
-
-def test_the_time_that_is_left_is_that_of_the_slowest_test_case(machine, capsys):
-    """One that is often inconclusive needs more rounds than sessions."""
-    machine.enough = {A: 5, B: 12, C: 12}
-    machine.disturbed = {B: {2, 3, 5, 6}}
-    subset = calibration(machine)
-    for _ in range(6):
-        subset.read_round_results(subset.run_round())
-    # 13 of 17 measurements were usable, and 2 of 6 of B, which needs 10 more.
-    assert 25 < 10 * (6 + 1) / (2 + 13 / 17) < 26
-    assert subset.time_left_text(30) == ', at least 26 min left'
-    for _ in range(3):
-        subset.read_round_results(subset.run_round())
-    assert subset.standing[next(iter(subset.unready_test_cases))].sessions_needed == 7
-    assert subset.time_left_text(90).startswith(', about ')
-    machine.bad = dict.fromkeys([A, B, C], 'interference')
-    nothing = calibration(machine)
-    nothing.read_round_results(nothing.run_round())
-    assert nothing.time_left_text(30) == ''
+        'unready 4 test cases: more sessions would not help '
+        + '; '.join(f'{shown(name)} (latency@8B)'
+                    for name in ('osu_get_bw', 'osu_latency', 'osu_put_bw'))
+        + '; and 1 more (--all)',
+        'unready 1 test case: needs sessions on other days '
+        f'{shown(C)} (about 8)']
 
 
 @pytest.mark.parametrize('bad, rounds, code', [
@@ -259,12 +202,12 @@ def test_after_bad_rounds_a_case_is_left_out(machine, capsys, bad, rounds, code)
     output = capsys.readouterr().out
     assert '2 of 3 test cases ready, 1 left out; this round' in output
     if code:
-        assert ('1 test case: left out, failed in the last 3 rounds  osu_bw /osu_bw; '
-                'exit_code' in output)
+        assert ('1 test case: left out, failed in the last 3 rounds  '
+                f'{shown(B)}; exit_code' in output)
         assert 'no conclusive session yet; exit_code' in output
     else:
         assert (f'1 test case: left out, inconclusive in the last {rounds} rounds  '
-                f'osu_bw /osu_bw; {bad}: why' in output)
+                f'{shown(B)}; {bad}: why' in output)
 
 
 @pytest.mark.parametrize('bad, lines', [('client-bound', 2), ('interference', 1)])
@@ -279,8 +222,7 @@ def test_interference_by_whatever_process_is_one_reason(machine, capsys, bad, li
 def test_a_failure_that_is_gone_is_forgotten(machine):
     machine.bad = {B: 'time_limit'}
     subset = calibration(machine)
-    once = subset.run_round()
-    subset.read_round_results(once)
+    measure_round(subset)
     assert subset.failed and not subset.excluded_test_cases
     machine.bad = {}
     assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
@@ -295,7 +237,7 @@ def test_a_round_that_a_signal_ended_is_the_last(machine):
 
 def test_zero_cases_are_an_error(machine, capsys):
     machine.cases = []
-    assert calibration(machine).run_all_rounds() == 1
+    assert calibration(machine).run_all_rounds() == 2
     assert 'no test case ran' in capsys.readouterr().err
 
 
@@ -306,27 +248,6 @@ def test_what_makes_no_sense_is_usage(given, words):
     args = argparse.Namespace(**{'minutes': 1.0, 'reframe': [], **given})
     with pytest.raises(SetupError, match=words):
         calibrate.calibrate(args)
-
-
-def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
-    pick = [*OSU, '-n', 'OsuStartup', '-E',
-            'program in ("osu_hello", "osu_init")', '--mode=quick',
-            '-Sbringup=1']
-    assert suite.reframe('-r', *pick).returncode == 0
-    rows = {(r['partition'], r['environ'], r['case']) for r in suite.records
-            if r['program'] == 'osu_init'}
-    only = tmp_path / 'only.json'
-    only.write_text(json.dumps(sorted(rows)))
-    done = suite.reframe('-r', *pick, PLUMBLINE_ONLY=str(only))
-    assert done.returncode == 0, done.stdout
-    assert 'Ran 2/2 test case' in done.stdout       # with what it is built by
-    first, second = dict.fromkeys(r['run'] for r in suite.records)
-    assert {r['program'] for r in suite.records if r['run'] == second} == {
-        'osu_init'}
-    assert plans.partial_sessions([suite.tmp / 'perflogs']) == {second: None}
-    only.write_text('[]')
-    done = suite.reframe('-r', *pick, PLUMBLINE_ONLY=str(only))
-    assert done.returncode == 2
 
 
 @two_cpus
@@ -357,12 +278,9 @@ def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
         env={**os.environ, **suite.variables}, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 120
-        while not suite.records:
-            assert time.monotonic() < deadline and job.poll() is None
-            time.sleep(0.2)
+        until(lambda: suite.records, job)
         job.send_signal(signal.SIGTERM)
-        output, _ = job.communicate(timeout=60)
+        output, _ = job.communicate(timeout=LIMIT)
     finally:
         job.kill()
     assert job.returncode == 1, output
@@ -374,10 +292,9 @@ def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
     """DuckDB turns the exception of the signal handler into its own."""
     import duckdb
 
-    pid, signal_number = os.getpid(), int(signal.SIGTERM)
-    sender = subprocess.Popen(['sh', '-c', f'sleep 0.5; kill -{signal_number} '
-                               f'{pid}'])
     with pytest.raises(KeyboardInterrupt), calibrate.raise_interrupt_on_signals():
+        sender = subprocess.Popen(
+            ['sh', '-c', f'sleep 0.5; kill -TERM {os.getpid()}'])
         duckdb.sql('select count(*) from range(1000000000) a, range(1000) b'
                    ).fetchall()
     assert sender.wait() == 0
@@ -388,11 +305,10 @@ def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
 def test_a_signal_that_a_wrapper_repeats_is_one():
     """The second one must not end what follows the first, such as a summary."""
     with pytest.raises(KeyboardInterrupt), calibrate.raise_interrupt_on_signals():
-        sender = subprocess.Popen([
-            'sh', '-c', 'for i in 1 2; do sleep 0.5; kill -TERM $1; done', '',
-            str(os.getpid())])
-        time.sleep(30)
-    assert sender.wait() == 0
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 PROPOSED = """\
@@ -417,13 +333,10 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
     monkeypatch.setattr(
         calibrate.references, 'make_and_write_system_proposals',
         lambda *_: calibrate.references.acceptance.read_proposals(tmp_path))
-    work = commands.Work(
-        {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',
-                            'RFM_REFERENCE_PREFIX': str(tmp_path)},
-        [], True, [])
     args = argparse.Namespace(site='lumi', accept=accept)
-    assert calibrate._propose_and_accept_references(args, work, {'osu'}) == (
-        0, True)
+    assert calibrate._propose_and_accept_references(
+        args, work(PLUMBLINE_PERFLOGS='', RFM_REFERENCE_PREFIX=str(tmp_path)),
+        {'osu'}) == (0, True)
     if accept and not known:
         assert 'init_time: [2.0, ' in path.read_text()
     else:
@@ -455,21 +368,8 @@ def test_too_few_sessions_for_a_proposal_are_no_error(
     def refuse(*_):
         raise fault
     monkeypatch.setattr(calibrate.references, 'make_and_write_system_proposals', refuse)
-    work = commands.Work(
-        {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',
-                            'RFM_REFERENCE_PREFIX': str(tmp_path)}, [], True, [])
     assert calibrate._propose_and_accept_references(
-        argparse.Namespace(site='lumi', accept=True), work, {'osu'}) == (code, False)
+        argparse.Namespace(site='lumi', accept=True),
+        work(PLUMBLINE_PERFLOGS='', RFM_REFERENCE_PREFIX=str(tmp_path)),
+        {'osu'}) == (code, False)
     assert words in capsys.readouterr().err
-
-
-def test_the_way_to_references_is_calibrate_everywhere():
-    files = [ROOT / 'README.md', *ROOT.glob('docs/*/*.md'),
-             *ROOT.glob('site-configs/*/README.md'),
-             *ROOT.glob('cli/*.py')]
-    for path in files:
-        text = path.read_text()
-        assert not re.search(r'three times$|after three|After 3 runs|'
-                             r'three times, then', text, re.MULTILINE), path
-        if 'references accept --site' in text:
-            assert 'references calibrate --site' in text, path

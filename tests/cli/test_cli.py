@@ -2,17 +2,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
 
 from checks.machine.software import identify_mpi
-from cli.session import commands
+from tests.checks.test_faults import another_site
 
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '7.2'
 
@@ -32,13 +30,6 @@ def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
     return lines[0]
 
 
-def test_help_teaches_by_example(suite):
-    done = suite.plumb('--help')
-    assert done.returncode == 0
-    for words in ('./plumb run', './plumb parse osu', 'Exit codes'):
-        assert words in done.stdout
-
-
 @pytest.mark.parametrize('args, words', [
     (['run', '--site', 'locl'], 'did you mean local'),
     (['run', '--mode', 'quik'], 'did you mean quick'),
@@ -46,12 +37,6 @@ def test_help_teaches_by_example(suite):
 ])
 def test_wrong_names(suite, args, words):
     assert words in complaint(suite.plumb(*args))
-
-
-@pytest.mark.parametrize('args', [['env', 'x'], ['doctor', '--fast']])
-def test_usage(suite, args):
-    done = suite.plumb(*args)
-    assert done.returncode == 2 and 'usage:' in done.stderr
 
 
 def test_old_python(suite, tmp_path):
@@ -100,10 +85,10 @@ def test_work_folder_among_the_files_of_the_checkout(suite):
 
 @pytest.mark.parametrize('text, words', [
     ('site_configuration = {', 'system.py:1'),
-    ('x = 1\n', "'site_configuration' is missing"),
     ('import no_such_thing\n', 'no_such_thing'),
-    ("site_configuration = {'systems': [{'name': 's', 'partitions': "
-     "[{'name': 'p', 'features': ['gpu_nvida']}]}]}", 'gpu_nvidia'),
+    ("site_configuration = {'systems': [], 'modes': []}",
+     'site_configuration lacks general, logging, storage, which all sites share; add '
+     '**SETTINGS to it'),
 ])
 def test_broken_site(suite, tmp_path, text, words):
     site = tmp_path / 'site'
@@ -124,7 +109,8 @@ def other_site(tmp_path) -> Path:
     (folder / 'references').mkdir(parents=True)
     (folder / 'references' / 'osu.yaml').write_text('\ncomplete: 1\n')
     (folder / 'system.py').write_text(
-        "site_configuration = {'systems': [{'name': 'other', 'hostnames': "
+        'from config.common import SETTINGS\n'
+        "site_configuration = {**SETTINGS, 'systems': [{'name': 'other', 'hostnames': "
         "['.*'], 'partitions': [{'name': 'cpu', 'scheduler': 'local', "
         "'launcher': 'local', 'environs': ['e'], "
         "'processor': {'num_cpus': 2, 'num_cpus_per_core': 1}}]}], "
@@ -169,6 +155,8 @@ def test_env_prints_exports_that_do_not_grow(suite):
 
 
 def test_env_leaves_the_reframe_of_a_module(suite, tmp_path):
+    # As the site `local` does if set-up has installed an MPI.
+    another_site(suite, tmp_path, "os.environ['PATH'] += ':/of/the/site'")
     module = tmp_path / 'module' / 'reframe'
     module.parent.mkdir()
     module.write_text('#!/bin/sh\n')
@@ -178,23 +166,20 @@ def test_env_leaves_the_reframe_of_a_module(suite, tmp_path):
     done = subprocess.run(
         ['bash', '-c', f'eval "$({PLUMB} env)"\ncommand -v reframe\n'
          f'eval "$({PLUMB} env --own-reframe)"\ncommand -v reframe\n'
-         'echo $RFM_CONFIG_FILES'], text=True, capture_output=True,
+         'echo $RFM_CONFIG_FILES; echo $PATH'], text=True, capture_output=True,
         env={**os.environ, **suite.variables, 'PATH': path})
-    suites, own, files = done.stdout.splitlines()
+    suites, own, files, last = done.stdout.splitlines()
     assert suites == f'{suite.tmp}/work/bin/reframe' and own == str(module)
-    assert files.endswith('/site-configs/local/system.py')
+    assert files == f'{suite.variables["PLUMBLINE_SITE"]}/system.py'
+    assert last.endswith(path) and '/of/the/site' not in last
 
 
-def test_env_needs_a_reframe_if_it_is_to_leave_it(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv('PATH', str(tmp_path))
-    monkeypatch.setattr(commands, 'reframe_environment_variables', lambda _: {
-        'RFM_CONFIG_FILES': 'x', 'PATH': f'{commands.WORK}/bin:{tmp_path}'})
-    with pytest.raises(commands.SetupError, match='no reframe on PATH; load its'):
-        commands.env(SimpleNamespace(site='local', own_reframe=True))
-    assert capsys.readouterr().out == ''
-    assert commands.env(SimpleNamespace(site='local', own_reframe=False)) == 0
-    assert capsys.readouterr().out == (
-        f'export RFM_CONFIG_FILES=x\nexport PATH={commands.WORK}/bin:{tmp_path}\n')
+def test_env_needs_a_reframe_if_it_is_to_leave_it(suite):
+    path = ':'.join(folder for folder in os.environ['PATH'].split(':')
+                    if not Path(folder, 'reframe').exists())
+    done = suite.plumb('env', '--own-reframe', PATH=path)
+    assert 'no reframe on PATH; load its' in complaint(done)
+    assert done.stdout == ''
 
 
 def test_parse(suite, tmp_path):
@@ -244,11 +229,3 @@ def test_a_broken_mpi_on_path_is_not_used(suite, tmp_path):
         (tools / name).chmod(0o755)
     done = suite.plumb('env', PATH=f'{tools}:{os.environ["PATH"]}')
     assert 'is none of Open MPI, MPICH, Intel MPI' in done.stderr
-
-
-def test_doctor_says_what_would_run_and_what_not(suite):
-    done = suite.plumb('doctor', '--all')
-    assert done.returncode == 0, done.stderr
-    assert 'family osu' in done.stdout
-    assert re.search(r'^  runs here +--mode quick: ', done.stdout, re.M)
-    assert 'OMB_PREFIX' in done.stdout

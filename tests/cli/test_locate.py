@@ -14,9 +14,6 @@ from cli.nightly import locate, pairs
 from cli.nightly import nodes as slurm
 from cli.session import commands
 from cli.setup.venv import SetupError
-from config.sessions import pinned
-from config.sites import topology
-from postprocess.perflogs import plans
 
 SLURM = {'name': 'batch', 'scheduler': 'slurm', 'access': ['-pgpu'],
          'max_jobs': 4}
@@ -31,15 +28,6 @@ SINFO = '\n'.join(f'{part}|{node}|{state}|2|1|2|1|(null)|1-infinite'
 
 
 # ------------------------------------------------- what to measure, where
-
-def test_the_partition_is_named_or_the_one_that_regressed():
-    assert locate.select_partition(SYSTEM, 'batch', []) is SLURM
-    assert locate.select_partition(SYSTEM, None, []) is SLURM
-    assert locate.select_partition(
-        TWO, None, ['batch', 'other', 'other'])['name'] == 'other'
-    # What is no partition here, or has no nodes to choose, says nothing.
-    assert locate.select_partition(
-        SYSTEM, None, ['gone', 'login'])['name'] == 'batch'
 
 
 @pytest.mark.parametrize('system, name, words', [
@@ -56,26 +44,18 @@ def test_where_nothing_can_be_located(system, name, words):
 
 def case(link='', nodes=2, **more):
     return {'check': 'C', 'params': '', 'where': 'batch+mpi', 'link': link,
-            'nodes': nodes, 'hash': f'{link or "other"}{nodes}', **more}
+            'nodes': nodes, 'test_case': f'{link or "other"}{nodes}', 'family': 'osu',
+            'system': 'alpha', 'partition': 'batch', 'environ': 'mpi', 'settings': '',
+            'name': 'C', **more}
 
 
 CASES = [case(nodes=1), case(), case('latency'), case('bandwidth')]
 
 
-def test_the_case_says_what_regressed_or_bandwidth():
-    def chosen(*words):
-        return locate.select_test_case(CASES, 'batch', *words)[0]['link']
-    assert chosen(None, None, []) == 'bandwidth'
-    assert chosen(None, None, ['init_time', 'latency']) == 'latency'
-    assert chosen(None, 'latency', ['bandwidth']) == 'latency'
-    result, metric = locate.select_test_case(CASES, 'batch', '/other2', 'x', [])
-    assert result['hash'] == 'other2' and metric == 'x'
-
-
 @pytest.mark.parametrize('cases, words, match', [
     (CASES, (None, 'overlap'), "measures 'overlap' .* latency, bandwidth"),
-    (CASES, ('other1', None), "no test case of two nodes .* 'other1'"),
-    (CASES[:2], (None, None), 'name a test case with --hash')])
+    (CASES, ('other1', None), 'no test case of two nodes with the ID other1'),
+    (CASES[:2], (None, None), 'name a test case with --test-case')])
 def test_where_no_case_fits(cases, words, match):
     with pytest.raises(SetupError, match=match):
         locate.select_test_case(cases, 'batch', *words, [])
@@ -93,15 +73,15 @@ def test_without_options_it_looks_where_something_regressed(
     monkeypatch.setattr(locate.sites, 'list_test_cases_with_reframe', lambda _: {
         'cases': cases, 'output': []})
 
-    def line(system, partition, metric, digest, before):
+    def line(system, partition, metric, test_case, before):
         return SimpleNamespace(
-            case=digest, metric=metric, before=before, members=[
+            metric=metric, before=before, members=[
                 SimpleNamespace(system=system, partition=partition,
-                                metric=metric)])
+                                metric=metric, test_case=test_case)])
     monkeypatch.setattr(locate, '_current_verdict', lambda _: SimpleNamespace(
         regressions=[line('beta', 'batch', 'bandwidth', 'bandwidth2', 9.0),
                      line('alpha', 'other', 'latency', 'latency2', 2.5)]))
-    work = commands.Work(TWO, {}, [], True, [])
+    work = commands.Work(TWO, {}, [], [], True, [], False)
     result = locate.select_partition_and_test_case(
         locate.make_locate_command_args('alpha', **given), Path(), work
     )
@@ -117,11 +97,8 @@ def sinfo(monkeypatch):
 
 
 @pytest.mark.parametrize('access, expected, result', [
-    (['-pgpu'], None, 'g1 g2 g10'), (['-p gpu'], None, 'g1 g2 g10'),
-    (['--partition=gpu'], 'g[1-2]', 'g1 g2'), ([], None, 'c1 c2'),
-    (['--exclusive', '-p', 'gpu'], 'g10,g3', 'g10'),
-    (['-p', 'gpu', '-x', 'g[2-3]'], None, 'g1 g10'),
-    (['--partition=cpu,gpu', '-C', 'fast'], 'c1,g1', 'c1 g1')])
+    (['-pgpu'], None, 'g1 g2 g10'), (['--partition=gpu'], 'g[1-2]', 'g1 g2'),
+    (['-p', 'gpu', '-x', 'g[2-3]'], None, 'g1 g10')])
 def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
                                                   result, capsys):
     assert locate.usable_nodes({**SLURM, 'access': access},
@@ -136,7 +113,6 @@ def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
     (['-pgone'], None, 'access of batch: Slurm has no partition gone; it has '
      'cpu, gpu'),
     (['-pgpu'], 'g1,g7', 'jobs of partition batch cannot use g7'),
-    (['-pgpu', '-x', 'g1'], 'g1,g2', 'cannot use g1'),
     (['-pgpu'], 'g[1-x]', 'is not a list of hosts'),
     (['-pgpu', '-Ca100'], None, 'has --constraint=a100, .* with --nodes')])
 def test_nodes_that_cannot_be_told(sinfo, access, expected, words):
@@ -151,43 +127,31 @@ class Nodes:
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
         self.folder, self.cluster = folder, cluster
-        self.asked: list[dict[str, Any]] = []
-        self.only: list[Any] = []
+        #: Jobs of each session.
+        self.asked: list[list[str]] = []
         #: More columns of each record.
         self.columns: dict[str, Any] = {}
         self.ended_by = ''
 
-    def measured(self, work: Any, *options: str, only: list,
-                 variables: dict[str, str]) -> commands.Ended:
-        self.options, self.only = [*work.options, *options], only
-        request = json.loads(Path(variables[pinned.VARIABLE]).read_text())
-        self.asked.append(request)
-        rows, cases = [], []
-        for number, jobs in enumerate(request['rounds'], 1):
-            for nodes in jobs:
-                metric = self.cluster.simulated_pair_metric(*nodes)
-                row = record(
-                    'bandwidth', metric or 0.0, 4194304,
-                    day=len(self.asked), check='C',
-                    case=f'{len(rows):08x}', nodes=' '.join(nodes))
-                if metric is None:
-                    row |= {'metric': 'completed', 'point': '', 'unit': '1',
-                            'repetition': 0, 'better': 'higher',
-                            'reference': '1.0', 'lower': '0.0',
-                            'result': 'fail', 'guard': 'job_state',
-                            'nodes': ''}
-                row |= self.columns
+    def measured(self, work: Any, *options: str, any_mode: bool) -> commands.Ended:
+        self.options = [*work.options_of_any_mode, *options]
+        jobs = options[-1].removeprefix('pinned_nodes=').split(',')
+        self.asked.append(jobs)
+        rows = []
+        for nodes in jobs:
+            metric = self.cluster.simulated_pair_metric(*nodes.split('+'))
+            more = {'day': len(self.asked), 'check': 'C', 'nodes': nodes.replace(
+                '+', ','), 'name': f'C %.pinned_nodes={nodes}', **self.columns}
+            if metric is None:
+                rows.append(record('completed', 0.0, **{
+                    'guard': 'job_state', **more, 'nodes': ''}))
+            else:
                 # A smaller message says less, and is not looked at.
-                rows += [row, {**row, 'point': '1024 B', 'value': '1.0'}
-                         ] if metric else [row]
-                cases.append({
-                    name: str(row[name]) for name in plans.COLUMNS} | {
-                    'name': 'C %nodes=' + '+'.join(nodes)
-                    + f' %round={number}'})
+                rows += [record(**{'metric': 'bandwidth', 'value': value, 'size': size,
+                                   **more})
+                         for value, size in ((metric, 4194304), (1.0, 1024))]
         write(self.folder, rows)
-        return commands.Ended(0, self.ended_by, plans.Plan(
-            Path('plan'), {'run': rows[0]['run'], 'system': 'alpha'}, cases),
-            [])
+        return commands.Ended(rows[0]['session'], 0, self.ended_by, True, Path())
 
 
 @pytest.fixture
@@ -197,11 +161,9 @@ def site(tmp_path, monkeypatch):
         nodes = Nodes(tmp_path, cluster)
         vars(nodes).update(more)
         monkeypatch.setattr(commands, 'run_reframe_session', nodes.measured)
-        work = commands.Work(SYSTEM, {'PLUMBLINE_PERFLOGS': str(tmp_path)},
-                             ['-Sbringup=1'], True, [])
         search = locate.Search(cluster.nodes, 'higher',
                                above=cluster.above)
-        result = locate._measure_pairs(search, work, locate.Target(
+        result = locate._measure_pairs(search, run.work, locate.Target(
             SLURM, case('bandwidth'), 'bandwidth', 120.0), 4, locate.JobTime(2.0))
         return result, nodes
 
@@ -211,7 +173,7 @@ def site(tmp_path, monkeypatch):
         return nodes
     run.stand_in = stand_in
     run.work = commands.Work(SYSTEM, {'PLUMBLINE_PERFLOGS': str(tmp_path)},
-                             ['-Sbringup=1'], True, [])
+                             [], ['-Sbringup=1'], True, [], False)
     return run
 
 
@@ -220,9 +182,12 @@ def test_a_slow_node_by_records_alone(site):
     assert [(one.name, one.verdict) for one in result.named] == [
         ('n5', 'slow')]
     assert (why, code, result.unit) == ('', 0, 'MB/s')
-    assert nodes.only == [('batch', 'mpi', 'bandwidth2')]
-    assert {request['parallel'] for request in nodes.asked} == {4}
-    assert '--system=alpha:batch' in nodes.options
+    # One session per round of disjoint pairs, of at most four jobs.
+    for jobs in nodes.asked:
+        measured = [name for job in jobs for name in job.split('+')]
+        assert len(measured) == len(set(measured)) <= 8
+    assert nodes.options[1:6] == [
+        '--system=alpha:batch', '-p', '^mpi$', '-n', '^C$']
     assert any('all pairs are slow' in note for note in result.notes)
 
 
@@ -234,10 +199,10 @@ def test_jobs_on_slow_links_are_bounded_in_time(site, tmp_path, capsys):
     given = locate.make_locate_command_args('alpha')
     work, bounded, known = locate.bound_jobs_in_time(
         search, site.work, target, 4, given)
-    assert nodes.asked == [{'rounds': [[['n1', 'n2'], ['n3', 'n4']]], 'parallel': 4}]
+    assert nodes.asked == [['n1+n2', 'n3+n4']]
     assert '-SC.max_size=65536' in nodes.options
-    assert work.options == ['-Sbringup=1', '-SC.max_size=524288',
-                            '-SC.options=-i 12 -x 2']
+    assert work.options_of_any_mode == ['-Sbringup=1', '-SC.max_size=524288',
+                                        '-SC.options=-i 12 -x 2']
     assert bounded.expected is None and 5 < known.job < 10
     assert 'a short job on n1-n2, n3-n4 measures how long' in capsys.readouterr().err
     given.reframe = ['-SC.max_size=64']
@@ -247,9 +212,6 @@ def test_jobs_on_slow_links_are_bounded_in_time(site, tmp_path, capsys):
 
 @pytest.mark.parametrize('metric, value, options, seconds', [
     ('bandwidth', 12_000, [], 1), ('bandwidth', 125, ['524288', '-i 12 -x 2'], 7.5),
-    ('bandwidth', 12.5, ['65536', '-i 12 -x 2'], 9.4),
-    ('bandwidth', 0.1, ['4096', '-i 12 -x 2'], 73),
-    ('latency', 1.5, ['1024', '-i 10000 -x 1000'], 0.4),
     ('latency', 1000, ['1024', '-i 416 -x 41'], 10)])
 def test_a_bounded_job_takes_about_ten_seconds(metric, value, options, seconds):
     result, time = pairs.bounded_job_options('Osu', metric, value)
@@ -278,20 +240,20 @@ def test_a_node_that_fails_every_job(site, capsys):
 
 def test_a_job_on_other_nodes_is_refused(site):
     with pytest.raises(SetupError, match='ran on n7, n8: Slurm ignored'):
-        site(Cluster(4, 0), columns={'nodes': 'n7 n8'})
+        site(Cluster(4, 0), columns={'nodes': 'n[7-8]'})
 
 
 def test_what_was_never_built_says_nothing_of_nodes(site):
     (result, why, code), nodes = site(Cluster(4, 0, dead=[
-        'n1', 'n2', 'n3', 'n4']), columns={'guard': 'build'})
+        'n1', 'n2', 'n3', 'n4']), columns={'guard': 'setup'})
     assert code == 1 and len(nodes.asked) == 1 and not result.named
-    assert why == ('no pair was measured (build): the lines above say why')
+    assert why == ('no pair was measured (setup): the lines above say why')
 
 
 def test_an_end_in_the_middle_tells_what_is_known(site):
     (result, why, code), nodes = site(Cluster(8, 0), ended_by='SIGTERM')
     assert (why, code) == ('ended by SIGTERM', 1)
-    assert result.jobs == 12 and len(nodes.asked) == 1
+    assert result.jobs == 4 and len(nodes.asked) == 1
 
 
 def test_a_metric_that_the_case_has_not(site):
@@ -313,72 +275,7 @@ def test_the_verdict_is_written_and_makes_the_exit_code(
         assert len(data['named']) == code and data['jobs'] >= 12
 
 
-# ------------------------------------------------- jobs on given nodes
-
-class Case:
-    """What a test case of ReFrame has, of what is used."""
-
-    def __init__(self, check, partition, environ):
-        self.check, self.partition, self.environ = check, partition, environ
-        self.deps, self.in_degree = [], 0
-
-
-def cases_of_a_session():
-    part = SimpleNamespace(_max_jobs=8)
-    build = Case(SimpleNamespace(unique_name='b'), part, 'mpi')
-    check = SimpleNamespace(
-        unique_name='C_1', display_name='C %size=1', params='size=1',
-        _rfm_hashcode='old', _rfm_name='old', job=SimpleNamespace())
-    run = Case(check, part, 'mpi')
-    run.deps.append(build)
-    build.in_degree = 1
-    return build, run
-
-
-def measures(check):
-    return hasattr(check, 'params')
-
-
-def test_without_the_variable_a_session_is_as_it_was(monkeypatch):
-    monkeypatch.delenv(pinned.VARIABLE, raising=False)
-    cases = [*cases_of_a_session()]
-    assert pinned.pin_test_cases(cases, measures) == cases
-    assert list(pinned.group_by_round(cases)) == [cases]
-    pinned.pin_job_to_nodes(cases[1].check)
-    assert not hasattr(cases[1].check.job, 'pin_nodes')
-
-
-def test_a_case_for_each_pair_in_rounds(monkeypatch, tmp_path):
-    path = tmp_path / 'rounds'
-    path.write_text(json.dumps({'parallel': 2, 'rounds': [
-        [['n1', 'n2'], ['n3', 'n4']], [['n1', 'n3']]]}))
-    monkeypatch.setenv(pinned.VARIABLE, str(path))
-    build, run = cases_of_a_session()
-    first, second = pinned.group_by_round(pinned.pin_test_cases([build, run], measures))
-    assert first[0] is build and build.in_degree == 3
-    assert [pinned.pinned_nodes_of_test_case(one.check._rfm_display_name)
-            for one in first[1:] + second] == [
-        ('n1', 'n2'), ('n3', 'n4'), ('n1', 'n3')]
-    for one in first[1:] + second:
-        assert one.deps == [build] and one.partition._max_jobs == 2
-        # ReFrame makes it anew, from the name.
-        assert not hasattr(one.check, '_rfm_hashcode')
-        pinned.pin_job_to_nodes(one.check)
-    assert second[0].check.job.pin_nodes == ['n1', 'n3']
-    assert len({one.check._rfm_unique_name for one in first[1:] + second}
-               ) == 3
-    assert run.check._rfm_hashcode == 'old'
-
-
 # ------------------------------------------------- the rest
-
-def test_switches_above_each_node():
-    result = {'leaf1': topology.Switch(('n1', 'n2'), ()),
-              'leaf2': topology.Switch(('n3',), ()),
-              'top': topology.Switch((), ('leaf1', 'leaf2'))}
-    assert topology.switches_above_nodes(result) == {
-        'n1': ['leaf1', 'top'], 'n2': ['leaf1', 'top'],
-        'n3': ['leaf2', 'top']}
 
 
 def test_old_searches_are_removed(tmp_path, monkeypatch):
@@ -396,11 +293,3 @@ def test_on_this_machine_it_says_what_it_needs(suite):
     assert done.returncode == 2 and done.stdout == ''
     assert done.stderr.splitlines()[-1].startswith(
         'plumb: the site local has the scheduler local; plumb locate needs')
-
-
-def test_its_help_teaches(suite):
-    done = suite.plumb('locate', '--help')
-    assert done.returncode == 0
-    for words in ('--all-pairs', 'Example:', 'Exit codes: 0 nothing is'):
-        assert words in done.stdout
-    assert '--slowdown PERCENT' in done.stdout

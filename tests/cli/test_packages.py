@@ -4,10 +4,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 
 import pytest
-from conftest import ROOT, nested_tests
+from conftest import LIMIT, ROOT, nested_tests, until
 from packages import package_of
 
 PACKAGES = ROOT / '.ci' / 'packages'
@@ -45,10 +44,10 @@ def debian(tmp_path):
 
     def run(*names, **more):
         job = start(*names, **more)
-        output = job.communicate(timeout=30)[1]
+        output = job.communicate(timeout=LIMIT)[1]
         return job.returncode, output
-    run.start, run.policy, run.calls = (
-        start, tmp_path / 'policy-rc.d', tmp_path / 'calls')
+    run.start, run.tools, run.policy, run.calls = (
+        start, tools, tmp_path / 'policy-rc.d', tmp_path / 'calls')
     return run
 
 
@@ -84,18 +83,16 @@ def test_who_is_not_root_goes_on(debian):
     assert not debian.calls.exists()
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize('before', ['', '#!/bin/sh\nexit 7\n'])
+@pytest.mark.parametrize('number, before', [
+    (signal.SIGTERM, '#!/bin/sh\nexit 7\n'), (signal.SIGKILL, '')])
 def test_the_policy_of_before_comes_back(debian, number, before):
     if before:
         debian.policy.write_text(before)
     job = debian.start('munge', SLOW='1')
-    while not debian.calls.with_suffix('.slow').exists():
-        assert job.poll() is None
-        time.sleep(0.02)
+    until(debian.calls.with_suffix('.slow').exists, job)
     assert 'exit 101' in debian.policy.read_text()
     os.killpg(job.pid, number)
-    job.communicate(timeout=30)
+    job.communicate(timeout=LIMIT)
     assert job.returncode
     if number == signal.SIGKILL:            # nobody could; the next one does
         debian('munge')
@@ -122,12 +119,11 @@ def test_e(): skip_missing('slurmctld', 'no cluster')
 
 @pytest.mark.parametrize('option, summary', [
     ((), '5 skipped'),
-    (('--strict-tests',), '1 failed, 2 skipped, 2 errors'),
     (('--strict-tests', '-n2'), '1 failed, 2 skipped, 2 errors')])
 def test_what_ci_installed_is_no_reason_to_skip(tmp_path, option, summary):
     done = subprocess.run(
         [*nested_tests(tmp_path, PROBE), *option, tmp_path],
-        text=True, capture_output=True, cwd=tmp_path, timeout=120)
+        text=True, capture_output=True, cwd=tmp_path, timeout=LIMIT)
     assert summary in done.stdout, done.stdout
     assert done.returncode == bool(option)
     assert ('slurmctld must be here; install the package slurmctld'
@@ -140,3 +136,14 @@ def test_what_ci_installed_is_no_reason_to_skip(tmp_path, option, summary):
 ''' in done.stdout, done.stdout
         assert '\n     1  one CPU\n' in done.stdout
         assert 'Debian or Ubuntu: sudo .ci/packages installs' in done.stdout
+
+
+def test_without_root_there_is_no_bare_machine(debian):
+    """One line, and an empty file means that all tests run elsewhere."""
+    done = subprocess.run(
+        [PACKAGES.with_name('bare')], text=True, capture_output=True,
+        env={**os.environ, 'WHO': '1000', 'PATH': f'{debian.tools}:'
+             + os.environ['PATH']})
+    assert done.returncode == 0 and not done.stdout
+    assert done.stderr == ('bare: skipped: root is needed; ./plumb selftest '
+                           'runs all tests\n')

@@ -41,13 +41,11 @@ def changed(environment=(), **partitions):
     return site
 
 
-def family_of_check(name):
-    """The family whose folder has a check."""
-    for path in ROOT.glob('checks/*/*.py'):
-        if any(isinstance(node, ast.ClassDef) and node.name == name
-               for node in ast.parse(path.read_text()).body):
-            return path.parent.name
-    raise AssertionError(f'no folder has the check {name}')
+def family_by_check():
+    """Name of each check -> the family whose folder has it."""
+    return {node.name: path.parent.name for path in ROOT.glob('checks/*/*.py')
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.ClassDef)}
 
 
 @pytest.fixture(scope='module')
@@ -56,7 +54,7 @@ def families_with_cases():
     checks = {folder.name: {
         line.split()[0] for line in (folder / 'cases.txt').read_text().splitlines()
         if line and line[0] not in '#['} for folder in SITES}
-    owner = {name: family_of_check(name) for names in checks.values() for name in names}
+    owner = family_by_check()
     return {site: {owner[name] for name in names} for site, names in checks.items()}
 
 

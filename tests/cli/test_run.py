@@ -18,10 +18,11 @@ PICK = ['--', '-E', 'program in ("osu_latency", "osu_ibarrier", "osu_init")',
 
 @two_cpus
 def test_run_records_judges_and_shows(suite):
-    done = suite.plumb('run', *PICK)
+    done = suite.plumb('run', '--require-compared', *PICK)
     text = done.stdout + done.stderr
-    assert done.returncode == 0, text
-    assert '3 no_reference of 3 test cases · ' in done.stdout
+    assert done.returncode == 3, text
+    assert 'NOT COMPARED: 3 no_reference of 3 test cases · ' in done.stdout
+    assert 'osu_latency (embedded) intra_node' in done.stdout
     # Neither passed nor failed; and says what to do.
     assert len(re.findall('^no_reference ', done.stdout, re.M)) == 3, done.stdout
     assert re.search(r'^ +3 test cases: \(no reference: needs \d+ more sessions\)$',
@@ -33,12 +34,10 @@ def test_run_records_judges_and_shows(suite):
         'osu_latency', 'osu_ibarrier', 'osu_init'}
     assert {r['source'] for r in records} == {'embedded'}
     assert {r['emulated'] for r in records} == {'0'}
-    # '-': the machine was too busy for a reading.
-    assert {r['speed'] for r in records} <= {'fast', 'slow', 'mixed', '-'}
     assert {r['suite'] for r in records} == {VERSION}
     curve = [r for r in records if r['program'] == 'osu_latency'
              and r['metric'] == 'latency']
-    assert [r['point'] for r in curve] == [f'{2 ** n} B' for n in range(2, 23)]
+    assert {r['point'] for r in curve} == {f'{2 ** n} B' for n in range(2, 23)}
     for metric in ('wall_time', 'user_time', 'system_time'):
         assert sum(r['metric'] == metric for r in records) == 3
     page = suite.tmp / 'report' / 'index.html'
@@ -97,31 +96,14 @@ def test_from_runs_to_references_to_a_verdict(suite):
     assert 'latency@8B' in accepted and 'worst_ratio' in accepted
     assert not path.with_name('osu.proposed.yaml').exists()
 
-    def judged(factor):
-        # By hand, for whatever tolerances this machine is good for.
-        text = re.sub(
-            r'(latency@\d+B: \[)([\d.]+), null, [^,]+',
-            lambda m: f'{m[1]}{float(m[2]) * factor:.9f}, null, null',
-            re.sub(
-                r' +(\$from|\$no_reference|worst_ratio|latency_small): .*\n',
-                '',
-                accepted,
-            ),
-        )
-        path.write_text(re.sub(
-            r'( +)(latency@8B: \[.*, null, )null(, us\])',
-            r"\1\g<2>0.9\3\n\1worst_ratio: [1.0, null, 9.0, '1']", text))
-        return suite.plumb('run', *pick)
-
-    done = judged(100)                          # a machine far faster: fine
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'have no reference' not in done.stdout
-    results = {r['metric']: r['result'] for r in suite.records[-30:]
-               if r['result'] != 'no_reference'}
-    assert results == {'latency': 'pass', 'worst_ratio': 'pass'}
-    done = judged(1e-4)                         # beyond any noise: fails
+    # Far beyond whatever tolerances this machine is good for.
+    path.write_text(re.sub(r'(latency@\d+B: \[)([\d.]+)', lambda m:
+                           f'{m[1]}{float(m[2]) * 1e-4:.9f}', accepted))
+    done = suite.plumb('run', *pick)
     assert done.returncode == 1
+    assert 'have no reference' not in done.stdout
     assert 'against its reference' in done.stdout
     assert '1 fail of 1 test case' in done.stdout
-    last = [r for r in suite.records if r['result'] == 'fail']
-    assert {r['metric'] for r in last} == {'latency', 'worst_ratio'}
+    # Which points of the curve have tolerances of their own depends on the machine.
+    assert 'fail' in {r['result'] for r in suite.records
+                      if r['metric'] == 'worst_ratio'}

@@ -12,7 +12,9 @@ from cli.site import check as sites
 from cli.site import spack_yaml
 
 SITE = '''
+from config.common import SETTINGS
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'cluster', 'hostnames': ['cluster'],
         'modules_system': 'lmod',
@@ -45,10 +47,10 @@ STORES = '''
 '''
 
 TENSORS = '''
-        {{'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
-         'extras': {{'mpi_library': '{library}', 'programs': {{
-             'keyvalue': {{'source': 'system'}},
-             'smartredis': {{'source': 'embedded'}}}}}}}},
+        {'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
+         'extras': {'mpi_library': 'othermpi 1', 'programs': {
+             'keyvalue': {'source': 'system'},
+             'smartredis': {'source': 'embedded'}}}},
 '''
 
 PACKAGES = '''
@@ -91,6 +93,15 @@ def test_cores_near_gpus_that_are_unknown(site):
     assert unknown not in str(sites.examine_site(site).facts)
     change(site, "'features': []", "'features': ['gpu_nvidia']")
     assert unknown in str(sites.examine_site(site).facts)
+
+
+def test_a_row_of_the_vendor_profile_without_a_test_case(site):
+    """Such a row would compare nothing without a message."""
+    (site / 'vendor.yaml').write_text(
+        "- {family: osu, partition: cluster-a, check: OsuPt2pt, when: 'sizes=large$', "
+        "metric: latency, at: 8, value: 1, worse: 1, unit: us, source: x, date: 2025}")
+    assert ('vendor.yaml: no test case matches the row OsuPt2pt: sizes=large$; '
+            ) in findings(site)
 
 
 # -------------------------------------------------------------- snapshots
@@ -155,9 +166,6 @@ def test_this_machine_has_no_snapshot(suite):
      'A: 1 new and 1 gone'),
     ('[p | quick | -]\nA x=1\n', '[p | quick | -]\nA x=1\n\n[q | quick | -]\nA x=1\n'
      'B y=1\n', 'A: 1 new; B: 1 new'),
-    # A test case has references now.
-    ('[p | quick | none]\nA x=1\n', '[p | quick | own]\nA x=1\n',
-     'A: 1 new and 1 gone'),
     ('[p | full | -]\n' + ''.join(f'{check} x=1\n' for check in 'ABCDEFG'), '',
      'A: 1 gone; B: 1 gone; C: 1 gone; D: 1 gone; E: 1 gone; ...'),
     ('[p | full | -]\nA x=1\n', '# comment\n\n[p | full | -]\nA x=1\n',
@@ -184,8 +192,8 @@ def test_cases_that_agree_share_a_line():
 
 
 @pytest.mark.parametrize('args, words', [
-    ([], 'or give --all'), (['local', '--all'], 'or give --all'),
-    (['locl'], 'did you mean local'), (['/no/such/site'], 'unknown site')])
+    (['local', '--all'], 'or give --all'),
+    (['locl'], 'did you mean local')])
 def test_usage(suite, args, words):
     done = suite.plumb('site', 'check', *args)
     assert done.returncode == 2 and words in done.stderr
@@ -204,40 +212,28 @@ def test_every_site_is_sound(suite):
     ("'max_nodes': 2", "'max_nodes': '2'", "max_nodes is '2'; write a whole number"),
     ("'max_nodes': 2", "'max_nodes': 2, 'node_counts': [1, 3]",
      'node_counts has 3; write whole numbers from 1 to max_nodes, 2'),
-    ("'mpi_library'", "'mpi_libary'", "did you mean 'mpi_library'"),
     ("'scheduler'", "'schedular'", "required property; is "
      "'schedular'"),
-    ("'num_cpus': 64", "'num_cpus': 'many'", "'many' is not of type"),
-    ("'slurm'", "'slrum'", 'slrum'),
     ("'environs': ['gnu']", "'environs': ['gun']", 'gun'),
     ('site_configuration = {', 'site_configuration = {{', 'system.py:'),
     ("'osu_latency'", "'osu_latencies'", 'no test case can run'),
     ("'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},", '',
      "partition cluster:cluster-a has no 'processor' with num_cpus and "
      'num_cpus_per_core: write'),
-    (", 'num_cpus_per_core': 1", '', "has no 'processor' with num_cpus and "),
     ("'launcher_pin': ['--cpu-bind=cores']", '', ''),
-    ("'num_cpus': 64", "'num_cpus': 1", ''),
-    ("'srun'", "'mpirun'", ''),
     ("['--exclusive']", '[]', "system.py: partition cluster:cluster-a: access "
      'has no --exclusive, so two test cases could disturb each other on '
      'one node; add '),
-    ("'launcher_pin'", "'nightly_budget': '9', 'launcher_pin'",
-     "system.py: partition cluster:cluster-a: nightly_budget is '9'; write a "
-     'number of node-hours above 0'),
     ("'launcher_pin'", "'max_pending': '90', 'launcher_pin'",
      "system.py: partition cluster:cluster-a: max_pending is '90'; write a time "
      "such as '30m' or '2h'"),
-    ("'launcher_pin'", "'night_budgt': 9, 'launcher_pin'",
-     "unknown name 'night_budgt'; did you mean 'nightly_budget'?"),
     ("'srun',\n            'access': ['--exclusive'], 'environs': ['gnu'],",
      "'mpirun', 'access': ['--exclusive'], 'environs': ['gnu', 'mt'],",
      'has a launcher_pin without {cpus}: threads would share a core; write {cpus} '),
-    ("'environs': ['gnu']", "'environs': ['gnu', 'stores']", ''),
 ])
 def test_a_fault_of_the_site_is_one_line(site, old, new, words):
     change(site, old, new)
-    change(site, '# more', MT * ("'mt'" in new) + STORES * ("'stores'" in new))
+    change(site, '# more', MT * ("'mt'" in new))
     lines = [ln for ln in sites.examine_site(site).findings
              if 'cases.txt:1: the file does not exist' not in ln]
     assert (words in lines[0]) if words else not lines
@@ -246,7 +242,6 @@ def test_a_fault_of_the_site_is_one_line(site, old, new, words):
 
 @pytest.mark.parametrize('old, new, extra', [
     ("'launcher_pin': ['--cpu-bind=cores']", '', 'launcher_pin'),
-    ("'num_cpus': 64", "'num_cpus': 1", 'launcher_oversubscribe'),
     ("'environs': ['gnu']", "'environs': ['gnu', 'stores']", 'launcher_spread')])
 def test_unknown_options_of_a_launcher_are_one_line(site, old, new, extra):
     change(site, "'srun'", "'ibrun'")
@@ -263,7 +258,7 @@ def test_faults_that_hide_none_are_a_line_each(site):
     changes = [
         ("5',\n                   'programs'",
          "5', 'stack': 'mpi-hots', 'programs'",
-         "system.py:16: environment gnu: spack-envs/ has no "
+         "system.py:18: environment gnu: spack-envs/ has no "
          "stack 'mpi-hots'"),
         ("['--exclusive']", "['--exclusive', '--partitoin=x']",
          "system.py: partition cluster:cluster-a: access: '--partitoin=x': "
@@ -279,22 +274,18 @@ def test_faults_that_hide_none_are_a_line_each(site):
     lines = [ln for ln in sites.examine_site(site).findings
              if 'cases.txt:1: the file does not exist' not in ln]
     for *_, words in changes:
-        assert sum(words in line for line in lines) == 1, lines
+        assert sum(words in line for line in lines) == 1, (words, '\n'.join(lines))
     assert len(lines) == len(changes), lines
 
 
-@pytest.mark.parametrize('library, fault', [
-    ('othermpi 1', True), ('openmpi 5', False)])
-def test_a_launcher_that_cannot_start_an_mpi_program_in_a_job(site, library, fault):
+def test_a_launcher_that_cannot_start_an_mpi_program_in_a_job(site):
     change(site, "'srun'", "'ssh'")
     change(site, "'environs': ['gnu']", "'environs': ['gnu', 'tensors']")
     change(site, "'launcher_pin'", "'launcher_spread': [], 'launcher_pin'")
-    change(site, '# more', TENSORS.format(library=library))
-    lines = [line for line in findings(site).splitlines()
-             if 'how its launcher starts an MPI program inside a job' in line]
-    assert len(lines) == fault
-    assert all('partition cluster:cluster-a: the suite does not know' in line
-               for line in lines)
+    change(site, '# more', TENSORS)
+    line, = (line for line in findings(site).splitlines()
+             if 'how its launcher starts an MPI program inside a job' in line)
+    assert 'partition cluster:cluster-a: the suite does not know' in line
 
 
 def test_an_environment_that_no_partition_names(site):
@@ -344,7 +335,7 @@ def references(folder: Path, placements: list[str], metric: str,
 
 
 def test_checks_are_counted_as_reframe_lists_them(tmp_path):
-    case = {'check': 'OsuPt2pt', 'family': 'osu', 'params': '', 'hash': 'c0ffee',
+    case = {'check': 'OsuPt2pt', 'family': 'osu', 'params': '', 'name': 'OsuPt2pt',
             'modes': ['quick', 'full'], 'misplaced': '', 'fault': '', 'lacks': '',
             'reference': 'none', 'judges': False}
     verdict = sites.Verdict('alpha')
@@ -388,16 +379,6 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     assert ('references  osu: 1 of 2 test cases with a tolerance, 1 with a '
             'reference without tolerance, complete') in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
-    references(site, both, 'latncy@8B')
-    assert "'latency'" in findings(site)
-
-    (site / 'references' / 'osu.yaml').write_text('OsuPt2pt: [\n')
-    assert 'osu.yaml:2: not YAML' in findings(site)
-
-
-def test_one_fault_in_every_case_is_not_a_thousand_lines():
-    assert sites.shorten_list(list('abcdefg'))[-1] == '... and 2 more like these'
-    assert sites.shorten_list(['a']) == ['a']
 
 
 # ------------------------------------------------------------- Spack's YAML
@@ -443,12 +424,6 @@ def test_a_scope_without_compiler_is_refused(tmp_path, names, text):
     assert len(result) == 1 and 'packages have no compiler' in result[0]
     # It may be in what the file includes.
     assert lint(tmp_path, 'include: [../more]\n') == []
-
-
-def test_old_compilers_file(tmp_path, names):
-    (tmp_path / 'packages.yaml').write_text(PACKAGES)
-    result = lint(tmp_path, 'compilers: []\n', 'compilers.yaml')
-    assert len(result) == 1 and 'Spack ignores this section' in result[0]
 
 
 def test_without_spack_it_says_so(tmp_path):

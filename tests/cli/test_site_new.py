@@ -191,20 +191,6 @@ def test_job_scripts_for_pbs(made, tmp_path, suite):
                for line in lines), lines
 
 
-def test_spack_is_never_without_a_compiler(made):
-    for path in made.glob('*/spack/packages.yaml'):
-        packages = yaml.safe_load(path.read_text())['packages']
-        for gcc in packages['gcc']['externals']:
-            assert gcc['extra_attributes']['compilers']['c']
-        assert packages['mpi']['require']
-    assert len(list(made.glob('*/spack/packages.yaml'))) == 4
-
-
-def test_generated_lines_fit(made):
-    for path in made.glob('*/*.py'):
-        assert max(map(len, path.read_text().splitlines())) <= 88
-
-
 def test_many_modules_take_several_lines(site_of):
     modules = [f'library-number-{n}/1.2.3' for n in range(9)]
     folder, _ = site_of(modules=[' '.join([*modules, 'openmpi/5.0.3'])],
@@ -225,10 +211,6 @@ def test_a_login_node_knows_no_cards(site_of, recorded):
     assert 'the network cards were not seen' in text
 
 
-def test_without_gcc_there_is_nothing_for_spack(tmp_path):
-    assert new.spack_packages(detect.Machine(tmp_path), [], '') == {}
-
-
 # -------------------------------------------------------------- no writing
 
 def test_nobody_to_ask_writes_nothing(suite, tmp_path):
@@ -246,7 +228,7 @@ def test_nobody_to_ask_writes_nothing(suite, tmp_path):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize('word', ['n', '', 'y'])
+@pytest.mark.parametrize('word', ['', 'y'])
 def test_a_terminal_is_asked(tmp_path, monkeypatch, word):
     monkeypatch.setattr(sys.stdin, 'isatty', lambda: True, raising=False)
     monkeypatch.setattr('builtins.input', lambda text: word)
@@ -266,16 +248,15 @@ def test_a_terminal_is_asked(tmp_path, monkeypatch, word):
         assert environ['env_vars'] == [['SLURM_MPI_TYPE', 'pmix']]
 
 
-@pytest.mark.parametrize('name', ['Quarry', 'a_b', '3d', '-x', 'a/b', ''])
+@pytest.mark.parametrize('name', ['Quarry', 'a/b', ''])
 def test_bad_names(name):
     with pytest.raises(SetupError, match='is not a valid name for a site'):
         new.new(options(name))
 
 
-@pytest.mark.parametrize('name', ['osu', 'host', 'cuda'])
-def test_a_name_that_checks_use(name):
+def test_a_name_that_checks_use():
     with pytest.raises(SetupError, match='occurs as a word in the checks'):
-        new.new(options(name))
+        new.new(options('cuda'))
 
 
 def test_an_existing_folder_is_left_alone(tmp_path):
@@ -323,22 +304,6 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 # ----------------------------------------------------------------- parsers
-
-def test_partitions_of_sinfo():
-    parts = {p.name: p for p in nodes.parse_sinfo(message(H100, 'sinfo'))}
-    assert list(parts) == ['gpu', 'debug', 'cpu', 'mixed.q']
-    assert parts['gpu'].default and not parts['cpu'].default
-    # drained and down are gone, powered down (~) is not
-    assert (
-        parts['gpu'].max_nodes_per_job,
-        parts['debug'].max_nodes_per_job,
-        parts['cpu'].max_nodes_per_job,
-    ) == (14, 1, 8)
-    assert (
-        len(parts['mixed.q'].node_kinds) == 2
-        and parts['mixed.q'].max_nodes_per_job == 3
-    )
-    assert nodes.parse_sinfo('slurm_load_partitions: Unable to contact') == []
 
 
 def test_queues_of_pbs():
@@ -390,21 +355,13 @@ def test_output_of_pbs_that_is_not_json(text):
     assert pbs.parse_partitions('', '') == []
 
 
-def test_the_same_nodes_are_not_taken_twice():
-    parts = nodes.parse_sinfo(message(H100, 'sinfo'))
-    assert [p.name for p in detect.drop_contained_partitions(parts)] == [
-        'gpu', 'cpu', 'mixed.q']
-    assert detect.drop_contained_partitions([parts[0], parts[0]]) == [parts[0]]
-
-
 @pytest.mark.parametrize('gres, expected', [
     ('gpu:h100:8(S:0-1)', ('nvidia', 'h100', 8)),
-    ('gpu:mi250:8', ('amd', 'mi250', 8)),
     ('gpu:4', ('', '', 4)),
     ('gpu:a100:3,gpu:a100_3g.20gb:2,nvme:1', (
         'nvidia', 'a100+a100_3g.20gb', 5)),
     ('craynetwork:4,gpu:gh200:4(S:0-3)', ('nvidia', 'gh200', 4)),
-    ('nvme:1', None), ('', None), ('gpu:0', None),
+    ('nvme:1', None), ('gpu:0', None),
 ])
 def test_gres(gres, expected):
     result = detect.parse_gres_gpus(gres)
@@ -425,15 +382,6 @@ def test_gpus_of_the_vendors_tools():
     assert detect.parse_smi_gpus('rocm-smi', 'ERROR: No AMD GPUs') is None
 
 
-def test_cards_of_sysfs():
-    ports = detect.parse_sysfs_nics(message(H100, 'rdma'))
-    assert len(ports) == 9 and len(detect.nic_ports_used_by_mpi(ports)) == 8
-    assert detect.nic_ports_used_by_mpi(ports)[0] == detect.Nic(
-        'ConnectX-7', 'InfiniBand', 400, 'rdma')
-    ethernet = [n for n in ports if n.layer == 'Ethernet']
-    assert detect.nic_ports_used_by_mpi(ethernet) == ethernet
-
-
 @pytest.mark.parametrize('card, layer, rate, model', [
     ('MT4123', 'InfiniBand', '200 Gb/sec (4X HDR)', 'ConnectX-6-HDR200'),
     ('MT4123', 'InfiniBand', '100 Gb/sec (2X HDR)', 'ConnectX-6-HDR100'),
@@ -449,20 +397,6 @@ def test_cards_of_the_catalogue(card, layer, rate, model):
         f'{port}/rate:{rate}\n{port}/link_layer:{layer}\n')
     assert new.hardware.recognise_model(
         'nic', f'{nic.model} {nic.layer}', nic.rate) == model
-
-
-def test_slingshot_cards_count_once():
-    nics = detect.parse_slingshot_nics(message(MI250X, 'rdma'))
-    assert [n.rate for n in nics] == [200] * 4
-    assert detect.parse_slingshot_nics(message(H100, 'rdma')) == []
-
-
-def test_processors_as_reframe_detects_them():
-    here = detect.parse_processor(detect.Machine().command_output('reframe'))
-    assert here['num_cpus'] == here['num_sockets'] * here[
-        'num_cpus_per_socket'] and here['topology']['numa_nodes']
-    assert detect.parse_processor('') == detect.parse_processor('{}') == {}
-    assert detect.parse_processor('{"num_cpus": 0}') == {}
 
 
 def test_without_slurm_this_machine_is_the_partition(site_of, recorded):
@@ -574,11 +508,6 @@ def test_the_real_spack_finds_a_compiler_and_takes_what_is_written(
     assert 'skipped' not in note
 
 
-def test_every_recording_is_of_a_command():
-    for path in DATA.glob('*/*.txt'):
-        assert path.stem in detect.COMMANDS, path
-
-
 def test_upstreams_of_spack():
     def upstreams(text):
         return detect.parse_spack_section(text, 'upstreams', 'install_tree')
@@ -591,12 +520,6 @@ def test_upstreams_of_spack():
         'old': {'install_tree': '/a'}, 'this-spack': {'install_tree': '/b'}}
     for text in ('', 'upstreams: {}\n', '==> Error: no', 'upstreams: [a]'):
         assert upstreams(text) == {}
-
-
-@pytest.mark.parametrize('text, number', [
-    ('400', 400), ('N/A', 0), ('', 0), ('56 Gb/s', 56)])
-def test_numbers_that_are_words(text, number):
-    assert detect.leading_number(text) == number
 
 
 def test_a_card_without_a_rate_is_for_a_person_to_write(site_of, recorded):
@@ -675,18 +598,6 @@ def test_a_node_has_only_those_devices_to_finish_that_it_has(
     assert 'was seen on this node' in (folder / 'system.py').read_text()
 
 
-def test_switches_of_slurm_22_05():
-    """As the cluster of tests/cluster told them (--switch 2)."""
-    assert detect.parse_network_switches(
-        'SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n'
-        'SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n'
-        'SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-4] '
-        'Switches=leaf[1-2]\n') == {
-            'leaf1': {'nodes': 'n[1-2]'}, 'leaf2': {'nodes': 'n[3-4]'},
-            'top': {'switches': 'leaf[1-2]'}}
-    assert detect.parse_network_switches('BlockName=b1 BlockIndex=0 Nodes=n[1-4]') == {}
-
-
 @pytest.mark.parametrize('text, names', [
     ('n1', ['n1']), ('n[8-10,12], login', ['login', 'n8', 'n9', 'n10', 'n12']),
     ('n[08-10]', ['n08', 'n09', 'n10']), ('', []), ('n2 n1,', ['n1', 'n2']),
@@ -744,14 +655,6 @@ def test_what_slurm_enforces_is_told(site_of):
     assert text.count('alone: write') == 1
 
 
-@pytest.mark.parametrize('output, kinds', [
-    ('none', ''), ('associations,limits', 'associations,limits'),
-    ('(null)', '')])
-def test_what_is_enforced(output, kinds):
-    config = detect.parse_slurm_config(f'AccountingStorageEnforce = {output}\n')
-    assert config.get('AccountingStorageEnforce', '') == kinds
-
-
 def test_every_mpi_is_an_environment(site_of):
     folder, _ = site_of(modules=['gcc/13.2.0 openmpi/5.0.3', 'mpich/4.2',
                                  'gcc/12.3.0 openmpi/4.1.6'])
@@ -805,18 +708,12 @@ def test_site_check_tells_what_is_not_finished(site_of, tmp_path):
     assert sites.unfinished_lines(folder) == []
 
 
-def test_without_slurm_access_is_kept(site_of, tmp_path):
-    (tmp_path / 'bare').mkdir()
-    folder, _ = site_of(recorded=tmp_path / 'bare',
-                        access=['--account=z19', '--qos=standard'])
-    assert "'access': ['--account=z19', '--qos=standard']," in (
-        folder / 'system.py').read_text()
-
-
 def test_without_slurm_the_lines_to_finish_are_told(site_of, tmp_path):
     (tmp_path / 'bare').mkdir()
-    folder, text = site_of(recorded=tmp_path / 'bare')
+    folder, text = site_of(recorded=tmp_path / 'bare',
+                           access=['--account=z19', '--qos=standard'])
     rows = (folder / 'system.py').read_text().splitlines()
+    assert any("'access': ['--account=z19', '--qos=standard']," in row for row in rows)
     told_of = re.findall(r'system.py:(\d+): (.*)', text)
     assert all(f'FINISH: {what[:20]}' in rows[int(number) - 1]
                for number, what in told_of)
@@ -826,11 +723,3 @@ def test_without_slurm_the_lines_to_finish_are_told(site_of, tmp_path):
     for key in ('scheduler', 'launcher', 'access', 'extras', 'processor'):
         assert f"'{key}': " in below, key
     assert 'no MPI was found' in text
-
-
-def test_an_unfinished_line_ends_before_the_next_comment(tmp_path):
-    (tmp_path / 'system.py').write_text(
-        '    # FINISH: write the cards\n    # among the devices\n'
-        '    # sinfo: jobs of up to 8 nodes now\n')
-    [line] = sites.unfinished_lines(tmp_path)
-    assert line.endswith('system.py:1: write the cards among the devices')

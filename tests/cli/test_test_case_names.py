@@ -1,14 +1,12 @@
 """Names of test cases as -n takes them, and the nearest names."""
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from reframe.frontend import filters
 
-from cli.session import account, names
-from postprocess.perflogs.plans import Plan
+from cli.session import identities, names
 
 GET = 'StoreServes %scenario=redis get'
 NAMES = [names.name_without_blanks(name) for name in (
@@ -17,22 +15,30 @@ NAMES = [names.name_without_blanks(name) for name in (
     'OsuStartup %program=osu_hello %layout=1xfull')]
 
 
-def case(name: str, environ: str) -> dict[str, str]:
-    return {'partition': 'cpu', 'environ': environ, 'case': environ + name,
-            'name': name}
+@pytest.mark.parametrize('name', [GET, 'Copy %sizes=[1, 2] %at=a@1 %path=/x/y+z'])
+def test_the_pattern_of_a_test_case_selects_its_check_alone(name):
+    """Also that of a copy, and of one whose settings are parameters (-P)."""
+    pattern = identities.Identity(
+        'a38ba5b9', 'alpha', 'cpu', 'gnu', name.partition(' ')[0], 'max_size=8',
+        f'{name} %.max_size=8 %.repeat_no=1 %.nid=n2').pattern
+    for other, is_selected in (name, True), (f'{name} 2', False), (f'A{name}', False):
+        check = SimpleNamespace(display_name=other, hashcode='', unique_name='')
+        assert bool(filters.have_any_name([pattern])(
+            SimpleNamespace(check=check))) is is_selected
 
 
-def test_a_printed_name_selects_its_test_case():
-    """Also beside the same name in another environment."""
-    plan = Plan(Path('x'), {'run': 'r'}, [case(GET, 'redis'), case(GET, 'valkey'),
-                          case('OsuStartup %layout=1xfull', 'mpi')])
-    printed = [*account.display_names(plan).values()]
-    assert printed[:2] == ['StoreServes%scenario=redisget -p redis',
-                           'StoreServes%scenario=redisget -p valkey']
-    for name, test_case in zip(printed, plan.cases, strict=True):
-        check = SimpleNamespace(display_name=test_case['name'], hashcode='')
-        assert filters.have_any_name([name.partition(' -p ')[0]])(
-            SimpleNamespace(check=check))
+def test_test_cases_of_one_place_and_settings_share_a_session():
+    def one(name, environ='gnu', settings=''):
+        return identities.Identity(
+            'a38ba5b9', 'alpha', 'cpu', environ, name, settings, name)
+
+    assert identities.selections([
+        one('A'), one('B'), one('A', 'clang'), one('A', settings='max_size=8 mode=x y'),
+    ]) == [
+        ['--system=alpha:cpu', '-p', '^gnu$', '-n', '^A$', '-n', '^B$'],
+        ['--system=alpha:cpu', '-p', '^clang$', '-n', '^A$'],
+        ['--system=alpha:cpu', '-p', '^gnu$', '-n', '^A$', '-SA.max_size=8',
+         '-SA.mode=x y']]
 
 
 @pytest.mark.parametrize('pattern, text', [

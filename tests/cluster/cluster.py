@@ -35,7 +35,6 @@ SWITCH, LOGIN = 'switch', 'login'
 #: Programs that a cluster needs, and the Debian packages that have them.
 PROGRAMS = {program: package_of()[program] for program in (
     'slurmctld', 'slurmd', 'scontrol', 'srun', 'munged', 'ip', 'tc')}
-ACCOUNTING = {'slurmdbd': 'slurmdbd', 'mariadbd': 'mariadb-server'}
 
 #: With the sbin folders, which not every user's PATH has.
 PATH = os.environ.get('PATH', '') + ':/usr/local/sbin:/usr/sbin:/sbin'
@@ -73,23 +72,11 @@ KillWait=2
 JobRequeue=0
 # For jobs that are not to share this machine with each other.
 Licenses=alone:1
-# Finished jobs stay known for a day: who has no accounting asks scontrol.
+# Finished jobs stay known for a day: the stand-in of sacct asks scontrol.
 MinJobAge=86400
-{accounting}
+{topology}
 NodeName={nodes} CPUs={cpus} State=UNKNOWN
 PartitionName=batch Nodes=ALL Default=YES DefaultTime=10 State=UP
-'''
-
-SLURMDBD_CONF = '''\
-AuthType=auth/munge
-DbdHost=login
-SlurmUser=root
-PidFile=/run/slurmdbd.pid
-LogFile=/run/cluster/log/slurmdbd.log
-StorageType=accounting_storage/mysql
-StorageHost=localhost
-StorageUser=root
-StorageLoc=slurm
 '''
 
 
@@ -105,26 +92,19 @@ def default_folder() -> Path:
     return WORK / 'cluster'
 
 
-def wanted(accounting: bool) -> dict[str, str]:
-    """Programs that a cluster needs, and their packages."""
-    return PROGRAMS | (ACCOUNTING if accounting else {})
-
-
-def lost(accounting: bool = False) -> list[str]:
+def lost() -> list[str]:
     """Programs that the cluster needs and this machine does not have."""
-    return [p for p in wanted(accounting) if not shutil.which(p, path=PATH)]
+    return [p for p in PROGRAMS if not shutil.which(p, path=PATH)]
 
 
-def missing(accounting: bool = False) -> str:
+def missing() -> str:
     """The missing programs and their packages, in one line; '': none."""
-    programs = lost(accounting)
+    programs = lost()
     if not programs:
         return ''
-    packages = ' '.join(dict.fromkeys(
-        wanted(accounting)[p] for p in programs))
+    packages = ' '.join(dict.fromkeys(PROGRAMS[p] for p in programs))
     return (f'no {", ".join(programs)} here (Debian packages: {packages}); as '
-            f'root: tests/cluster/box install'
-            + ' --accounting' * accounting)
+            f'root: tests/cluster/box install')
 
 
 @dataclass(frozen=True)
@@ -155,10 +135,6 @@ class Cluster:
     @property
     def nodes(self) -> list[str]:
         return [f'n{i}' for i in range(1, self.settings['nodes'] + 1)]
-
-    @property
-    def accounting(self) -> bool:
-        return self.settings['accounting']
 
     def address(self, node: str) -> str:
         known = [LOGIN, *self.nodes]
@@ -217,9 +193,8 @@ class Cluster:
             raise kind(err.strip().removeprefix('box: ') or out)
         return out
 
-    def up(self, nodes: int = 4, cpus: int = 2, accounting: bool = False,
-           share: Iterable[str | Path] = (), bind: bool = False,
-           switch: int = 0) -> None:
+    def up(self, nodes: int = 4, cpus: int = 2, share: Iterable[str | Path] = (),
+           bind: bool = False, switch: int = 0) -> None:
         """Brings the cluster up; returns when all nodes are idle.
 
         :arg bind: srun binds tasks to their CPUs; no more of them then than
@@ -230,13 +205,11 @@ class Cluster:
             nodes see, besides this checkout and the cluster's folder.
         """
         self._run('up', '-n', str(nodes), '--cpus', str(cpus),
-                  *['--accounting'] * accounting, *['--bind'] * bind,
-                  '--switch', str(switch),
+                  *['--bind'] * bind, '--switch', str(switch),
                   *(f'--share={path}' for path in share))
 
-    def make_folder(self, nodes: int, cpus: int, accounting: bool,
-                    share: Iterable[str], bind: bool = False,
-                    switch: int = 0) -> None:
+    def make_folder(self, nodes: int, cpus: int, share: Iterable[str],
+                    bind: bool = False, switch: int = 0) -> None:
         """The files of a new cluster. Refuses a folder that is in use."""
         try:
             self.folder.mkdir(mode=0o700, parents=True)
@@ -249,17 +222,14 @@ class Cluster:
             sys.prefix, sys.base_prefix, *share))]
         shared = {str(path.resolve()) for path in seen if path.is_dir()}
         (self.folder / 'box.json').write_text(json.dumps({
-            'nodes': nodes, 'cpus': cpus, 'accounting': accounting,
-            'shared': sorted(shared)}))
+            'nodes': nodes, 'cpus': cpus, 'shared': sorted(shared)}))
         for name in ('etc', 'links', 'log', 'pids', 'state'):
             (self.folder / name).mkdir()
         etc = self.folder / 'etc'
         (etc / 'slurm.conf').write_text(SLURM_CONF.format(
             login=LOGIN, nodes=f'n[1-{nodes}]', cpus=cpus,
-            tasks='affinity' if bind else 'none', accounting=(
-                'AccountingStorageType=accounting_storage/slurmdbd\n'
-                f'AccountingStorageHost={LOGIN}' if accounting else '')
-            + '\nTopologyPlugin=topology/tree' * bool(switch)))
+            tasks='affinity' if bind else 'none',
+            topology='TopologyPlugin=topology/tree' * bool(switch)))
         if switch:
             leaves = range(0, nodes, switch)
             (etc / 'topology.conf').write_text(''.join(
@@ -271,8 +241,6 @@ class Cluster:
         (etc / 'hosts').write_text('127.0.0.1 localhost\n' + ''.join(
             f'{self.address(name)} {name}\n'
             for name in (LOGIN, *self.nodes)))
-        if accounting:
-            private(etc / 'slurmdbd.conf', SLURMDBD_CONF.encode())
         private(etc / 'munge.key', secrets.token_bytes(128))
 
     def down(self) -> None:
@@ -356,7 +324,7 @@ class Cluster:
     # Links ---------------------------------------------------------------
 
     def link(self, node: str) -> dict[str, str]:
-        """Settings of a node's link: rate, delay, loss, plugged."""
+        """Settings of a node's link: rate, delay, loss."""
         with contextlib.suppress(OSError, ValueError):
             return json.loads((self.folder / 'links' / node).read_text())
         return {}
@@ -421,17 +389,6 @@ END
                      node=SWITCH)
         self._note(node, **change)
 
-    def unplug(self, node: str) -> None:
-        """Pulls the node's cable."""
-        self.alive(node)
-        self.ask('ip', 'link', 'set', node, 'down', node=SWITCH)
-        self._note(node, plugged='no')
-
-    def plug(self, node: str) -> None:
-        self.alive(node)
-        self.ask('ip', 'link', 'set', node, 'up', node=SWITCH)
-        self._note(node, plugged='')
-
     # Jobs ----------------------------------------------------------------
 
     def submit(self, script: str, *options: str, **more: Any) -> str:
@@ -488,8 +445,7 @@ END
                          ).read_text().splitlines()[1:]
             for cells in map(str.split, lines):
                 address, _, port = cells[1].partition(':')
-                if cells[3] == '0A' and int(port, 16) not in (6817, 6818,
-                                                              6819):
+                if cells[3] == '0A' and int(port, 16) not in (6817, 6818):
                     result.add((_address(address), int(port, 16)))
         return result
 
@@ -510,10 +466,10 @@ END
             for place, folders, names in os.walk(root + private):
                 here = place.removeprefix(root)
                 folders[:] = [f for f in folders if f'{here}/{f}' not in (
-                    *shared, '/run/slurmd', '/run/mysqld')]
+                    *shared, '/run/slurmd')]
                 results += [f'{here}/{name}' for name in names]
         ours = ('/run/slurmd.pid', '/run/slurmctld.pid', '/run/munged.pid',
-                '/run/munge.seed', '/run/slurmdbd.pid')
+                '/run/munge.seed')
         return sorted(set(results) - set(ours))
 
 

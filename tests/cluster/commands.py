@@ -11,12 +11,12 @@ from pathlib import Path
 import nodes
 from cluster import (
     PATH,
+    PROGRAMS,
     CannotRunHere,
     Cluster,
     ClusterError,
     default_folder,
     missing,
-    wanted,
 )
 from packages import install
 
@@ -32,17 +32,13 @@ def arguments(doc: str) -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest='action', required=True,
                                     metavar='COMMAND')
     actions.add_parser(
-        'install', help='Debian packages, as root; nothing else installs'
-    ).add_argument('--accounting', action='store_true',
-                   help='also slurmdbd and MariaDB')
+        'install', help='Debian packages, as root; nothing else installs')
     up = actions.add_parser('up', help='bring a cluster up')
     up.add_argument('-n', type=int, default=4, dest='nodes',
                     choices=range(1, 201), metavar='N',
                     help='compute nodes (default: 4)')
     up.add_argument('--cpus', type=int, default=2, metavar='C',
                     help='cores that each node claims (default: 2)')
-    up.add_argument('--accounting', action='store_true',
-                    help='with slurmdbd, for the real sacct')
     up.add_argument('--bind', action='store_true',
                     help='tasks are bound to their CPUs (task/affinity)')
     up.add_argument('--switch', type=int, default=0, metavar='N',
@@ -63,8 +59,6 @@ def arguments(doc: str) -> argparse.ArgumentParser:
         action = actions.add_parser(name, help=text)
         action.add_argument('node')
         action.add_argument(value, help=example)
-    for name, text in (('unplug', 'pull the cable'), ('plug', 'put it back')):
-        actions.add_parser(name, help=text).add_argument('node')
     return parser
 
 
@@ -91,9 +85,9 @@ def main(doc: str) -> int:
     return 0
 
 
-def prepare(accounting: bool) -> None:
+def prepare() -> None:
     """Installs what a cluster needs."""
-    code = install(sorted(set(wanted(accounting).values())))
+    code = install(sorted(set(PROGRAMS.values())))
     if code == 2:
         raise CannotRunHere('install needs root, and apt-get')
     if code:
@@ -101,13 +95,12 @@ def prepare(accounting: bool) -> None:
 
 
 def up(cluster: Cluster, args: argparse.Namespace) -> None:
-    lost = missing(args.accounting)
+    lost = missing()
     if lost:
         raise CannotRunHere(lost)
     # SIGTERM is handled like Ctrl-C: unfinished things are removed first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cluster.make_folder(args.nodes, args.cpus, args.accounting, args.share,
-                        args.bind, args.switch)
+    cluster.make_folder(args.nodes, args.cpus, args.share, args.bind, args.switch)
     try:
         nodes.up(cluster)
     except BaseException:
@@ -127,7 +120,7 @@ def status(cluster: Cluster, args: argparse.Namespace) -> None:
 
 #: Function of each command; `exec` is separate, for its exit code.
 ACTIONS: dict[str, Callable[[Cluster, argparse.Namespace], None]] = {
-    'install': lambda _, args: prepare(args.accounting),
+    'install': lambda *_: prepare(),
     'up': up,
     'down': lambda cluster, _: cluster.down(),
     'status': status,
@@ -136,6 +129,4 @@ ACTIONS: dict[str, Callable[[Cluster, argparse.Namespace], None]] = {
     'rate': lambda cluster, args: cluster.rate(args.node, args.rate),
     'delay': lambda cluster, args: cluster.delay(args.node, args.delay),
     'loss': lambda cluster, args: cluster.loss(args.node, args.share),
-    'unplug': lambda cluster, args: cluster.unplug(args.node),
-    'plug': lambda cluster, args: cluster.plug(args.node),
 }

@@ -82,8 +82,7 @@ def prepare_switch(cluster: Cluster) -> None:
     ns.bind(cluster.folder, '/run/cluster')
     ns.bind(cluster.folder / 'etc', '/etc/slurm')
     ns.bind(cluster.folder / 'etc' / 'hosts', '/etc/hosts')
-    if not cluster.accounting:
-        ns.bind(HERE / 'sacct', '/usr/bin/sacct')
+    ns.bind(HERE / 'sacct', '/usr/bin/sacct')
     ns.mount('proc', '/proc', 'proc')
     ns.ip('link set lo up', 'link add br0 type bridge', 'link set br0 up')
 
@@ -161,30 +160,9 @@ def start_daemons(cluster: Cluster, node: str) -> None:
         '--seed-file=/run/munge.seed', '--num-threads=2')
     await_ready(cluster, 'munged', munged,
             lambda: Path('/run/munge/munge.socket.2').exists())
-    if cluster.accounting:
-        start_accounting(cluster)
     slurmctld = daemon(cluster, 'slurmctld', 'slurmctld', '-D')
     await_ready(cluster, 'slurmctld', slurmctld,
                 lambda: listening(LOGIN, 6817))
-
-
-def start_accounting(cluster: Cluster) -> None:
-    """A database that listens on a Unix socket only, and slurmdbd."""
-    data = '--datadir=/run/cluster/state/db'
-    os.makedirs('/run/mysqld')
-    if not Path('/run/cluster/state/db').exists():
-        with open(cluster.log('mariadbd'), 'ab') as out:
-            subprocess.run(
-                ['mariadb-install-db', '--no-defaults', data, '--user=root',
-                 '--skip-test-db', '--cross-bootstrap'], stdout=out,
-                stderr=out, stdin=subprocess.DEVNULL)
-    mariadbd = daemon(
-        cluster, 'mariadbd', 'mariadbd', '--no-defaults', data, '--user=root',
-        '--skip-networking', '--socket=/run/mysqld/mysqld.sock')
-    await_ready(cluster, 'mariadbd', mariadbd,
-            lambda: Path('/run/mysqld/mysqld.sock').exists())
-    slurmdbd = daemon(cluster, 'slurmdbd', 'slurmdbd', '-D')
-    await_ready(cluster, 'slurmdbd', slurmdbd, lambda: listening(LOGIN, 6819))
 
 
 def daemon(cluster: Cluster, name: str, *command: str

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from cluster import LOGIN, ROOT, WORK, Cluster, ClusterError, Process
+from reframe.core.exceptions import SanityError
 
 from checks.core import guards
 from checks.core.parsers import ParseError
@@ -260,7 +261,7 @@ class Job:
             nodes.check_leftover_processes(self.folder, [run])
             nodes.read_node_reports(run)
             split_conductor_output(run.out)
-        except guards.Refused as err:
+        except SanityError as err:
             return str(err)
         except ParseError as err:
             return f'table: {err}'
@@ -439,18 +440,13 @@ class Round:
 
 
 def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
-         folder: Path, at: float, chance: random.Random, after: str = ''
-         ) -> Round:
+         folder: Path, at: float, chance: random.Random) -> Round:
     """One round: kills the victim `at` seconds after the job was submitted,
     or as soon as the victim exists after that.
-
-    :arg after: not before the job's folder has such a file.
     """
     before = seen(cluster)
     job = Job(cluster, launcher, folder).submit(plan)
     time.sleep(at)
-    while after and not list(folder.glob(after)) and running(job):
-        time.sleep(0.05)
     killed = kill_victim(job, victim, chance)
     struck = time.monotonic()
     at = struck - job.began

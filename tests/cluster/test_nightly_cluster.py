@@ -11,8 +11,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import OSU, ROOT, suite_in, until
+from conftest import LIMIT, ROOT, until
 from test_cluster_jobs import GOLDEN, PAIR, faulty_in
+
+from config.sites import topology
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +44,7 @@ def site(tmp_path, cluster):
 
     def run(*words, **more):
         job = start(*words, **more)
-        text, _ = job.communicate(timeout=280)
+        text, _ = job.communicate(timeout=LIMIT)
         return text, job.returncode, json.loads(
             (tmp_path / 'night.json').read_text())
     suite.start, suite.run = start, run
@@ -58,42 +60,16 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
         cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=RESUME')
         until(lambda: cluster.ask(
             'sinfo', '-h', '-n', 'n4', '-o', '%t').strip()
-            == 'idle', 120)
+            == 'idle')
     assert code == 0, text
     [message] = nightly_session['nodes']
     assert (message['usable'], message['measured']) == (3, 3), text
     assert message['out'] == ['n4 (drained: disk of n4)']
-    ran = {r['run']: r['nodes'] for r in site.records}
+    ran = {r['session']: topology.expand_host_list(r['nodes']) for r in site.records}
     # What Slurm chose, and the node that it did not, with another one.
-    assert len(ran) == 2 and all(
-        len(nodes.split()) == 2 for nodes in ran.values()), ran
+    assert len(ran) == 2 and all(len(nodes) == 2 for nodes in ran.values()), ran
     assert {run.split('-')[1][:6] for run in ran} == {
         nightly_session['nightly_session'].split('-')[1]}
-
-
-def test_nodes_that_are_due_have_one_short_test_case_each(tmp_path, cluster):
-    suite = suite_in(tmp_path)
-    job = cluster.box(
-        'exec', '--', ROOT / 'plumb', 'nightly', '--site', 'devcluster', '--mode',
-        'quick', '--bringup', '--max-node-age', '1', '--webhook',
-        tmp_path / 'night.json', '--', '--system=devcluster:slurm-srun', *OSU, '-n',
-        'OsuCollective|OsuStartup', '-E', 'layout in ((1, "full"), (2, "one")) and '
-        'program in ("osu_allreduce", "osu_hello")', '-SOsuCollective.max_size=256',
-        '-SOsuCollective.options=-i 20 -x 2', cwd=tmp_path, stdout=subprocess.PIPE,
-        env={**os.environ, **suite.variables}, stderr=subprocess.STDOUT)
-    text, _ = job.communicate(timeout=280)
-    assert job.returncode == 0, text
-    [nodes] = json.loads((tmp_path / 'night.json').read_text())['nodes']
-    assert (nodes['usable'], nodes['measured']) == (4, 4), text
-    first, *others = dict.fromkeys(r['run'] for r in suite.records)
-    ran = {run: {(r['nodes'], r['params'].split()[1], r['program'])
-                 for r in suite.records if r['run'] == run} for run in others}
-    for cases in ran.values():
-        [(node, layout, program)] = cases
-        assert (layout, program) == ('layout=1xfull', 'osu_allreduce')
-    measured = {node for cases in ran.values() for node, *_ in cases}
-    assert len(measured) == len(ran) and measured.isdisjoint(
-        node for r in suite.records if r['run'] == first for node in r['nodes'].split())
 
 
 def test_a_session_that_a_wrapper_ends_leaves_a_summary_and_no_job(
@@ -102,36 +78,13 @@ def test_a_session_that_a_wrapper_ends_leaves_a_summary_and_no_job(
     job = site.start('time_limit', '--max-node-age', '0',
                      wrapper=['timeout', '-s', 'SIGTERM', '1000'])
     until(lambda: re.search(r'OsuPt2pt\w+ RUNNING', cluster.ask(
-        'squeue', '-h', '-o', '%j %T')), 120)
+        'squeue', '-h', '-o', '%j %T')))
     job.send_signal(signal.SIGTERM)
-    text, _ = job.communicate(timeout=120)
+    text, _ = job.communicate(timeout=LIMIT)
     assert not cluster.ask('squeue', '-h', '-t', 'PD,R').strip(), text
     summary = json.loads((tmp_path / 'night.json').read_text())
-    assert (summary['verdict'], summary['code']) == ('ended', 1), text
-    until(lambda: not cluster.ask('squeue', '-h').strip(), 180)
-
-
-@contextlib.contextmanager
-def drained(cluster, nodes):
-    """The nodes are drained meanwhile."""
-    cluster.ask('scontrol', 'update', f'NodeName={nodes}', 'State=DRAIN',
-                'Reason=cooling')
-    try:
-        yield
-    finally:
-        cluster.ask('scontrol', 'update', f'NodeName={nodes}', 'State=RESUME')
-        until(lambda: cluster.ask('sinfo', '-h', '-o', '%t').split() == ['idle'], 120)
-
-
-def test_without_usable_nodes_the_session_ends_at_once(site, cluster):
-    with drained(cluster, 'n[1-4]'):
-        text, code, nightly_session = site.run('none')
-    assert code == 2, text
-    assert nightly_session['verdict'] == 'not run'
-    assert nightly_session['headline'].endswith(
-        'takes jobs: n1 (drained: cooling), n2 (drained: cooling), '
-        'n3 (drained: cooling), n4 (drained: cooling)'), text
-    assert not cluster.ask('squeue', '-h').strip()
+    assert (summary['state'], summary['code']) == ('cut short', 1), text
+    until(lambda: not cluster.ask('squeue', '-h').strip())
 
 
 def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster):
@@ -149,7 +102,7 @@ def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster)
     assert re.search(r'1 min: 1 job waits \((Resources|Priority)\)', text), text
     [failed] = nightly_session['failed']
     assert 'before it started (max_pending_time is 75 s)' in failed['why'], text
-    assert nightly_session['verdict'] == 'failed'
+    assert nightly_session['state'] == 'failed'
     # It is not run again, which would wait as long.
     assert failed['guard'] == 'pending' and not failed['again'], text
 
@@ -160,27 +113,28 @@ def test_a_node_that_is_bad_is_named(site):
     assert code == 1, text
     [failed] = nightly_session['failed']
     assert failed['nodes'] == failed['suspects'] == ['n1', 'n2'], text
+    # ReFrame has measured it twice on them (--max-retries).
     assert [(one['where'], one['nodes'], one['failed'])
-            for one in failed['again']] == [
-        ('the same nodes', ['n1', 'n2'], True),
-        ('other nodes', ['n3', 'n4'], False)]
+            for one in failed['again']] == [('other nodes', ['n3', 'n4'], False)]
     assert 'check n1 n2: the test case failed only there' in text
 
 
 def test_a_node_that_is_lost_is_named_alone(site, cluster):
-    job = site.start('time_limit', '--max-node-age', '0', bad_node='n1')
+    job = site.start('time_limit', '--max-node-age', '0', bad_node='n2')
     until(lambda: 'OsuPt2pt RUNNING' in re.sub(
         r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
-            'squeue', '-h', '-o', '%j %T')), 120)
+            'squeue', '-h', '-o', '%j %T')))
     cluster.kill('n2')
     try:
-        text, _ = job.communicate(timeout=280)
+        text, _ = job.communicate(timeout=LIMIT)
     finally:
         cluster.boot('n2')
-    [failed] = json.loads((site.tmp / 'night.json').read_text())['failed']
-    assert failed['nodes'] == ['n1', 'n2'] and failed['suspects'] == ['n2'], text
-    assert 'could not run again on the same nodes, passed on other nodes (n3 n4)' \
-        in text
+    # ReFrame has measured it again (--max-retries), on whatever nodes Slurm gave.
+    night = json.loads((site.tmp / 'night.json').read_text())
+    assert night['flaky'] + night['failed'], text
+    flaky = (night['flaky'] + night['failed'])[0]
+    # Slurm reports the lost node, or first how the launcher ended because of it.
+    assert 'n2' in flaky['why'], text
     assert re.search(r'left out: n2 \(down', text), text
 
 
@@ -190,7 +144,7 @@ def start_until_job_runs(site, cluster):
     job = site.start('time_limit')
     until(lambda: 'OsuPt2pt RUNNING' in re.sub(
         r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
-            'squeue', '-h', '-o', '%j %T')), 120)
+            'squeue', '-h', '-o', '%j %T')))
     mark = f'PLUMBLINE_WORK={site.variables["PLUMBLINE_WORK"]}'.encode()
     pids = []
     for path in Path('/proc').glob('[0-9]*/environ'):
@@ -210,7 +164,6 @@ def signal_all(pids, *numbers):
                 os.kill(pid, number)
 
 
-@pytest.mark.timeout(600)
 def test_the_nightly_session_after_one_that_hung_ends_it_and_goes_on(site, cluster):
     """All of its processes are stopped, so that they react to no signal but KILL."""
     job, pids = start_until_job_runs(site, cluster)
@@ -223,14 +176,15 @@ def test_the_nightly_session_after_one_that_hung_ends_it_and_goes_on(site, clust
     lock.write_text(json.dumps({**holder, 'began': holder['began'] - 21 * 3600}))
     text, code, nightly_session = site.run('none', '--max-node-age', '0')
     assert code == 0, text
-    assert nightly_session['verdict'] == 'good'
+    assert nightly_session['state'] == 'not compared'
     notes = '\n'.join(nightly_session['notes'])
     assert notes.count('the previous nightly session hung and was ended: pid ') == 1
     assert 'processes that a killed nightly session left' in notes, notes
     assert not cluster.ask('squeue', '-h').strip()
-    last = max(r['run'] for r in site.records)
-    assert {r['result'] for r in site.records if r['run'] == last} == {'no_reference'}
-    job.communicate(timeout=60)
+    last = max(r['session'] for r in site.records)
+    assert {r['result'] for r in site.records if r['session'] == last} == {
+        'no_reference'}
+    job.communicate(timeout=LIMIT)
     assert not any(Path('/proc', str(pid)).exists() for pid in pids)
 
 
@@ -240,7 +194,7 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
     job, pids = start_until_job_runs(site, cluster)
     # Stopped first: else one of them cancels the job when another is killed.
     signal_all(pids, signal.SIGSTOP, signal.SIGKILL)
-    job.communicate(timeout=60)
+    job.communicate(timeout=LIMIT)
     [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
     text, code, nightly_session = site.run('none', '--max-node-age', '0')
     assert code == 0, text
@@ -249,63 +203,3 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
         f'{orphan}')
     assert not cluster.ask('squeue', '-h').strip()
     assert {r['guard'] for r in site.records} == {''}
-
-
-#: Two partitions of the same nodes, one of them with a budget.
-BUDGET = '''
-import runpy
-site_configuration = runpy.run_path({system!r})['site_configuration']
-system, = site_configuration['systems']
-system['partitions'] = [one for one in system['partitions']
-                        if one['launcher'] == 'srun']
-for one in system['partitions']:
-    one['environs'] = ['mpich']
-    if one['scheduler'] == 'slurm':
-        one['extras']['nightly_budget'] = {budget}
-'''
-
-
-def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
-    """By their time limit of 5 min, cases of 4 nodes need 1/3 of a node-hour
-    each and those of 2 nodes 1/6: 0.7 have room for the first two alone."""
-    suite = suite_in(tmp_path)
-    site = tmp_path / 'site'
-    site.mkdir()
-    (site / 'system.py').write_text(BUDGET.format(
-        system=str(ROOT / 'site-configs' / 'devcluster' / 'system.py'),
-        budget=0.7))
-
-    def nightly_session():
-        before = {r['run'] for r in suite.records}
-        job = cluster.box(
-            'exec', '--', ROOT / 'plumb', 'nightly', '--site', site,
-            '--bringup', '--max-node-age', '0', '--webhook', tmp_path
-            / 'night.json', '--', *OSU, '-n', 'OsuStartup', '-E',
-            'layout in [(2, "one"), (4, "one")]', '-Srepetitions=1',
-            '-Stime_limit=5m', cwd=tmp_path, env={
-                **os.environ, **suite.variables},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        text, _ = job.communicate(timeout=280)
-        assert job.returncode == 0, text
-        ran = {(r['partition'], r['params'], int(r['num_nodes'])):
-               int(r['job']) for r in suite.records if r['run'] not in before}
-        jobs = {name: sorted((number, nodes) for (part, _, nodes), number
-                             in ran.items() if part == name)
-                for name in ('slurm-srun', 'squeue-srun')}
-        return jobs, json.loads((tmp_path / 'night.json').read_text())
-
-    jobs, output = nightly_session()
-    # The one without a budget runs all of them, the widest are not longer.
-    assert len(jobs['squeue-srun']) == 4
-    assert [nodes for _, nodes in jobs['slurm-srun']] == [4, 4]
-    left, *names = (line for line in output['notes'] if 'OsuStartup' in line
-                    or line.startswith('Left to'))
-    assert left.startswith('Left to later sessions: 2 test cases of '
-                           'slurm-srun with 0.333 node-hours (budget per '
-                           'session: 0.7)')
-    assert len(names) == 2 and all('never ran' in line for line in names)
-    # Tomorrow those are first in line, and by their time limit they are the
-    # longest; what is known by now fits beside them.
-    jobs, output = nightly_session()
-    assert [nodes for _, nodes in jobs['slurm-srun']] == [2, 2, 4, 4]
-    assert not any(line.startswith('Left to') for line in output['notes'])

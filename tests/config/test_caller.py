@@ -11,9 +11,9 @@ from config.sessions import caller
 
 #: The commit that a session records, and what is left of the variables, as
 #: ReFrame loads the settings.
-RECORDED = ('import os, config.common; from config.records import perflog; '
+RECORDED = ('import os, config.common; from config import version; '
             'from config.sessions import caller; '
-            'print(perflog.suite_commit(), '
+            'print(version.suite_commit(), '
             '*[n for n in caller.VARIABLES if n in os.environ])')
 
 

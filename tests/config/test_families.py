@@ -71,23 +71,17 @@ def test_a_good_file_is_read_whole(tmp_path):
     ('title: Memory bandwidth\n', '', "title is missing; write title: "),
     ('headline: [', 'hedline: [', "12: unknown key 'hedline'; did you mean "
      "'headline'?"),
-    ('title: Memory bandwidth', 'title: 3', '1: title: expected text, got 3'),
     ('means: a STREAM', 'meens: a STREAM', "3: features: stream: unknown key "
      "'meens'; did you mean 'means'?"),
     ('built_with: mpi', 'built_with: mpicc', "3: features: stream: "
      "built_with: 'mpicc' is not allowed; did you mean 'mpi'?"),
     ('feature: stream', 'feature: steam', "23: parts: all loops: feature: "
      "'steam' is not a feature of this file; did you mean 'stream'?"),
-    (', without: build it anew', '', '23: parts: all loops: without is '
-     'missing; it needs feature, without'),
     ('without: build it anew', 'without: 3', '23: parts: all loops: '
      'without: expected text, got 3'),
-    ('[embedded]', '[embeded]', "4: sources: 'embeded' is not allowed; did "
-     "you mean 'embedded'?"),
     ('[embedded]', '[]', '4: sources: expected one or more of spack, '),
     ('better: higher, point: B', 'better: up, point: B', "6: metrics: "
      "triad: better: 'up' is not allowed; allowed: 'higher', 'lower', 'none'"),
-    (', means: a triad}', '}', '6: metrics: triad: means is missing'),
     ('  triad: {', '  latency: {', '6: metrics: latency: '
      'config/metrics.yaml has this metric for all families; remove it here'),
     ('of: triad', 'of: triads', "9: derived: triad_large: of: 'triads' is not "
@@ -100,17 +94,13 @@ def test_a_good_file_is_read_whole(tmp_path):
      "'triad' is not a derived metric; did you mean 'triad_large'?"),
     ('at: [8, largest]', 'max_tolerance: -1', '11: judged: max_tolerance: '
      'expected a number that is at least 0, got -1'),
-    ('alone: true', 'alon: true', "12: headline: unknown key 'alon'; did you "
-     "mean 'alone'?"),
     ('max: 1000000, ', '', '14: limits: expected a bound: min, max, max_of'),
     ('why: no', "when: '(', why: no", "14: limits: when: '(' is not a regular "
      'expression: '),
-    ('kind: curve', 'knd: curve', '16: plots: kind is missing'),
     ('of: server', 'of: disk', "17: plots: panels: of: 'disk' is not in `series` of "
      "the family; allowed: 'server'"),
     ('metric: rate', 'metric: rat', "17: plots: panels: metric: 'rat' is not in "
      "`series` of the family; did you mean 'rate'?"),
-    ('beside: rate', 'beside: rat', "17: plots: panels: beside: 'rat' is not in "),
     ('stream: parser}', 'stream: parse}', 'parsers: stream: parse.py does '
      'not exist in '),
     ('bands: {rate', 'bands: {rat', "21: bands: rat: this is not a metric of "

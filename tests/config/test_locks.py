@@ -3,9 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,11 +17,8 @@ from impostor import UID, as_another_user
 from cli.nightly import overlap
 from cli.session import process as session
 from cli.setup import venv as setup
-from config.records import perflog
 from config.sessions import lock
-from config.sessions import runner as hooks
-from postprocess import perflogs
-from postprocess.perflogs import plans
+from postprocess import records
 
 as_root = pytest.mark.skipif(os.geteuid() != 0,
                              reason='needs root, to become another user')
@@ -63,28 +58,7 @@ def locked_by_a_reader(*paths: Path) -> Iterator[set[Path]]:
         os.waitpid(pid, 0)
 
 
-@pytest.fixture
-def header() -> list[str]:
-    return list(perflog.schema_number_and_columns()[1])
-
-
 # A reader who locks what it can ----------------------------------------------
-
-@as_root
-def test_a_reader_of_a_perflog_does_not_stop_a_session(
-        tmp_path, header, monkeypatch):
-    monkeypatch.setattr(perflog, 'LOCK_LIMIT', 0)
-    path = tmp_path / 'alpha' / 'cpu' / 'OsuPt2pt.v3.csv'
-    perflog.append_records(path, header, [['1'] * len(header)])
-    # The reader can read, whatever the umask of the tests.
-    for folder in (path.parent, path.parent.parent):
-        folder.chmod(0o755)
-    path.chmod(0o644)
-    with locked_by_a_reader(*path.parent.iterdir()) as kept:
-        assert kept == {path}
-        perflog.append_records(path, header, [['2'] * len(header)])
-    assert len(path.read_text().splitlines()) == 3
-
 
 @as_root
 def test_a_reader_of_the_work_folder_does_not_stop_a_set_up(
@@ -100,22 +74,27 @@ def test_a_reader_of_the_work_folder_does_not_stop_a_set_up(
 
 
 @as_root
-def test_a_reader_of_a_plan_neither_stops_nor_fakes_a_session(tmp_path):
-    run = make.record()['run']
-    made = hooks.write_and_lock_plan(tmp_path / plans.FOLDER, run, {}, [])
-    path = tmp_path / plans.FOLDER / f'{run}.json'
-    alive = ('import sys; from pathlib import Path; from postprocess.perflogs '
-             'import plans; print(plans.is_session_running(Path(sys.argv[1])))')
+def test_a_reader_neither_stops_nor_fakes_a_session(tmp_path):
+    """Only the process of the session can hold the lock of its log."""
+    code = ('from config.sessions import record; record.begin_record(); '
+            'print(flush=True); input()')
+    job = subprocess.Popen(
+        [sys.executable, '-c', code], cwd=ROOT, text=True, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, env={**os.environ, 'PLUMBLINE_PERFLOGS': str(tmp_path)})
+    assert job.stdout.readline()
+    log, = tmp_path.glob('sessions/*.log')
+    log.chmod(0o644)
 
-    def is_alive() -> str:
-        return subprocess.run([sys.executable, '-c', alive, path], cwd=ROOT,
-                              capture_output=True, text=True).stdout.strip()
+    def is_running() -> bool:
+        return records.sessions([tmp_path]).running.iloc[0]
 
-    with locked_by_a_reader(path):
-        assert is_alive() == 'True'
-    os.close(made)
-    with locked_by_a_reader(path) as kept:
-        assert kept == {path} and is_alive() == 'False'
+    log.write_text("command: 'reframe -r'\nselected system: 'alpha'\n"
+                   '[ RUN      ] Check /1 @alpha:cpu+gnu\n')
+    with locked_by_a_reader(log):
+        assert is_running()
+    job.communicate('\n')
+    with locked_by_a_reader(log) as kept:
+        assert kept == {log} and not is_running()
 
 
 @as_root
@@ -126,11 +105,11 @@ def test_a_reader_of_the_session_and_the_cache_holds_no_lock(
         path = subset.folder / 'lock'
     logs = tmp_path / 'perflogs'
     make.write(logs, [make.record()])
-    perflogs.read(logs)
+    records.read(logs)
     guards = [path, *logs.rglob('lock')]
     with locked_by_a_reader(*guards) as kept:
         assert not kept
-        assert len(perflogs.read(logs)) == 1
+        assert len(records.read(logs)) == 1
 
 
 def test_a_lock_of_an_earlier_session_becomes_private(tmp_path):
@@ -222,14 +201,6 @@ def test_a_set_up_that_never_ends_is_named(tmp_path, monkeypatch):
         pass
 
 
-def test_a_session_that_never_lets_a_perflog_go_is_named(
-        tmp_path, header, monkeypatch):
-    monkeypatch.setattr(perflog, 'LOCK_LIMIT', 0.05)
-    with lock.hold_file_lock(tmp_path / perflog.LOCK), pytest.raises(
-            lock.LockError, match=f'{tmp_path} is written by {WHO}'):
-        perflog.append_records(tmp_path / 'X.v3.csv', header, [])
-
-
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(37, 'No locks available')
@@ -237,14 +208,3 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     with pytest.raises(lock.LockError, match='No locks available'), \
             lock.hold_file_lock(tmp_path / 'lock'):
         pass
-
-
-def test_a_group_that_writes_to_the_perflogs_shares_their_lock(
-        tmp_path, header):
-    for mode, expected in ((0o2775, 0o660), (0o755, 0o600)):
-        tmp_path.chmod(mode)
-        perflog.append_records(tmp_path / 'X.v3.csv', header, [])
-        path = tmp_path / perflog.LOCK
-        assert path.stat().st_mode & 0o777 == expected
-        assert re.match(r'reframe\b',
-                        json.loads(path.read_text())['command'])

@@ -1,95 +1,66 @@
-"""The progress of a session: from ReFrame's process to one line."""
+"""The progress of a session: from the lines that ReFrame prints to one line."""
 from __future__ import annotations
 
-import types
-
-import pytest
+from pathlib import Path
 
 from cli.session import process
 from config.sessions.progress import Progress
-from config.sessions.runner import Reporter
 
 
-def task(name: str) -> types.SimpleNamespace:
-    case = types.SimpleNamespace(
-        partition=types.SimpleNamespace(name='cpu'),
-        environ=types.SimpleNamespace(name='gnu'),
-        check=types.SimpleNamespace(hashcode=name))
-    return types.SimpleNamespace(testcase=case)
+def ended(number: int, total: int, result: str = 'OK', name: str = 'x') -> str:
+    """ReFrame's line for a test case that has ended."""
+    return f'[ {result:>8} ] ({number}/{total}) {name} /a1b2c3d4 @alpha:cpu+gnu'
 
 
-def test_test_cases_are_counted_once_and_retries_besides(tmp_path):
-    reporter = Reporter(tmp_path, {('cpu', 'gnu', name): 10.0 for name in 'abcd'})
-    assert Progress.read(tmp_path).ended == 0
-    reporter.on_task_success(task('a'))
-    reporter.on_task_failure(task('b'))
-    reporter.on_task_success(task('a build'))
-    now = Progress.read(tmp_path)
-    assert (now.cases, now.ended, now.failed) == (4, 2, 1)
-    assert now.seconds_left(30.0) == 30.0
-    reporter.count_retries([task('b')])
-    assert Progress.read(tmp_path).again == 1
-    reporter.on_task_success(task('b'))
-    now = Progress.read(tmp_path)
-    assert (now.ended, now.failed, now.again) == (2, 0, 0)
-    assert now.expected == 50 and now.expected_ended == 30
+def progress(*lines: str) -> Progress:
+    now = Progress()
+    for line in lines:
+        now.read_line(line)
+    return now
 
 
-def test_without_an_end_no_time_is_promised(tmp_path):
-    assert Progress.read(tmp_path) is None
-    assert Progress(4, expected=40).seconds_left(5) is None
-    assert 'left' not in Progress(4, expected=40).text(5)
+def test_a_failure_is_one_until_its_retry_passes():
+    lines = [ended(1, 4), ended(2, 4, 'FAIL', 'y')]
+    assert progress(*lines).text(0).startswith('2 of 4 test cases and builds, 1 failed')
+    lines.append('[==========] Retrying 1 failed check(s) (retry 1/1)')
+    assert progress(*lines).text(0).startswith('retry 1: ')
+    assert ' failed' not in progress(*lines, ended(1, 1, name='y')).text(0)
 
 
 def test_no_time_is_promised_that_may_last_for_minutes():
-    """The last job may take longer than expected, and retries begin after pauses."""
-    assert 'about 1 min left' in Progress(4, 3, expected=4, expected_ended=3).text(240)
-    assert 'left' not in Progress(4, 3, expected=4, expected_ended=3).text(150)
-    assert 'left' not in Progress(4, 4, again=1, expected=5, expected_ended=4).text(900)
-
-
-@pytest.mark.parametrize('text', ['', '{', '{"cases": 1, "more": 2}', '[]'])
-def test_a_damaged_file_is_no_progress(tmp_path, text):
-    (tmp_path / 'progress.json').write_text(text)
-    assert Progress.read(tmp_path) is None
+    """The last job may take longer than expected."""
+    assert 'left' not in Progress().text(500)
+    assert 'about 1 min left' in progress(ended(3, 4)).text(240)
+    assert 'left' not in progress(ended(3, 4)).text(150)
 
 
 def test_a_long_session_fits_on_a_line():
-    line = Progress(1000, 999, 123, 45, 1e6, 5e5).text(3 * 3600)
-    assert len(line) <= 78, line
+    now = progress(*(ended(n, 1000, 'FAIL', f'x{n}') for n in range(1, 500)))
+    assert len(now.text(3 * 3600)) <= 80
+
+
+def shown(tmp_path: Path, monkeypatch, times: list[float], texts: list[str]) -> None:
+    """What is printed without a terminal, at these times, of this output."""
+    output = tmp_path / 'output'
+    output.touch()
+    monkeypatch.setattr(process.time, 'monotonic', iter(times).__next__)
+    with process.SessionProgress(output, echo=False) as session:
+        for text in texts:
+            with open(output, 'a') as handle:
+                handle.write(text)
+            session.report_if_due()
 
 
 def test_without_a_terminal_a_line_is_printed_every_so_often(
         tmp_path, monkeypatch, capsys):
-    times = iter([0.0, 10.0, 61.0, 122.0, 183.0])
-    monkeypatch.setattr(process.time, 'monotonic', lambda: next(times))
-    Progress(4, 1, expected=4, expected_ended=1).write(tmp_path)
-    with process.SessionProgress(tmp_path) as shown:
-        shown.report_if_due()               # too early
-        shown.report_if_due()
-        shown.report_if_due()               # nothing has changed
-        Progress(4, 2, expected=4, expected_ended=2).write(tmp_path)
-        shown.report_if_due()
+    shown(tmp_path, monkeypatch, [0.0, 10.0, 61.0, 122.0, 183.0],
+          [ended(1, 4) + '\n', '', '', ended(2, 4) + '\n'])
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(' test')[0] for line in lines] == [
         'plumb: 1 of 4', 'plumb: 2 of 4']
 
 
-def test_without_a_terminal_each_wait_for_a_retry_is_printed(
-        tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(process.time, 'monotonic', iter(range(9)).__next__)
-    with process.SessionProgress(tmp_path) as shown:
-        for again in 0, 2, 2, 1, 0, 1:
-            Progress(4, 4, again=again).write(tmp_path)
-            shown.report_if_due()
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(' ·')[0] for line in lines] == [
-        'plumb: 4 of 4 test cases, 2 to measure again',
-        'plumb: 4 of 4 test cases, 1 to measure again']
-
-
-def test_the_cost_of_a_short_session_is_printed(tmp_path, capsys):
-    """Though it ended before anything was reported of it."""
-    with process.SessionProgress(tmp_path):
-        Progress(1, cost='1 test cases (1 checks)').write(tmp_path)
-    assert capsys.readouterr().out == 'Cost: 1 test cases (1 checks)\n'
+def test_half_a_line_waits_for_its_end(tmp_path, monkeypatch, capsys):
+    line = ended(1, 4)
+    shown(tmp_path, monkeypatch, [0.0, 61.0, 122.0], [line[:20], line[20:] + '\n'])
+    assert capsys.readouterr().err.startswith('plumb: 1 of 4')

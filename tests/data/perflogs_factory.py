@@ -1,12 +1,11 @@
-"""Made-up perflogs for the tests, through the csv module.
+"""Made-up perflogs for the tests, as ReFrame writes them (config/records/writing.py).
 
-    python tests/data/perflogs_factory.py FOLDER [RUNS]
+    python tests/data/perflogs_factory.py FOLDER [SESSIONS]
 
 writes a site of twenty programs, to look at a report.
 """
 from __future__ import annotations
 
-import csv
 import datetime
 import random
 import sys
@@ -16,59 +15,117 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from config import families  # noqa: E402
-from postprocess.perflogs import schema_number_and_columns  # noqa: E402
+from config.records.columns import reframe_names  # noqa: E402
+from config.records.identity import IDENTITY, test_case_id  # noqa: E402
+from config.records.writing import (  # noqa: E402
+    VALUE_COLUMNS,
+    Measurement,
+    Session,
+    Value,
+    write_sessions,
+)
 
 METRICS = families.all_metrics()
-START = datetime.datetime(2026, 11, 1, 3)
+START = datetime.datetime(2026, 11, 1, 3, tzinfo=datetime.timezone.utc)
+#: Guard of a failure -> ReFrame's result, stage and text.
+FAILURES = {
+    'build': ('fail_deps', None, None), 'dependency': ('fail_deps', None, None),
+    'cancelled': ('abort', None, None), 'skipped': ('skip', None, None),
+    'setup': ('fail', 'setup', 'value error: {}'),
+    'submit': ('fail', 'run', 'job error: {}'),
+    'job_state': ('fail', 'run_wait', 'job error: {}'),
+    'time_limit': ('fail', 'run_wait', 'job error: job timed out {}'),
+    'sanity': ('fail', 'sanity', 'sanity error: {}'),
+    'performance': ('fail', 'performance', 'performance error: {}'),
+    'cleanup': ('fail', 'cleanup', 'error: {}')}
 
 
 def record(metric='latency', value=1.0, size=None, day=1, **columns) -> dict:
-    """One record; `day` makes the run and its time."""
+    """A value of a measurement; `day` makes the session and its time.
+
+    `completed` = 0, with `guard` and `reason`, is a measurement without values.
+    `inconclusive` gives reasons, `measurement` and `retry` tell measurements of a
+    session apart. Repetition 0 is the median of several.
+    """
     when = START + datetime.timedelta(days=day)
     return {
-        'schema': schema_number_and_columns()[0], 'time': f'{when:%Y-%m-%dT%H:%M:%SZ}',
-        'run': f'{when:%Y%m%dT%H%M%SZ}-aaaaaa', 'suite': '0.1.0',
+        'time': f'{when:%Y-%m-%dT%H:%M:%SZ}',
+        'session': f'{when:%Y%m%dT%H%M%SZ}-aaaaaa', 'suite': '0.1.0',
         'commit': '0123456789ab', 'reframe': '4.10.4',
         'system': 'alpha', 'partition': 'cpu',
         'environ': 'openmpi', 'family': 'osu', 'check': 'OsuPt2pt',
-        'params': 'program=osu_latency placement=intra_node',
-        'case': 'c0ffee00', 'job': 12, 'nodes': 'n1', 'machine': '',
+        'params': 'program=osu_latency placement=intra_node', 'settings': '',
+        'name': '', 'mode': '', 'job': '12', 'nodes': 'n1', 'machine': '',
         'binding': '', 'gpus': '', 'num_nodes': 1,
         'num_tasks': 2, 'tasks_per_node': 2, 'source': 'embedded',
         'program': 'osu_latency', 'version': '7.5',
-        'stack': 'openmpi 5.0.6', 'spec': '', 'emulated': 0,
-        'speed': 'fast', 'repetition': 1, 'metric': metric,
-        'point': '' if size is None else f'{size} B', 'value': repr(value),
+        'stack': 'openmpi 5.0.6', 'spec': '', 'emulated': False,
+        'inconclusive': '', 'transient': False, 'not_checked': '', 'no_reference': '',
+        'measurement': '', 'retry': 0, 'repetition': 1, 'metric': metric,
+        'point': size, 'value': value,
         'unit': METRICS.get(metric, {}).get('unit', 'us'),
-        'better': METRICS.get(metric, {}).get('better', 'lower'),
-        'reference': '', 'lower': '', 'upper': '', 'result': 'no_reference',
-        'guard': '', **columns}
+        'reference': None, 'lower': None, 'upper': None, 'result': 'pass',
+        'guard': '', 'reason': '', **columns}
+
+
+def short_id(one: dict) -> str:
+    """The short id of the test case of a record."""
+    return test_case_id(*(one[name] for name in IDENTITY))
 
 
 def curve(metric, value, sizes, **columns) -> list[dict]:
-    """A record a size; value(size) gives the figure."""
+    """A record per size; value(size) gives the number."""
     return [record(metric, value(size), size, **columns) for size in sizes]
 
 
-def write(root: Path, records: list[dict]) -> list[Path]:
-    """Writes the records as the suite does, in the order of their times;
-    returns the files."""
-    files: dict[Path, list[dict]] = {}
-    for rec in sorted(records, key=lambda rec: rec['time']):
-        path = (Path(root) / rec['system'] / rec['partition']
-                / f"{rec['check']}.v{rec['schema']}.csv")
-        files.setdefault(path, []).append(rec)
-    for path, recs in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = not path.exists()
-        with open(path, 'a', newline='', encoding='utf-8') as handle:
-            out = csv.DictWriter(
-                handle, schema_number_and_columns()[1], lineterminator='\n'
-            )
-            if new:
-                out.writeheader()
-            out.writerows(recs)
-    return list(files)
+def time_of(one: dict) -> datetime.datetime:
+    """The time of a record."""
+    return datetime.datetime.fromisoformat(one['time'].replace('Z', '+00:00'))
+
+
+def measurement(records: list[dict]) -> Measurement:
+    """The records of one measurement, as the writer takes them."""
+    first = records[0]
+    several = any(one['repetition'] == 0 for one in records)
+    failed = next((one for one in records if one['metric'] == 'completed'), None)
+    values = [Value(
+        one['metric'], one['value'], one['point'],
+        one['repetition'] or None if several else None,
+        0.0 if one['reference'] is None else one['reference'], one['lower'],
+        one['upper'], one['result'] if one['result'] in ('fail', 'xfail', 'xpass')
+        else 'pass', one['unit']) for one in records if one is not failed]
+    made = Measurement(time_of(first), {
+        name: first[name] for name in reframe_names()
+        if name in first and name not in (*VALUE_COLUMNS, 'time', 'session')},
+        values, retry=first['retry'])
+    if failed:
+        made.result, made.fail_phase, text = FAILURES.get(failed['guard'], (
+            'fail', 'sanity', f'sanity error: {failed["guard"]}: {{}}'))
+        made.fail_reason = text and text.format(failed['reason'])
+    elif any(value.result in ('fail', 'xpass') for value in values):
+        made.result, made.fail_phase = 'fail', 'performance'
+        made.fail_reason = 'performance error: failed to meet reference(s)'
+    return made
+
+
+def write(root: Path, records: list[dict], options: str = '', ended: bool = True
+          ) -> list[Path]:
+    """Writes sessions with these records; returns their reports.
+
+    :param options: options of ReFrame on the command line of all sessions
+    :param ended: False: the sessions were cut short, and have no report
+    """
+    sessions: dict[str, dict[tuple, list[dict]]] = {}
+    for one in records:
+        key = *(one[name] for name in IDENTITY), one['name'], one['measurement'], \
+            one['retry'], one['time']
+        sessions.setdefault(one['session'], {}).setdefault(key, []).append(one)
+    write_sessions(Path(root), [
+        Session(name, min(time_of(group[0]) for group in groups.values()),
+                sorted((measurement(group) for group in groups.values()),
+                       key=lambda one: (one.retry, one.time)), options, ended)
+        for name, groups in sorted(sessions.items())])
+    return [Path(root, 'sessions', f'{name}.json') for name in sorted(sessions)]
 
 
 PT2PT = {'osu_latency': 'latency', 'osu_latency_mt': 'latency',
@@ -94,9 +151,8 @@ def site(runs=6, repetitions=3, seed=1, system='alpha', days=None,
         return rng.lognormvariate(0, 0.03)
 
     def case(day, value, metric, points, more=(), **columns) -> None:
-        speed = 'slow' if day == 3 else 'fast'
         drift = 1.35 if day == 3 else noise()
-        columns |= {'system': system, 'speed': speed, 'day': day,
+        columns |= {'system': system, 'day': day,
                     'num_tasks': 2 * columns['num_nodes']}
         lower = METRICS[metric]['better'] == 'lower'
         judged = 8 if lower else 4194304
@@ -110,7 +166,7 @@ def site(runs=6, repetitions=3, seed=1, system='alpha', days=None,
                           for _ in range(repetitions)]
                 last = {}
                 if day >= 4:
-                    last = {'reference': repr(base)}
+                    last = {'reference': base}
                     if name == metric and size in (judged, None):
                         bound = {'upper': 0.2} if lower else {'lower': -0.2}
                         last |= bound | {'result': 'pass'}
@@ -168,9 +224,29 @@ def site(runs=6, repetitions=3, seed=1, system='alpha', days=None,
             'completed', 0.0, day=runs - 1, repetition=0, system=system,
             check='OsuCollective', program='osu_reduce_scatter',
             params='program=osu_reduce_scatter num_nodes=4', num_nodes=4,
-            reference='1.0', lower='0.0', result='fail',
-            guard='transport: tcp used, shared memory asked for'))
+            guard='transport', reason='tcp used, shared memory asked for'))
     return records
+
+
+#: Columns of a value that is compared with a reference.
+JUDGED = {'reference': 1.0, 'upper': 0.2}
+
+
+def case(program: str, day: int, result: str = 'pass', **more) -> dict:
+    """The record of a test case with one value.
+
+    :param result: pass, fail, xfail, xpass, no_reference, inconclusive; another word is
+        the guard that refused it
+    """
+    columns = {'program': program, 'params': f'program={program}', 'day': day}
+    if result in ('no_reference', 'inconclusive'):
+        columns['inconclusive'] = 'shared CPUs' * (result == 'inconclusive')
+    elif result in ('pass', 'fail', 'xfail', 'xpass'):
+        columns |= {**JUDGED, 'result': result}
+    else:
+        return record('completed', 0.0, **{
+            **columns, 'repetition': 0, 'guard': result, **more})
+    return record('latency', 1.0, 8, **{**columns, **more})
 
 
 #: Figures of runs on a machine that is calm, and of one that is not.
@@ -178,9 +254,12 @@ CALM = [1.0, 1.005, 0.995, 1.0, 1.0]
 WILD = [1.0, 1.5, 0.5, 1.2, 0.8] * 2
 
 
-def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
-    """A run for each value: a curve that is `value` everywhere."""
-    return [r for day, value in enumerate(values)
+def latencies(values, sizes=(1, 8, 64), first=0, **columns) -> list[dict]:
+    """A session for each value: a curve that is `value` everywhere.
+
+    :param first: day of the first session
+    """
+    return [r for day, value in enumerate(values, first)
             for r in curve('latency', lambda s, v=value: v, sizes, day=day,
                            **columns)]
 

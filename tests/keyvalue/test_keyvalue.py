@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from checks.services.plan import fill_template
 from checks.stores.servers import STORES, Needs, make_server_role
 from config.records.scenarios import MODES
 from tests.checks.test_faults import another_site
-from tests.conftest import ROOT, of_family, skip_missing
+from tests.conftest import LIMIT, ROOT, of_family, skip_missing, until
 
 SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
          '-Srepetitions=1')
@@ -83,7 +82,7 @@ def test_a_run_on_shared_cpus_is_no_measurement(suite, store):
         ['taskset', '-c', str(cpu), str(ROOT / 'plumb'), 'run', '--bringup',
          '--mode=full', '--', '-Srepetitions=1', *OF_IT, *case(store, 'get')],
         env={**os.environ, **suite.variables}, capture_output=True,
-        text=True, timeout=200)
+        text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r'too few CPUs: 1 server and \d+ clients? shared 1 CPU of \S',
                      done.stdout)
@@ -236,19 +235,10 @@ def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
         env={**os.environ, **suite.variables, 'TMPDIR': str(scratch)},
         start_new_session=True, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list(suite.tmp.rglob('run.1.measure.0.out')):
-        assert time.monotonic() < deadline and job.poll() is None
-        time.sleep(0.1)
+    until(lambda: list(suite.tmp.rglob('run.1.measure.0.out')), job)
     os.killpg(job.pid, signal.SIGINT)
-    assert job.wait(60) != 0
-    deadline = time.monotonic() + 20
-    def left():
-        return left_in(scratch) + list(suite.tmp.rglob('*.private'))
-
-    while left() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not left()
+    assert job.wait(LIMIT) != 0
+    until(lambda: not left_in(scratch) + list(suite.tmp.rglob('*.private')))
 
 
 def left_in(scratch):

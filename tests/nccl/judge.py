@@ -29,8 +29,7 @@ result = {}
 for folder in map(Path, sys.argv[2:]):
     check = checks[folder.name.partition(' ')[0]]
     check._stagedir = str(folder)
-    run = Run(1, 0, 1e3, 0, 0, 0, 0, (folder / 'out').read_text(),
-              '', 'run.1')
+    run = Run(1, 0, 1e3, 0, 0, (folder / 'out').read_text(), '', 'run.1')
     try:
         result[folder.name] = check.parse_values(run)
     except Exception as error:  # ReFrame's copies of our classes

@@ -23,8 +23,9 @@ GOLDEN = Path(__file__).parent / 'golden'
 #: 64 nodes with all that the family knows choices of.
 SITE = '''
 from checks.core import environs, hardware
+from config.common import SETTINGS
 NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
-site_configuration = {'systems': [{
+site_configuration = {**SETTINGS, 'systems': [{
     'name': 'big', 'hostnames': ['.*'], 'partitions': [{
         'name': 'gpu', 'scheduler': 'local', 'launcher': 'mpirun',
         'environs': ['nccl'],

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from checks.optcast import settings, timeline
 from checks.optcast.evaluation import Evaluation
 from checks.optcast.scenarios import SCALES, SCENARIOS, Scenario
 from checks.services.parser import split_conductor_output
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 from tests.serving.test_service import Job
 
 GOLDEN = Path(__file__).parent / 'golden'
@@ -240,7 +239,7 @@ def started(program, tmp_path):
 
 
 def done(job):
-    assert job.process.wait(60) == 0, (job.folder / 'err').read_text()
+    assert job.process.wait(LIMIT) == 0, (job.folder / 'err').read_text()
     services, _ = split_conductor_output((job.folder / 'out').read_text())
     return services
 
@@ -298,11 +297,11 @@ def test_a_run_on_the_services(started, type, more):
     ('--port', signal.SIGSTOP, 'it hangs, or its link is down')])
 def test_a_fault_is_one_line(started, victim, number, why):
     _, job = started('optcast', {'nccl_test_options': '-n 100000 -w 0'},
-                     servers=1, timeout=2, ring=False)
-    job.wait_for('--nsplit')
-    time.sleep(0.5)
+                     servers=1, timeout=5, ring=False)
+    # Until data flow.
+    job.until(lambda: any(path.stat().st_size for path in job.folder.glob('*.trace')))
     os.kill(job.wait_for(victim)[0], number)
-    assert job.process.wait(60) == 1
+    assert job.process.wait(LIMIT) == 1
     lines = [line for line in (job.folder / 'err').read_text().splitlines()
              if line.startswith('service: ')]
     assert len(lines) == 1 and re.search(why, lines[0]), lines

@@ -16,7 +16,7 @@ from checks.optcast.original import NcclClients
 from checks.optcast.scenarios import ON_NCCL, SCALES
 from checks.services.parser import split_conductor_output
 from config.records import metrics
-from tests.conftest import of_family, python_script, suite_in
+from tests.conftest import LIMIT, of_family, python_script, suite_in
 from tests.optcast.test_original import STANDIN as SERVER
 from tests.serving.test_service import Job
 
@@ -117,7 +117,7 @@ def started(tmp_path):
 
 
 def analysis(evaluation, job):
-    assert job.process.wait(60) == 0, job.messages()
+    assert job.process.wait(LIMIT) == 0, job.messages()
     services, _ = split_conductor_output((job.folder / 'out').read_text())
     return evaluation.analyse_logs(
         evaluation.collect_run_logs(job.folder, 'run', services))
@@ -149,7 +149,7 @@ def test_results_that_are_wrong_or_lack_the_plugins_log(started, fault, why):
     ('server', 'optcast-reduction-server')])
 def test_a_rank_or_a_server_that_fails(started, fault, why):
     _, job = started(fault)
-    assert job.process.wait(60) != 0
+    assert job.process.wait(LIMIT) != 0
     assert any(why in line for line in job.messages())
 
 
@@ -168,7 +168,7 @@ def test_the_real_servers_and_plugin(tmp_path, nsplit):
                        timeout=20, all_reduce=str(program)).service_plan()
     job = Job(tmp_path / 'job', plan.with_site_values('', '', LAUNCHER))
     try:
-        assert job.process.wait(110) == 0, job.messages()
+        assert job.process.wait(LIMIT) == 0, job.messages()
         printed = (job.folder / 'run.optcast.0.out').read_text()
         assert sorted(printed.splitlines()) == [
             f'rank {rank}: 32768 sums are right' for rank in range(2)]
@@ -224,7 +224,8 @@ def test_options_that_the_servers_own_client_lacks(tmp_path):
 
 #: A site with twelve nodes of four GPUs each.
 SITE = """
-site_configuration = {'systems': [{
+from config.common import SETTINGS
+site_configuration = {**SETTINGS, 'systems': [{
     'name': 'gpus', 'hostnames': ['.*'], 'partitions': [{
         'name': 'gpu', 'scheduler': 'local', 'launcher': 'mpirun',
         'environs': ['optcast'], 'features': ['gpu_nvidia'],

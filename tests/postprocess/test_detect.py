@@ -2,17 +2,11 @@
 
 Rates are measured by bench/detect.py; here stands what must hold at all.
 """
-import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from postprocess.regressions import detect, power  # noqa: E402
+from postprocess.regressions import detect, power
 
 WARM = 40
 
@@ -33,7 +27,7 @@ def stepped(step, sessions, series=40, back=None):
     return x
 
 
-@pytest.mark.parametrize('step, sessions', [(0.05, 3), (0.03, 6), (0.2, 3)])
+@pytest.mark.parametrize('step, sessions', [(0.05, 3), (0.03, 6)])
 def test_a_step_is_found_in_time_and_where_it_began(step, sessions):
     result = detect.detect_level_changes(
         stepped(step, sessions), pool=np.zeros(40, int)
@@ -65,17 +59,6 @@ def test_the_baseline_never_follows_a_regression():
     assert np.abs(result.centre).max() < 0.01
 
 
-def test_one_good_session_ends_a_large_regression():
-    result = detect.detect_level_changes(stepped(0.1, 21, 20, back=-1))
-    assert (result.states[:, -2] == detect.WORSE).all()
-    assert (result.states[:, -1] == detect.NORMAL).all()
-
-
-def test_an_accepted_level_is_the_baseline():
-    result = detect.detect_level_changes(stepped(0.1, 40, 5), first=np.full(5, WARM))
-    assert (result.states[:, -1] == detect.NORMAL).all()
-
-
 def test_one_outlier_and_two_in_three_sessions_are_no_step():
     x = noise(10, WARM + 3)
     x[:, -1] += 0.25
@@ -83,29 +66,6 @@ def test_one_outlier_and_two_in_three_sessions_are_no_step():
     result = detect.detect_level_changes(x)
     assert (result.states[:, -1] == detect.NORMAL).all()
     assert result.suspect.all()
-
-
-def test_reruns_tell_in_the_same_session():
-    x = stepped(0.06, 1)
-    runs = np.ones(x.shape, int)
-    within = np.full(x.shape, np.nan)
-    result = detect.detect_level_changes(
-        x, pool=np.zeros(40, int), runs=runs, within=within
-    )
-    assert (result.states[:, -1] == detect.NORMAL).all()
-    runs[:, -1], within[:, -1] = 5, 0.01
-    result = detect.detect_level_changes(
-        x, pool=np.zeros(40, int), runs=runs, within=within
-    )
-    assert (result.states[:, -1] == detect.WORSE).mean() > 0.8
-
-
-def test_one_session_twice_as_slow_is_an_incident_and_no_regression():
-    result = detect.detect_level_changes(stepped(1.0, 1))
-    assert (result.states[:, -1] == detect.NORMAL).all()
-    assert result.incident.all() and result.suspect.all()
-    calm = detect.detect_level_changes(noise(100, WARM))
-    assert calm.incident.sum() <= 1
 
 
 def test_one_session_of_a_series_without_a_unit_is_no_alarm():
@@ -128,14 +88,6 @@ def test_an_early_excursion_does_not_hide_a_later_step():
 def test_a_slow_drift_is_measured_from_where_it_began():
     x = noise(10, 120) + 0.001 * np.arange(120)
     assert (detect.detect_level_changes(x).states[:, -1] == detect.WORSE).all()
-
-
-def test_series_of_different_length_and_constant_ones():
-    x = np.zeros((3, 50))
-    x[1, 30:] = np.nan
-    x[2, 45:] = 0.02
-    result = detect.detect_level_changes(x)
-    assert result.states[:, -1].tolist() == [0, 0, detect.WORSE]
 
 
 def test_change_has_an_interval_that_holds_the_truth():
@@ -193,17 +145,6 @@ def test_a_repaired_fault_does_not_hide_the_next_one():
     assert worse_and_reported(x)[1][30, 95]
 
 
-def test_bumps_are_told_less_often_than_they_alarm():
-    worse, result = worse_and_reported(bumps(40, 140, 5, lambda row: 40 + 2 * row))
-    assert worse.any(1).sum() >= 38
-    assert result.any(1).sum() <= 25
-
-
-def test_a_history_without_bumps_tells_every_alarm():
-    worse, result = worse_and_reported(stepped(0.05, 6))
-    assert worse[:, -1].any() and (worse == result).all()
-
-
 def test_what_did_not_run_does_not_end_a_change():
     worse = np.zeros((1, 30), bool)
     worse[0, [20, 21, 25, 26]] = True
@@ -214,8 +155,7 @@ def test_what_did_not_run_does_not_end_a_change():
     assert result[0, 20:27].all() and not result[0, 27:].any()
 
 
-@pytest.mark.parametrize('window', [3, 6])
-@pytest.mark.parametrize('phi', [0.0, 0.4])
+@pytest.mark.parametrize('window, phi', [(3, 0.0), (6, 0.4)])
 def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
     x = noise(600, 60 + window, phi)
     pool = np.arange(600) // 25
@@ -227,27 +167,3 @@ def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
     after = detect.detect_level_changes(x, pool=pool)
     share = (after.states[rows, 60:] == detect.WORSE).any(1).mean()
     assert 0.8 < share < 0.99
-
-
-def test_what_hides_changes_in_a_baseline_is_named():
-    x = noise(5, 60)
-    x[1, ::2] += 0.08
-    x[2, ::12] += 0.2
-    x[4] = np.log(np.where(np.arange(60) % 2, 0.06, 0.07))     # two printed digits
-    hist = SimpleNamespace(
-        x=x, linear=np.zeros((5, 2)), floor=np.array([0.001] * 4 + [0.08]),
-        worse_direction_sign=lambda: np.ones(5))
-    walk = SimpleNamespace(baseline=np.ones(x.shape, bool),
-                           phi=np.array([0.1, 0.1, 0.1, 0.6, 0.1]))
-    texts = [power.what_hides_changes(hist, walk, row) for row in range(5)]
-    assert texts[0] == texts[4] == ''
-    assert texts[1].startswith('two levels, 8.')
-    assert texts[2].startswith('single sessions far outside')
-    assert 'resemble each other (0.60)' in texts[3]
-
-
-def test_a_change_is_a_share_of_the_value():
-    hist = SimpleNamespace(linear=np.array([[0, 0], [0, 0], [5.0, 2.0]]),
-                           worse_direction_sign=lambda: np.array([1.0, -1.0, 1.0]))
-    assert [power.share_of_value(hist, row, 1.5) for row in range(3)] == \
-        pytest.approx([3.48, 0.777, 1.5], abs=0.01)

@@ -3,25 +3,19 @@ from __future__ import annotations
 
 import csv
 import json
-import random
-import re
-import shutil
-import statistics
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import duckdb
+import pandas as pd
+import perflogs_factory as make
 import pytest
 
-pd = pytest.importorskip('pandas')
-duckdb = pytest.importorskip('duckdb')
-import perflogs_factory as make  # noqa: E402
-from conftest import skip_missing  # noqa: E402
-
-from config.sessions import judged  # noqa: E402
-from postprocess import export, history, naming, perflogs, results  # noqa: E402
-from postprocess.perflogs import cache  # noqa: E402
+from config.sessions import judged
+from postprocess import export, history, naming, results
+from postprocess.records import read as read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,13 +29,13 @@ def tree(tmp_path) -> Path:
         make.record('latency', 1 + day / 10, size, day=day,
                     repetition=repetition,
                     params=f'program={name}', program=name,
-                    reference='1.0', upper='0.2',
+                    reference=1.0, upper=0.2,
                     result='fail' if day == 5 and name == 'a' else 'pass')
         for day in range(1, 6) for size in (8, 1024) for name in 'ab'
         for repetition in (0, 1, 2)] + [
-        make.record('completed', 0.0, day=5, repetition=0, result='fail',
-                    program='evil', params='x=<"&\'> \\',
-                    guard='transport: "tcp", <used>\u0085]]>')])
+        make.record('completed', 0.0, day=5, repetition=0, program='evil',
+                    params='x=<"&\'> \\', guard='transport',
+                    reason='"tcp", <used>\u0085]]>')])
     return root
 
 
@@ -49,8 +43,11 @@ def test_history_shows_each_session(tree, capsys):
     assert history.main(['latency', 'program=a', '--perflogs',
                          str(tree)]) == 0
     text = capsys.readouterr().out
-    assert 'a /c0ffee00 @alpha:cpu+openmpi fast\nOsuPt2pt program=a\n' in text
+    ident = make.short_id(make.case('a', 1))
+    assert f'a (embedded) {ident} @alpha:cpu+openmpi\nOsuPt2pt program=a\n' in text
     assert 'program=b' not in text
+    assert history.main(['latency', ident, '--perflogs', str(tree)]) == 0
+    assert capsys.readouterr().out == text
     [line] = [ln for ln in text.splitlines() if ln.strip().startswith('8 B')]
     assert line.split()[2:] == ['1.1', '1.2', '1.3', '1.4', '1.5!', '+20', '%']
 
@@ -64,42 +61,21 @@ def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):
     assert first.split()[:3] == ['+20', '%', '2']
     # Last, where the eye is.
     assert second.split() == [
-        'fail', '+20', '%', '2', 'a', '/c0ffee00', '@alpha:cpu+openmpi', 'fast']
-
-
-def test_history_compares_sessions_of_one_speed_class(tmp_path, capsys, monkeypatch):
-    make.write(tmp_path, [
-        make.record('latency', value, 8, day=day, speed=speed)
-        for day, (speed, value) in enumerate(
-            [('slow', 0.52), ('fast', 0.16), ('slow', 0.52), ('fast', 0.16)])])
-    assert history.main(['latency', '--perflogs', str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    for speed, value in (('fast', '0.16'), ('slow', '0.52')):
-        table = text.partition(f'+openmpi {speed}\n')[2].splitlines()
-        assert table[3].split() == ['8', 'B', value, value, '+0.0', '%']
-    monkeypatch.setattr(history, 'TABLES', 1)
-    assert history.main(['latency', '--perflogs', str(tmp_path)]) == 0
-    assert '2 test cases; 2 changed by less than 5 % (--all' in capsys.readouterr().out
-    assert history.main(['latency', '--all', '--perflogs', str(tmp_path)]) == 0
-    _, *lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[:2]] == ['+0.0', '+0.0']
-    assert [line.split()[-1] for line in lines[:2]] == ['fast', 'slow']
-    # By its hash, with the values of each class.
-    assert history.main(['latency', '/c0ffee00', '--perflogs', str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count('OsuPt2pt ') == 2
+        'fail', '+20', '%', '2', 'a', '(embedded)',
+        make.short_id(make.case('a', 1)), '@alpha:cpu+openmpi']
 
 
 def test_history_as_data_is_the_table(tree, capsys):
     assert history.main(['latency', '--json', '-', '--perflogs',
                          str(tree)]) == 0
     rows = json.loads(capsys.readouterr().out)
-    frame = perflogs.read(tree)
+    frame = read_records(tree)
     frame = frame[
         naming.mask_preferring_median_to_repetitions(frame) & (frame['metric']
                                                                == 'latency')]
-    assert sorted((r['run'], r['params'], r['point'], r['value'])
+    assert sorted((r['session'], r['params'], r['point'], r['value'])
                   for r in rows) == sorted(zip(
-                      frame['run'], frame['params'], map(
+                      frame['session'], frame['params'], map(
                           judged.point_with_unit, frame['point']), frame['value'],
                       strict=True))
     assert history.main(['latency', '--csv', '-', '--last', '2', '--perflogs',
@@ -119,6 +95,25 @@ def test_history_of_nothing(tree, capsys, words, why):
     assert why in line
 
 
+def test_history_never_mixes_settings_or_sources(tmp_path, capsys):
+    """Test cases that differ in a setting (-S), and sources of one test case."""
+    make.write(tmp_path, [
+        *make.latencies([1.0, 1.0], (8,), settings='max_size=1000'),
+        *make.latencies([5.0, 5.0], (8,)),
+        *make.latencies([9.0, 9.0], (8,), first=2, source='spack')])
+    words = ['latency', '--json', '-', '--perflogs', str(tmp_path)]
+    assert history.main(words) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {(row['settings'], row['source'], row['value']) for row in rows} == {
+        ('max_size=1000', 'embedded', 1.0), ('', 'embedded', 5.0), ('', 'spack', 9.0)}
+    ident = make.short_id(make.record(settings='max_size=1000'))
+    assert history.main(['latency', ident, *words[1:]]) == 0
+    assert {row['test_case'] for row in json.loads(
+        capsys.readouterr().out)} == {ident}
+    assert history.main(['latency', '--perflogs', str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count('lower is better') == 3
+
+
 def test_history_does_without_pandas(tree):
     """To import numpy or pandas takes longer than the answer may."""
     done = subprocess.run(
@@ -131,75 +126,16 @@ def test_history_does_without_pandas(tree):
     assert 'OsuPt2pt program=b' in done.stdout
 
 
-def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
-    """The rows of history, from the table: newest runs that have any."""
-    kept: dict[tuple, list] = {}
-    for row in frame[frame['metric'] == 'latency'].itertuples():
-        name = (f'{row.check} {row.params} @{row.system}:{row.partition}+'
-                f'{row.environ}')
-        if case in name:
-            kept.setdefault((name, row.point, row.run), []).append(row)
-    runs = sorted({run for *_, run in kept})[-last:]
-    result = []
-    for (name, point, run), rows in kept.items():
-        judged = [r for r in rows if r.repetition == 0] or rows
-        if run in runs:
-            result.append((name, point, run, statistics.median(
-                r.value for r in judged)))
-    return sorted(result)
-
-
-@pytest.mark.parametrize('seed', range(3))
-def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
-    """Files that are gone, test cases that were measured twice in
-    a run, repetitions: what history says is what the table has."""
-    rng = random.Random(seed)
-    day = 0
-    for _ in range(4):
-        records = []
-        for _ in range(rng.randrange(1, 4)):
-            day += 1
-            for _ in range(rng.randrange(9)):
-                records += [make.record(
-                    'latency', rng.random(), size, day=day,
-                    repetition=repetition, check=rng.choice(['A', 'B']),
-                    job=rng.randrange(99),
-                    params=f'size={rng.randrange(12)}')
-                    for size in rng.sample([1, 8, 64], 2)
-                    for repetition in rng.choice([[0, 1, 2], [1, 2], [1]])]
-            records.append(make.record('wall_time', 3.0, day=day))
-        make.write(tmp_path, records)
-        if rng.random() < 0.3 and (file := next(tmp_path.rglob('A.*'), None)):
-            file.unlink()
-        for case, last in (('', 99), ('size=1 ', 2), ('A ', 3)):
-            with cache.open_records_database([tmp_path], print,
-                                             include_missing_records=False) as con:
-                history.fill_answer_table(con, 'latency', case, last)
-                rows = history.read_answer_rows(con)
-            assert sorted(
-                (f'{r.check} {r.params} @{r.system}:{r.partition}+'
-                 f'{r.environ}', int(r.point[:-2]), r.run,
-                 pytest.approx(r.value)) for r in rows) == expected(
-                     perflogs.read(tmp_path), case, last)
-            history.print_tables(rows)
-            text = capsys.readouterr().out
-            assert text.count('(µs)') == len({r[5:8] for r in rows})
-            shown = [cell for line in text.splitlines()
-                     if ' B  ' in line for cell in re.sub(
-                         r'\S+ (%|x)$', '', line).split()[2:] if cell != '-']
-            assert len(shown) == len(rows)
-
-
 def test_tidy_tables(tree, tmp_path):
     files = [tmp_path / 'all.parquet', tmp_path / 'all.csv']
     assert export.main(['--perflogs', str(tree), '--parquet', str(files[0]),
                         '--csv', str(files[1])]) == 0
-    frame = perflogs.read(tree)
+    frame = read_records(tree)
     plain = pd.read_csv(files[1], keep_default_na=False, na_values=[''])
     assert plain['value'].tolist() == frame['value'].tolist()
     assert plain['guard'].fillna('').tolist() == frame['guard'].tolist()
     assert pd.to_datetime(plain['time']).tolist() == frame['time'].tolist()
-    rows = duckdb.sql('SELECT value, point, metric, emulated, line FROM '
+    rows = duckdb.sql('SELECT value, point, metric, emulated FROM '
                       f"read_parquet('{files[0]}')").fetchall()
     assert [r[0] for r in rows] == frame['value'].tolist()
     assert {r[1] for r in rows} == {8, 1024, None}
@@ -210,7 +146,7 @@ def test_no_cell_of_the_csv_file_is_a_formula(tmp_path):
     hostile = ['=HYPERLINK("http://x")', '+cmd|x', '-cmd|x', '@SUM(A1)',
                '-1+cmd|x']
     make.write(tmp_path / 'p', [
-        make.record(value=-1.5, speed='-', program=text, case=f'c{n}')
+        make.record(value=-1.5, stack='-', program=text, params=f'n={n}')
         for n, text in enumerate([*hostile, '-1.5', 'a=b'])])
     files = [tmp_path / 'all.csv', tmp_path / 'all.parquet']
     assert export.main(['--perflogs', str(tmp_path / 'p'), '--csv',
@@ -219,7 +155,7 @@ def test_no_cell_of_the_csv_file_is_a_formula(tmp_path):
     assert [row['program'] for row in rows] == [
         *(f"'{text}" for text in hostile), '-1.5', 'a=b']
     assert {row['value'] for row in rows} == {'-1.5'}
-    assert {row['speed'] for row in rows} == {'-'}
+    assert {row['stack'] for row in rows} == {'-'}
     import polars as pl
     assert pl.read_parquet(files[1])['program'].to_list()[0] == hostile[0]
 
@@ -230,9 +166,10 @@ def test_junit_says_what_the_page_says(tree, tmp_path):
     [suite] = ET.parse(file).getroot()
     failed = {case.get('name').rpartition(' @')[0] for case in suite
               if case.find('failure') is not None}
-    assert failed == {'OsuPt2pt program=a', 'OsuPt2pt x=<"&\'> \\'}
+    assert failed == {'OsuPt2pt (embedded) program=a',
+                      'OsuPt2pt (embedded) x=<"&\'> \\'}
     assert (suite.get('tests'), suite.get('failures')) == ('3', '2')
-    newest = results.newest_records(perflogs.read(tree))
+    newest = results.newest_records(read_records(tree))
     assert set(newest[newest['result'] == 'fail']['program']) == {
         'a', 'evil'}
     messages = ' '.join(case.find('failure').get('message') for case in suite
@@ -259,24 +196,6 @@ def test_openmetrics_can_be_parsed(tree, tmp_path):
         for size in (8, 1024)}
 
 
-def test_promtool_takes_all_that_can_be_exported(tmp_path):
-    """Every metric there is: Prometheus reads it, and its linter is
-    content."""
-    if not shutil.which('promtool'):
-        skip_missing('promtool', 'no promtool, of Prometheus')
-    root, file = tmp_path / 'p', tmp_path / 'plumb.prom'
-    make.write(root, [make.record(
-        name, 1.5, 8 if row['point'] else None, repetition=0,
-        params='x=<"&\'> \\ µ') for name, row in make.METRICS.items()])
-    assert export.main(['--perflogs', str(root), '--openmetrics',
-                        str(file)]) == 0
-    assert len(file.read_text().splitlines()) > 3 * len(make.METRICS)
-    with open(file) as text:
-        done = subprocess.run(['promtool', 'check', 'metrics'], stdin=text,
-                              capture_output=True, text=True)
-    assert (done.returncode, done.stdout + done.stderr) == (0, '')
-
-
 def test_export_errors(tree, tmp_path, capsys):
     with pytest.raises(SystemExit) as usage:
         export.main(['--perflogs', str(tree)])
@@ -294,8 +213,8 @@ def test_export_errors(tree, tmp_path, capsys):
             tmp_path / 'no' / 'x')]) == 2
         [line] = capsys.readouterr().err.splitlines()
         assert 'cannot be written' in line
-    file = next(tree.rglob('*.csv'))
-    file.write_text(file.read_text() + '1,2\n')
+    file = next(tree.rglob('*.json'))
+    file.write_text('{')
     assert export.main(['--perflogs', str(tree), '--csv',
                         str(tmp_path / 'x.csv')]) == 1
     assert f'{file}:' in capsys.readouterr().err
@@ -309,7 +228,7 @@ def test_groups_over_sessions_and_over_repetitions(tmp_path, capsys):
         make.record('latency', value * day, 8, repetition=repetition, day=day)
         for day in (1, 2)
         for repetition, value in ((0, 2.0), (1, 1.0), (2, 2.0), (3, 6.0))]
-        + [make.record('latency', 99.0, 8, day=3, result='inconclusive')])
+        + [make.record('latency', 99.0, 8, day=3, inconclusive='shared CPUs')])
 
     def groups(over):
         assert export.main(['--perflogs', str(tmp_path), '--groups', '-', '--over',

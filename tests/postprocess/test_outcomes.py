@@ -1,59 +1,26 @@
-"""Outcomes: one source for page, table and exit codes; plans; stale test
-cases."""
+"""Results: one source for page, table and exit codes; what is missing."""
 from __future__ import annotations
 
-import json
-import random
-import re
-import subprocess
-import sys
+import contextlib
+import io
 from pathlib import Path
 
 import pytest
-from perflogs_factory import record, write
+from perflogs_factory import case, record, short_id, write
 
-from cli.session import account
-from postprocess import outcomes, perflogs, results
-from postprocess.perflogs import plans
+from postprocess import results
+from postprocess.records import read as read_records
+from postprocess.records import sessions as read_sessions
+from postprocess.regressions import verdict
 from postprocess.report import build as report
-from postprocess.report import sections
 
 
-def run_of(day: int) -> str:
-    return record(day=day)['run']
-
-
-def plan(root: Path, day: int, programs: list[str]) -> Path:
-    """The plan of a day's session, as config/sessions/runner.py writes it."""
-    example = record(day=day)
-    cases = [{**{c: example[c] for c in (
-        'partition', 'environ', 'family', 'check', 'emulated', 'source',
-        'version', 'stack')}, 'program': name, 'params': f'program={name}',
-        'case': f'c{name}', 'name': f'OsuPt2pt %{name}'}
-        for name in programs]
-    path = root / 'alpha' / 'sessions' / f"{example['run']}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({
-        'plan': 1, **{c: example[c] for c in (
-            'run', 'time', 'system', 'suite', 'commit', 'reframe')},
-        'cases': cases}))
-    return path
-
-
-def case(name: str, day: int, result: str = 'no_reference', **more) -> dict:
-    return record(program=name, params=f'program={name}', case=f'c{name}',
-                  day=day, result=result, **more)
-
-
-def refused(name: str, day: int, guard: str) -> dict:
-    return case(name, day, 'fail', metric='completed', value=0.0, repetition=0,
-                guard=guard)
+def session_of(day: int) -> str:
+    return record(day=day)['session']
 
 
 def page(root: Path, tmp_path: Path) -> tuple[int, str, str]:
     """Exit code of the report, its line, the page."""
-    import contextlib
-    import io
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         code = report.main(['--perflogs', str(root), '--output',
@@ -62,188 +29,140 @@ def page(root: Path, tmp_path: Path) -> tuple[int, str, str]:
     return code, out.getvalue(), text.read_text() if text.exists() else ''
 
 
-def test_what_a_killed_session_owes_is_a_record(tmp_path):
+def write_days(root: Path, days: list[str], mode: str = 'nightly',
+               options: str = '', first: int = 0, ended: bool = True) -> None:
+    """A session per day; each letter is a test case."""
+    write(root, [case(name, day, mode=mode) for day, names in enumerate(days, first)
+                 for name in names], options, ended)
+
+
+def owed(root: Path) -> dict[int, str]:
+    """Day -> the test cases that its session owes, with a mark if it was cut short."""
+    frame = results.add_missing_records(read_records(root), read_sessions(root))
+    rows = frame[frame['guard'] == results.MISSING]
+    marks = {'missing': '', 'not_run': '!'}
+    debts: dict[int, str] = {}
+    for day in range(20):
+        of_day = rows[rows['session'] == session_of(day)].sort_values('program')
+        if len(of_day):
+            debts[day] = ''.join(of_day['program']) + marks[of_day['result'].iloc[0]]
+    return debts
+
+
+@pytest.mark.parametrize('days, expected', [
+    (['abcd'] * 3, {}),
+    (['abcd', 'abc'], {1: 'd'}),
+    (['abcd', 'a', 'abcd'], {1: 'bcd'}),         # most of them
+    (['abcd', 'abc', 'abc'], {1: 'd'}),          # the last complete session had it
+    (['abc', 'abcd'], {}),                       # a new one
+])
+def test_a_session_owes_what_the_last_complete_one_had(tmp_path, days, expected):
+    write_days(tmp_path, days)
+    assert owed(tmp_path) == expected
+
+
+def test_a_family_or_a_partition_that_vanished_is_missing(tmp_path):
+    more = [case('c', 0, family='stores'), case('d', 0, partition='gpu')]
+    write(tmp_path, [case('a', 0), case('b', 1), *more, case('a', 1), case('b', 0)])
+    assert owed(tmp_path) == {1: 'cd'}
+
+
+def test_neither_another_mode_nor_a_choice_of_test_cases_owes_anything(tmp_path):
+    write_days(tmp_path, ['abcd'])
+    write_days(tmp_path, ['ab'], mode='quick', first=1)
+    write_days(tmp_path, ['a'], options='-n a', first=2)
+    assert owed(tmp_path) == {}
+    # The session before these had it.
+    write_days(tmp_path, ['abc'], first=3)
+    assert owed(tmp_path) == {3: 'd'}
+
+
+@pytest.mark.parametrize('options', [
+    '', "'--tag=^quick$' -Smode=quick --max-retries=1",
+    """'--tag=^quick$' -Smode=quick --max-retries=1 -J 'comment="a b"'"""])
+def test_a_session_that_was_cut_short_owes_the_rest(tmp_path, options):
+    """It does not count as a complete one. Its options are those of its log, which
+    displays them with either kind of quotes."""
     root = tmp_path / 'logs'
-    write(root, [case('a', 1), case('b', 1), case('a', 2)])
-    path = plan(root, 2, ['a', 'b'])
-    frame = perflogs.read(root)
-    row, = frame[frame['guard'] == 'missing'].itertuples()
-    assert (row.program, row.metric, row.value, row.result) == (
-        'b', 'completed', 0.0, 'fail')
-    assert row.file == str(path)
-    assert row.suite == '0.1.0'
+    mode = 'quick' if options else ''
+    write_days(root, ['abcd'], mode, options)
+    write_days(root, ['ab'], mode, options, first=1, ended=False)
+    assert owed(root) == {1: 'cd!'}
     code, line, text = page(root, tmp_path)
-    assert code == 1 and '1 not run' in line
+    assert code == 1 and '2 not_run' in line
     assert 'planned, but the session ended before it ran' in text
+    write_days(root, ['abc'], mode, options, first=2)
+    assert owed(root) == {1: 'cd!', 2: 'd'}
 
 
-def test_a_killed_session_owes_no_test_case_that_no_longer_exists(tmp_path):
-    """After a check was renamed, plans of earlier sessions have its old name."""
-    write(tmp_path, [case('new', 3), case('new', 4)])
-    plan(tmp_path, 1, ['old', 'older', 'new'])
-    assert set(perflogs.read(tmp_path)['guard']) == {'', 'missing'}
-    # It has fewer, so the others may still exist.
-    plan(tmp_path, 3, ['new'])
-    missing = perflogs.read(tmp_path).query('guard == "missing"')
-    assert set(missing['program']) == {'old', 'older', 'new'}
-    write(tmp_path, [case('newer', 4), case('newest', 4)])
-    plan(tmp_path, 4, ['new', 'newer', 'newest'])
-    missing = perflogs.read(tmp_path).query('guard == "missing"')
-    assert list(missing['program']) == ['new'] and set(missing['run']) == {run_of(1)}
+def test_what_is_missing_fails_page_and_verdict_until_it_is_measured(
+        tmp_path, capsys):
+    root = tmp_path / 'logs'
+    write_days(root, ['abcd', 'abc'])
+    code, line, text = page(root, tmp_path)
+    assert code == 1 and '3 pass · 1 missing of 4 test cases' in line
+    assert 'last ran 2026-11-01' in text and '<b>DEGRADED.</b>' in text
+    words = ['--perflogs', str(root)]
+    assert verdict.main(words) == 1
+    out = capsys.readouterr().out
+    assert 'DEGRADED: 1 test case missing. 3 test cases ran' in out
+    assert f'./plumb run --site alpha {short_id(case("d", 0))}' in out
+    # It is still missing when the next session has not got it either.
+    write_days(root, ['abc'], first=2)
+    assert verdict.main(words) == 1
+    assert verdict.main([*words, '--session', session_of(2)]) == 0
+    # It is measured, or it was removed on purpose.
+    write_days(tmp_path / 'later', ['abcd', *['abc'] * (results.RECENT + 1)])
+    assert verdict.main(['--perflogs', str(tmp_path / 'later')]) == 0
+    write_days(root, ['d'], options='-n d', first=3)
+    assert verdict.main(words) == 0
+    assert '4 pass of 4 test cases' in page(root, tmp_path)[1]
 
 
-def test_a_test_case_with_damaged_records_alone_has_run(tmp_path):
-    """After a metric was renamed, its earlier records are damaged."""
-    write(tmp_path, [case('a', 1, metric='renamed'), case('b', 1)])
-    plan(tmp_path, 1, ['a', 'b'])
-    frame, faults = perflogs.read(tmp_path, 'collect')
-    assert [*frame['program']] == ['b'] and 'not a metric' in str(faults[0])
-
-
-def test_a_session_that_lives_owes_nothing(tmp_path):
-    write(tmp_path, [case('a', 1)])
-    path = plan(tmp_path, 2, ['a', 'b'])
-    # The lock is one process's: another one holds it.
-    child = subprocess.Popen(
-        [sys.executable, '-c', 'import fcntl, sys; f = open(sys.argv[1], '
-         '"r+"); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); '
-         'sys.stdin.read()', str(path)], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE)
-    assert child.stdout and child.stdin
-    child.stdout.readline()
-    assert set(perflogs.read(tmp_path)['guard']) == {''}
-    child.stdin.close()
-    child.wait()
-    assert list(perflogs.read(tmp_path)['guard']) == ['', 'missing',
-                                                      'missing']
-
-
-@pytest.mark.parametrize('text', ['', '{', '[]', '{"plan": 2}',
-                                  '{"plan": 1, "cases": [{}]}'])
-def test_a_damaged_plan_is_told(tmp_path, text):
-    write(tmp_path, [case('a', 1)])
-    path = plan(tmp_path, 1, ['a'])
-    path.write_text(text)
-    frame, faults = perflogs.read(tmp_path, 'collect')
-    assert len(frame) == 1 and len(faults) == 1
-    assert faults[0].file == str(path)
-
-
-def test_one_failure_of_several_rounds_fails_the_case(tmp_path):
-    """--reruns, --duration, --max-retries: once is enough."""
-    write(tmp_path, [refused('a', 1, 'ranks'), case('a', 1, 'pass')])
-    frame = perflogs.read(tmp_path)
-    [(key, one)] = results.results_of_session(frame, run_of(1)).items()
-    assert (key, one.result, one.guard) == (
-        ('cpu', 'openmpi', 'ca'), 'fail', 'ranks')
+def test_too_little_was_compared_in_page_and_verdict(tmp_path):
+    root = tmp_path / 'logs'
+    write(root, [case('a', 1), *(case(name, 1, 'inconclusive') for name in 'bc')])
+    assert verdict.main(['--perflogs', str(root)]) == 1
+    code, line, text = page(root, tmp_path)
+    assert code == 1 and '1 pass · 2 inconclusive of 3 test cases' in line
+    assert '<b>DEGRADED.</b>' in text
 
 
 def test_each_copy_of_a_test_case_has_a_result(tmp_path):
-    """--distribute and --repeat make copies that differ in their hash alone."""
-    write(tmp_path, [case('one', 1) | {'case': 'c1'},
-                     refused('one', 1, 'job_state') | {'case': 'c2', 'nodes': 'n2'},
-                     case('two', 1), case('one', 2) | {'case': 'c1', 'nodes': 'n3'}])
-    frame, _ = perflogs.read(str(tmp_path), on_error='collect')
-    first = results.results_of_session(frame, run_of(1))
-    assert {key[2]: (one.result, *one.nodes) for key, one in first.items()} == {
-        'c1': ('no_reference', 'n1'), 'c2': ('fail', 'n2'),
-        'ctwo': ('no_reference', 'n1')}
+    """A copy that is five times too slow does not hide behind a good one."""
+    write(tmp_path, [
+        case('one', 1, 'fail' if node == 'n2' else 'pass', nodes=node,
+             name=f'OsuPt2pt %program=one %.nid={node}') for node in ('n1', 'n2')])
+    ident = short_id(case('one', 1))
+    frame = read_records(tmp_path)
+    made = results.results_of_session(frame, session_of(1))
+    assert {key: (one.result, *one.nodes) for key, one in made.items()} == {
+        (ident, 'nid=n1'): ('pass', 'n1'), (ident, 'nid=n2'): ('fail', 'n2')}
     assert results.results_of_session(frame, 'none') == {}
+    failure, = verdict.verdict_of_records(frame).failures
+    assert failure.copy == 'nid=n2'
 
 
-def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
-    """Whatever a session did: made-up ones after a good one."""
-    # What is drawn is not looked at here.
-    monkeypatch.setattr(sections, 'draw_plot', lambda *_: {
-        'svg': '', 'stem': 'x', 'note': '', 'png': False})
-    draw = random.Random(7)
-    ends = ['pass', 'fail', 'no_reference', 'xfail', 'xpass', 'inconclusive',
-            'build', 'setup', 'cancelled', 'nothing']
-    seen: set[str] = set()
-    shown: set[str] = set()
-    # A page takes its time: in five of them are two test cases of each end.
-    pages_of = [ends[start:start + 4] for start in (0, 4, 8, 2, 6)]
-    pages_of[2] += ends[:2]
-    for number in range(60):
-        root = tmp_path / str(number)
-        paged = number < len(pages_of)
-        names = [f'p{n}' for n in range(
-            4 if paged else draw.randint(1, 4))]
-        write(root, [case(name, 1, 'pass') for name in names])
-        plan(root, 2, names)
-        ended = (dict(zip(names, pages_of[number], strict=True)) if paged
-                 else {name: draw.choice(ends) for name in names})
-        rows = [refused(name, 2, end) if end in ('build', 'setup',
-                                                 'cancelled')
-                else case(name, 2, end)
-                for name, end in ended.items() if end != 'nothing']
-        write(root, rows)
-        path = account.find_plan(str(root), run_of(2))
-        rows = account.rows_by_test_case(path, perflogs.read(root), []).values()
-        failed = {one.name for one in rows if one.result in results.FAILED}
-        assert {one.name for one in rows if one.result == 'not_run'} == {
-            f'{name} /c{name}' for name, end in ended.items()
-            if end in ('build', 'cancelled', 'nothing')}
-        assert failed == {f'{name} /c{name}' for name, end in ended.items()
-                          if end not in ('pass', 'no_reference', 'xfail',
-                                         'inconclusive')}
-        seen |= set(ended.values())
-        if paged:
-            shown |= set(ended.values())
-            code, line, text = page(root, tmp_path / str(number))
-            assert code == bool(failed)
-            output = sum(int(number) for number in re.findall(
-                r'(\d+) (?:failed|not run)', line))
-            gone = int((re.search(r'<b>(\d+)</b> known faults? fixed', text)
-                        or [0, 0])[1])
-            assert output + gone == len(failed), (ended, line)
-    assert seen == shown == set(ends)
+def test_the_newest_measurement_is_asked_per_test_case(tmp_path):
+    """A short session in the hours of a long one does not hide what the long one
+    finds afterwards."""
+    long = session_of(1)
+    write(tmp_path, [
+        case('a', 1, 'pass', time='2026-11-02T04:00:00Z'),
+        case('b', 1, 'fail', time='2026-11-02T20:00:00Z'),
+        *(case(name, 1, 'pass', time='2026-11-02T10:00:00Z',
+               session='20261102T095900Z-bbbbbb') for name in 'ab')])
+    newest = {one.program: (one.session, one.result) for one in
+              results.newest_results_of_test_cases(read_records(tmp_path))}
+    assert newest == {'a': ('20261102T095900Z-bbbbbb', 'pass'), 'b': (long, 'fail')}
 
 
-def left_out(sessions: list[str]) -> list[str]:
-    """Stale test cases of made-up sessions; a letter is a test case."""
-    frame = [case(name, day) for day, names in enumerate(sessions)
-             for name in names]
-    import tempfile
-    with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), frame)
-        return sorted(outcomes.stale_test_cases(perflogs.read(folder))['program'])
-
-
-@pytest.mark.parametrize('sessions, expected', [
-    (['abcd'] * 4, []),
-    (['abcd', 'abc', 'abc'], []),                # two are too few
-    (['abcd', 'abc', 'abc', 'abc'], ['d']),
-    (['abcd', 'abc', 'abc', 'abc', 'd'], []),    # it ran again
-    (['abcd', 'a', 'a', 'a', 'a'], []),          # -n a is no neighbourhood
-    (['abcd', 'a', 'abc', 'a', 'bc', 'a', 'ab'], ['d']),
-    (['abcd', 'wxyz', 'wxyz', 'wxyz'], []),      # another mode
-    (['abcd', 'd', 'abc', 'abc', 'abc'], ['d']),
-    (['d', 'abc', 'abc', 'abc'], []),            # it never had neighbours
-])
-def test_stale_cases(sessions, expected):
-    assert left_out(sessions) == expected
-
-
-def test_a_session_that_left_cases_out_on_purpose_makes_none_stale(tmp_path):
-    root = tmp_path / 'logs'
-    write(root, [case(name, day) for day, names in enumerate(
-        ['abcd', 'abc', 'abc', 'abc']) for name in names])
-    assert 'stale: 1' in page(root, tmp_path / 'before')[1]
-    for day in (1, 2, 3):
-        path = plan(root, day, list('abc'))
-        path.write_text(path.read_text().replace(
-            '"plan": 1', '"plan": 1, "partial": true'))
-    runs = {run_of(day) for day in (1, 2, 3)}
-    assert set(plans.partial_sessions([root])) == runs
-    assert set(plans.partial_sessions([root / 'alpha'])) == runs
-    assert 'stale' not in page(root, tmp_path / 'after')[1]
-
-
-def test_a_stale_case_is_shown_and_fails_nothing(tmp_path):
-    root = tmp_path / 'logs'
-    write(root, [case(name, day) for day in range(4) for name in 'abc'
-                 if (name, day > 0) != ('c', True)])
-    code, line, text = page(root, tmp_path)
-    assert code == 0 and 'stale: 1' in line
-    assert 'Stale.' in text and 'last ran 2026-11-01 03:00' in text
+def test_test_cases_that_differ_in_a_setting_have_their_own_results(tmp_path):
+    write(tmp_path, [case('a', 1, 'pass', settings='max_size=1000'),
+                     case('a', 2, 'fail')])
+    newest = results.newest_results_of_test_cases(read_records(tmp_path))
+    assert {one.settings: one.result for one in newest} == {
+        '': 'fail', 'max_size=1000': 'pass'}
+    code, _, text = page(tmp_path, tmp_path / 'page')
+    assert code == 1 and text.count('id="case=') == 2
+    assert 'a (embedded) max_size=1000 ' in text

@@ -16,8 +16,8 @@ import pandas as pd
 
 from checks.core.parsers import load_parser_module
 from cli.session import parse
-from postprocess import compare, export, perflogs
-from postprocess.perflogs import parsed
+from postprocess import compare, export, records
+from postprocess.records import parsed
 from postprocess.report import plot
 from tests.conftest import ROOT
 
@@ -58,7 +58,7 @@ def saved(tmp_path_factory):
 
 def read(*files) -> pd.DataFrame:
     with parsed.perflogs_of_parsed_csv(map(str, files), pytest.fail) as folder:
-        return perflogs.read(folder)
+        return records.read(folder)
 
 
 def test_columns_are_those_of_plumb_parse():
@@ -70,7 +70,7 @@ def test_records_have_all_values_of_the_csv(saved):
     rows = list(csv.DictReader(io.StringIO(saved.read_text())))
     frame = read(saved)
     assert sorted(frame['value']) == sorted(float(row['value']) for row in rows)
-    assert set(frame['run']) == {row['file'] for row in rows}
+    assert set(frame['session']) == {row['file'] for row in rows}
     assert set(frame['system']) == {'cloud'}
     one = frame[(frame['program'] == 'osu_allreduce') & (frame['point'] == 1024)]
     assert set(one['num_nodes']) == {4, 8} and set(one['tasks_per_node']) == {1}

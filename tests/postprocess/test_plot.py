@@ -2,18 +2,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip('pandas')
-pytest.importorskip('matplotlib')
-import pandas as pd
 import perflogs_factory as make
+import pytest
 
 from config.records import samples
 from config.records.samples import Sample
-from postprocess import perflogs
+from postprocess.records import read as read_records
 from postprocess.report import charts, plot, plots, sections
 from postprocess.report.plots import ratio, scaling, violin
 from postprocess.report.tidy import build_tidy_records
@@ -33,7 +30,7 @@ def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
 def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     make.write(tmp_path, rows)
     return sections.records_for_plots(
-        build_tidy_records(perflogs.read(tmp_path)), 'osu', [], [])
+        build_tidy_records(read_records(tmp_path)), 'osu', [], [])
 
 
 @pytest.mark.parametrize(
@@ -45,10 +42,7 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
             3,
             "unknown key 'plts'; did you mean 'plots'?",
         ),
-        ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: expected text, got 5'),
         ('title: x\nplots: curve\n', 2, 'plots: expected a list'),
-        ('plots:\n- curve\n', 1, 'plots: expected {kind, ...}'),
-        ('plots:\n- {kind: curve}\n- {kind: curv}\n', 3, 'did you mean'),
         (
             'plots:\n- kind: curve\n  metric: latncy\n',
             3,
@@ -66,19 +60,9 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
             "no record has the field 'programm' (fields: family, program, ",
         ),
         (
-            'plots:\n- kind: bars\n  by: stor\n',
-            3,
-            "by: no record has the field 'stor'",
-        ),
-        (
             'plots:\n- kind: ratio\n  of: system\n  base: alhpa\n',
             4,
             "base: no record has system 'alhpa'; did you mean 'alpha'?",
-        ),
-        (
-            'plots:\n- kind: series\n  panels: [{of: disk, metric: x, says: y}]\n',
-            3,
-            "panels: of: 'disk' is not in `series` of the family",
         ),
         ('plots:\n- {kind: curve\n', 3, 'not YAML'),
     ],
@@ -161,25 +145,14 @@ def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
         own_rows, own_rows.table, 'system', 'alpha'
     )
     assert (other, base) == ('beta', 'alpha')
-    assert sorted(set(pairs['label'])) == ['osu_bcast', 'osu_latency']
+    assert sorted(set(pairs['label'])) == [
+        'osu_bcast (embedded)', 'osu_latency (embedded)']
     assert pairs['ratio'].tolist() == [2.0] * 4
     [figure] = ratio.drawings_from_records(own_rows, of='system', base='alpha',
                                            metric=(),
                                            where=(), title='')
     assert figure.args[1].startswith('latency: beta / alpha\nbeta:cpu · ')
     figure.chart(*figure.args)
-
-
-def test_each_case_that_is_compared_has_a_name_of_its_own(tmp_path):
-    """However many there are, and whatever tells them apart."""
-    rows = records(tmp_path, [record for system in ('alpha', 'beta')
-                   for depth in range(4) for width in range(4)
-                   for record in make.curve(
-                       'latency', float, [1, 8], system=system,
-                       params=f'depth={depth} width={width}')])
-    [(_, _, pairs)] = ratio.ratio_points_by_value(rows, rows.table, 'system')
-    assert len(set(pairs['label'])) == 16
-    assert pairs.groupby('label')['point'].agg(list).tolist() == [[1, 8]] * 16
 
 
 def test_nodes_that_follow_from_what_is_on_the_axis_split_no_line(tmp_path):
@@ -195,16 +168,22 @@ def test_nodes_that_follow_from_what_is_on_the_axis_split_no_line(tmp_path):
         'db_nodes 1': [1, 2, 3], 'db_nodes 3': [1, 2, 3]}
 
 
-def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
-    row = make.record('latency', 1.0, 8)
-    [file] = make.write(tmp_path / 'perflogs', [row])
-    folder = file.parent / 'osu' / f"{row['run']}-{row['environ']}-c0ffee00"
+def write_samples(root: Path, row: dict, calls: Iterable[Sample]) -> None:
+    """The samples of a record."""
+    folder = root / 'files' / row['session'] / row['measurement']
     folder.mkdir(parents=True)
-    (folder / samples.FILE).write_text(samples.samples_as_csv(
+    (folder / samples.file_name(make.short_id(row))).write_text(
+        samples.samples_as_csv(calls))
+
+
+def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
+    row = make.record('latency', 1.0, 8, measurement='c0ffee')
+    make.write(tmp_path / 'perflogs', [row])
+    write_samples(tmp_path / 'perflogs', row, (
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
         for rank in range(3) for call in ('put', 'get') for n in range(5)))
     result = plot.build_plot_records(
-        build_tidy_records(perflogs.read(tmp_path / 'perflogs')))
+        build_tidy_records(read_records(tmp_path / 'perflogs')))
     violins = list(violin.drawings_from_records(result, call=('g*',), by=(), panel=(),
                                                 title=''))
     [axes] = violins[0].chart(*violins[0].args).axes
@@ -229,15 +208,14 @@ def write_samples_of_arrangements(folder):
         for clients in (8, 32, 128):
             rows.append(make.record('latency', 1.0, 8) | {
                 'params': f'db_nodes={db} client_total={clients} '
-                          f'client_nodes={clients // 4}', 'case': f'{db}c{clients}'})
-    [file] = make.write(folder, rows)
+                          f'client_nodes={clients // 4}',
+                'measurement': f'{db}c{clients}'})
+    make.write(folder, rows)
     for row in rows:
-        own = file.parent / 'osu' / f"{row['run']}-{row['environ']}-{row['case']}"
-        own.mkdir(parents=True)
-        clients = int(row['case'].partition('c')[2])
-        (own / samples.FILE).write_text(samples.samples_as_csv(
+        clients = int(row['measurement'].partition('c')[2])
+        write_samples(folder, row, (
             Sample(0, 'put', n, 0.001 * clients * (n + 1)) for n in range(5)))
-    return plot.build_plot_records(build_tidy_records(perflogs.read(folder)))
+    return plot.build_plot_records(build_tidy_records(read_records(folder)))
 
 
 def test_violins_over_a_field_stand_upright(tmp_path):
@@ -257,19 +235,6 @@ def test_violins_over_a_field_stand_upright(tmp_path):
         [24_000, 96_000, 384_000])
 
 
-def test_violins_over_a_field_that_no_record_has(tmp_path):
-    result = write_samples_of_arrangements(tmp_path)
-    assert not [*violin.drawings_from_records(
-        result, call=('*',), by=(), panel=(), title='', over='ranks')]
-
-
-def test_many_calls_look_as_they_are_distributed():
-    values = pd.Series(range(10_000)) / 10_000
-    some = violin.reduce_to_quantiles(values)
-    assert len(some) == violin.MAX_CALLS
-    assert (some[0], some[-1]) == (0, 0.9999)
-
-
 def test_newest_run_stands_out_of_a_heat_map(tmp_path):
     rows = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 2.0]))
     [figure] = plots.module_of_kind('heatmap').drawings_from_records(rows, metric=())
@@ -282,7 +247,7 @@ def test_newest_run_stands_out_of_a_heat_map(tmp_path):
 def test_bars_start_at_zero_and_show_the_reference(tmp_path):
     rows = records(tmp_path, [make.record(
         'init_time', 300.0 * n, program='osu_init', num_nodes=n,
-        params=f'num_nodes={n}', reference='290.0', upper='0.2')
+        params=f'num_nodes={n}', reference=290.0, upper=0.2)
         for n in (1, 2)])
     [figure] = plots.module_of_kind('bars').drawings_from_records(
         rows, metric=('init_time',))
@@ -317,7 +282,7 @@ def test_a_bar_of_an_older_session_has_its_date(tmp_path):
         rows, metric=('init_time',))
     [axes] = drawing.chart(*drawing.args).axes
     assert [text.get_text() for text in axes.get_yticklabels()] == [
-        'n 1 · fast, newest 2026-11-02', 'n 2 · fast']
+        'n 1, newest 2026-11-02', 'n 2']
 
 
 def test_the_newest_session_of_a_curve_is_one_session(tmp_path):
@@ -325,30 +290,22 @@ def test_the_newest_session_of_a_curve_is_one_session(tmp_path):
     rows = records(tmp_path, [
         *make.latencies([1.0, 2.0], sizes=(1, 8, 64)),
         *make.curve('latency', lambda size: 3.0, (1, 8), day=2),
-        *make.latencies([9.0], sizes=(1, 8, 64), speed='slow')])
+        *make.latencies([9.0], sizes=(1, 8, 64), environ='mpich')])
     [drawing] = plots.module_of_kind('curve').drawings_from_records(
         rows, metric=('latency',))
-    frame = drawing.args[0].set_index(['speed', 'point'])['value']
-    assert frame['fast'].fillna(0).tolist() == [3, 3, 0]
+    frame = drawing.args[0].set_index(['label', 'point'])['value']
+    assert frame['openmpi'].fillna(0).tolist() == [3, 3, 0]
     figure = drawing.chart(*drawing.args)
     assert [text.get_text() for text in figure.legends[0].texts] == [
-        'fast (3 sessions)', 'slow (1 session, newest 2026-11-01)',
+        'mpich (1 session, newest 2026-11-01)', 'openmpi (3 sessions)',
         'median of all sessions', '8 of 10 sessions']
 
 
-def test_the_band_of_a_curve_lies_within_its_axis(tmp_path):
-    rows = records(tmp_path, make.latencies([1.0, 1.1, 1.2]))
-    [drawing] = plots.module_of_kind('curve').drawings_from_records(
-        rows, metric=('latency',))
-    [axes] = drawing.chart(*drawing.args).axes
-    assert axes.get_ylim()[0] < drawing.args[0]['low'].min()
-
-
 def test_a_curve_has_another_metric_of_its_own_session_beside_it(tmp_path):
-    """A ring of the same job, and not the one of another speed class."""
+    """A ring of the same job, and not the one of another environment."""
     rows = records(tmp_path, [
-        make.record(metric, value * size, size, day=day, speed=speed)
-        for day, speed, factor in ((1, 'fast', 1.0), (2, 'slow', 0.5))
+        make.record(metric, value * size, size, day=day, environ=environ)
+        for day, environ, factor in ((1, 'openmpi', 1.0), (2, 'mpich', 0.5))
         for size in (1, 8)
         for metric, value in (('bandwidth', factor), ('message_rate', factor))])
     [drawing] = plots.module_of_kind('curve').drawings_from_records(
@@ -358,46 +315,6 @@ def test_a_curve_has_another_metric_of_its_own_session_beside_it(tmp_path):
     figure = drawing.chart(*drawing.args)
     assert 'message_rate of the same job' in [
         text.get_text() for text in figure.legends[0].texts]
-
-
-def test_optcast_is_drawn_beside_the_ring_of_its_job():
-    from config.families import families
-    curves = [options for kind, options in plots.parse_family_plot_entries(
-        families()['optcast']) if kind.__name__.endswith('curve')]
-    [servers] = [one for one in curves if one['beside'] == 'ring_busbw']
-    assert servers['where'] == (('type', ('optcast',)),)
-    assert not [one for one in curves if 'busbw' in one['metric']
-                and one['where'] not in ((('type', ('optcast',)),),
-                                         (('type', ('ring',)),))]
-
-
-def test_bars_of_times_have_bars_in_the_legend(tmp_path):
-    from matplotlib.patches import Patch
-    rows = records(tmp_path, [
-        make.record(metric, 3.0, day=day, speed=speed)
-        for metric in ('wall_time', 'user_time')
-        for day, speed in ((1, 'fast'), (2, 'fast'), (3, 'slow'))])
-    [drawing] = plots.module_of_kind('times').drawings_from_records(rows)
-    figure = drawing.chart(*drawing.args)
-    # No axis without values.
-    assert [axes.get_xlabel() for axes in figure.axes] == [
-        'Wall time (s)', 'User time (s)']
-    fast, slow, line = figure.legends[0].legend_handles
-    assert isinstance(fast, Patch) and isinstance(slow, Patch)
-    assert (fast.get_hatch(), slow.get_hatch()) == ('', '////')
-    assert figure.legends[0].texts[2].get_text() == 'minimum to maximum'
-
-
-def test_spread_has_no_axis_below_minus_100_percent(tmp_path):
-    rows = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 0.2, 4.0, 4.0, 9.0]))
-    [drawing] = plots.module_of_kind('box').drawings_from_records(rows)
-    [axes] = drawing.chart(*drawing.args).axes
-    labels = [text.get_text() for text in axes.get_yticklabels()]
-    assert labels and not [text for text in labels if text.startswith('-')
-                           and int(text) < -100], labels
-    # The title of the axis lies beside the labels, within the plot.
-    axes.figure.draw_without_rendering()
-    assert axes.yaxis.label.get_window_extent().x0 >= 0
 
 
 def test_a_heat_map_marks_what_is_beyond_its_colours(tmp_path):
@@ -442,21 +359,20 @@ def test_titles_axes_and_texts_say_what_a_plot_shows(tmp_path):
     assert origin in [text.get_text() for text in figure.texts]
 
 
-@pytest.mark.parametrize('paper', [0, 3.5])
-def test_no_name_and_no_value_of_a_bar_is_cut(tmp_path, paper):
+def test_no_name_and_no_value_of_a_bar_is_cut(tmp_path):
     rows = records(tmp_path, [make.record(
-        'latency', 1.234e-3 * threads, program='a_store_with_a_name', case=f'{n}',
+        'latency', 1.234e-3 * threads, program='a_store_with_a_name',
         params=f'persistence={name} placement={place} threads={threads}')
-        for n, (name, place, threads) in enumerate(itertools.product(
-            ['off', 'append_only_file'], ['intra_node', 'inter_node'], [1, 16]))])
+        for name, place, threads in itertools.product(
+            ['off', 'append_only_file'], ['intra_node', 'inter_node'], [1, 16])])
     [drawing] = plots.module_of_kind('bars').drawings_from_records(
         rows, metric=('latency',))
-    with charts.use_theme_temporarily(False, paper):
+    with charts.use_theme_temporarily(False, 3.5):
         figure = drawing.chart(*drawing.args)
         axes = figure.axes[0]
         names = axes.get_yticklabels()
         assert [' '.join(name.get_text().split()) for name in names] == [
-            f'{label} · fast' for label in drawing.args[0]['label']]
+            *drawing.args[0]['label']]
         for text in (*names, *axes.texts):
             box = text.get_window_extent()
             assert box.x0 >= 0 and box.x1 <= figure.bbox.width, text

@@ -15,9 +15,9 @@ pytest.importorskip('jinja2')
 import perflogs_factory as make
 
 from checks.taobench import validity
-from config.families import families
-from postprocess import perflogs
-from postprocess.perflogs import series
+from config.families import all_metrics, families
+from postprocess import records as all_records
+from postprocess.records import series
 from postprocess.report import build as report
 from postprocess.report import plots, sections
 from postprocess.report.plots import series as timeline
@@ -33,7 +33,8 @@ def tao_record(metric='total_qps', value=9000.0, **columns) -> dict:
     """A record of the family."""
     return make.record(metric, value, **{
         'family': 'taobench', 'check': 'TaoBench', 'program': 'tao_server',
-        'params': 'job=standalone', **columns})
+        'params': 'job=standalone', 'measurement': f'{columns.get("day", 1):012x}',
+        **columns})
 
 
 def rows(servers=1, dip=(), ratio=0.89, cpu=(75.0, 20.0)) -> list[list]:
@@ -62,9 +63,8 @@ def rows(servers=1, dip=(), ratio=0.89, cpu=(75.0, 20.0)) -> list[list]:
 
 
 def attach(root: Path, record: dict, points: list[list]) -> Path:
-    """Writes a run's folder as the suite does; returns its series."""
-    folder = (root / record['system'] / record['partition'] / 'taobench'
-              / f"{record['run']}-{record['environ']}-{record['case']}")
+    """Writes a measurement's files as the suite does; returns its series."""
+    folder = root / 'files' / record['session'] / record['measurement']
     (folder / 'benchmark_metrics_1').mkdir(parents=True)
     (folder / 'benchmark_metrics_1' / 'a.json').write_text('{}')
     (folder / 'server_0.csv').write_text('seq,total_qps\n0,1\n')
@@ -74,8 +74,8 @@ def attach(root: Path, record: dict, points: list[list]) -> Path:
     return folder / 'series.csv'
 
 
-def site(tmp_path: Path, record: dict, points: list[list]) -> Path:
-    make.write(tmp_path / 'perflogs', [record])
+def site(tmp_path: Path, record: dict, points: list[list], options: str = '') -> Path:
+    make.write(tmp_path / 'perflogs', [record], options)
     return attach(tmp_path / 'perflogs', record, points)
 
 
@@ -127,26 +127,25 @@ def test_the_two_sides_agree():
         'cpu_user': validity.USER_V2}
     for units in TAO.series.values():
         for metric, unit in units.items():
-            assert perflogs.all_metrics().get(
+            assert all_metrics().get(
                 metric, {'unit': '1'})['unit'] == unit
 
 
 def test_what_is_attached_is_no_perflog(tmp_path):
     site(tmp_path, tao_record(), rows())
-    frame, faults = perflogs.read(tmp_path / 'perflogs', on_error='collect')
+    frame, faults = all_records.read(tmp_path / 'perflogs', on_error='collect')
     assert len(frame) == 1 and not faults
-    # Only folders of runs: what else lies about is still a fault.
+    # Only folders of measurements: what else lies about is still a fault.
     (tmp_path / 'perflogs' / 'alpha' / 'more').mkdir()
-    (tmp_path / 'perflogs' / 'alpha' / 'more' / 'a.csv').write_text('x\n')
-    assert len(perflogs.read(tmp_path / 'perflogs',
-                             on_error='collect')[1]) == 1
+    (tmp_path / 'perflogs' / 'alpha' / 'more' / 'a.log').write_text('x\n')
+    assert len(all_records.read(tmp_path / 'perflogs', on_error='collect')[1]) == 1
 
 
 def test_a_run_is_drawn_over_time(tmp_path):
     site(tmp_path, tao_record(), rows())
     code, words = page(tmp_path)
     assert code == 0
-    for part in ('tao_server: over time, ', 'requests per second; thin',
+    for part in ('tao_server (embedded): over time, ', 'requests per second; thin',
                  'hit ratio, valid: 0.88 to 0.90', 'warm-up', 'server 0',
                  'total (valid: 70 to 80 %)',
                  'dashed: user mode (valid: 15 to 30 %)',
@@ -166,16 +165,16 @@ def test_only_the_newest_run_of_a_case(tmp_path):
         old := tao_record(day=1), new := tao_record(day=2)])
     attach(tmp_path / 'perflogs', old, rows()).write_text('damaged')
     attach(tmp_path / 'perflogs', new, rows())
-    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_series_of_newest_runs(all_records.read(tmp_path / 'perflogs'))
     assert len(result.series) == 1 and not result.faults
 
 
 def test_cases_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(series, 'MAX_RUNS', 2)
     for day in range(5):
-        record = tao_record(day=day, params=f'job={day}', case=f'c{day}')
-        site(tmp_path, record, rows()[:6])
-    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
+        record = tao_record(day=day, params=f'job={day}')
+        site(tmp_path, record, rows()[:6], '-n one')
+    result = series.read_series_of_newest_runs(all_records.read(tmp_path / 'perflogs'))
     assert len(result.series) == 2 and result.more == 3
     code, words = page(tmp_path)
     assert code == 0 and '3 older sessions are not drawn' in words
@@ -292,15 +291,16 @@ def test_an_unreadable_file_is_a_fault(tmp_path):
     file.unlink()
     file.mkdir()
     [fault] = series.read_series_of_newest_runs(
-        perflogs.read(tmp_path / 'perflogs')).faults
+        all_records.read(tmp_path / 'perflogs')).faults
     assert f'{file}:1: cannot be read' in str(fault)
 
 
 def test_a_case_cannot_lead_elsewhere(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     make.write(tmp_path / 'perflogs', [
-        tao_record(day=9, case=f'../{file.parent.name}')])
-    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
+        tao_record(day=9, measurement=f'../{file.parent.parent.name}/'
+                   f'{file.parent.name}')])
+    result = series.read_series_of_newest_runs(all_records.read(tmp_path / 'perflogs'))
     assert result == series.Newest([], [], 0)
 
 
@@ -395,11 +395,10 @@ def test_version_2_has_its_own_bands(tmp_path):
 def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
     make.write(tmp_path / 'perflogs', [
         *[tao_record(day=day) for day in (1, 2)],
-        tao_record('completed', 0.0, day=3, repetition=0, reference='1.0',
-                   lower='0.0', result='fail', guard='validity'),
+        tao_record('completed', 0.0, day=3, guard='validity'),
         tao_record(value=99.0, day=3)])
     records = sections.records_for_plots(
-        build_tidy_records(perflogs.read(tmp_path / 'perflogs')),
+        build_tidy_records(all_records.read(tmp_path / 'perflogs')),
         'taobench', [], [])
     [panel] = plots.metric_panels(records, ('total_qps',))
     assert dict(panel.points_of_panel[['value', 'label']].itertuples(index=False)) == {
@@ -416,11 +415,11 @@ def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):
         tao_record(name, 0.5 + day, day=day) for name in names
         for day in (1, 2)])
     code, words = page(tmp_path)
-    assert code == 0 and 'tao_server: total_qps' in words
+    assert code == 0 and 'tao_server (embedded): total_qps' in words
     [data] = re.findall(r'<script id="data"[^>]*>(.*?)</script>',
                         shown(tmp_path), re.S)
     numbers = json.loads(data)['numbers']
     result = {numbers['metrics'][metric][0]: point[1:6]
-              for _, _, metric, [point] in numbers['rows']}
+              for _, metric, [point] in numbers['rows']}
     # Newest, median, least and most of two runs.
     assert result == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}

@@ -16,16 +16,16 @@ def lines_of_sites() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize('check, params', lines_of_sites()[::17])
 def test_names_of_real_test_cases_fit(check, params):
-    name = short_name(check, params, 'abcdef12')
-    assert len(name) <= WIDTH and name.endswith(' /abcdef12')
+    name = short_name(check, params, '', 'abcdef12')
+    assert len(name) <= WIDTH and name.endswith(' abcdef12')
     assert '  ' not in name and '=,' not in name
 
 
 def test_a_name_that_is_cut_has_a_mark():
     params = ' '.join(f'part{n}=value{n}' for n in range(20))
-    name = short_name('Copy', params, 'c0ffee')
-    assert len(name) == WIDTH and '… /c0ffee' in name
+    name = short_name('Copy', params, '', 'c0ffee')
+    assert len(name) == WIDTH and '… c0ffee' in name
 
 
 def test_a_parameter_without_a_text_is_no_word():
-    assert short_name('Copy', 'network= tls=False deep=True', '1') == 'Copy deep /1'
+    assert short_name('Copy', 'network= tls=False deep=True', '', '1') == 'Copy deep 1'

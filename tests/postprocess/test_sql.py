@@ -10,18 +10,19 @@ import pytest
 pytest.importorskip('duckdb')
 import perflogs_factory as make
 
-from postprocess.perflogs import cache, sql
+from postprocess.records import cache, sql
+from tests.conftest import ROOT
 
-TIMES = 'SELECT time, value, "case" FROM records ORDER BY time'
+TIMES = 'SELECT time, value, test_case FROM results ORDER BY time'
+ID = make.short_id(make.record())
 
 
-@pytest.fixture(params=['text', 'cache'])
+@pytest.fixture(params=['folder', 'rows'])
 def tree(tmp_path, request) -> Path:
-    """Two sessions, read with and without a cache."""
+    """Two sessions, read from their reports with a cache, or from a file of rows."""
     root = tmp_path / 'p'
-    [file] = make.write(root, [make.record('latency', 1.5, 8, day=day)
-                               for day in (1, 2)])
-    return root if request.param == 'cache' else file
+    make.write(root, [make.record('latency', 1.5, 8, day=day) for day in (1, 2)])
+    return root if request.param == 'folder' else root / 'alpha/cpu/OsuPt2pt.log'
 
 
 def ask(tree: Path, *words: str) -> int:
@@ -31,15 +32,15 @@ def ask(tree: Path, *words: str) -> int:
 def test_a_table(tree, capsys):
     assert ask(tree, TIMES) == 0
     head, first, second = capsys.readouterr().out.splitlines()
-    assert head.split() == ['time', 'value', 'case']
-    assert first.split() == ['2026-11-02T03:00:00Z', '1.5', 'c0ffee00']
+    assert head.split() == ['time', 'value', 'test_case']
+    assert first.split() == ['2026-11-02T03:00:00Z', '1.5', ID]
     assert second.startswith('2026-11-03')
 
 
 def test_csv_and_json(tree, tmp_path, capsys):
-    expected = [['time', 'value', 'case'],
-                ['2026-11-02T03:00:00Z', '1.5', 'c0ffee00'],
-                ['2026-11-03T03:00:00Z', '1.5', 'c0ffee00']]
+    expected = [['time', 'value', 'test_case'],
+                ['2026-11-02T03:00:00Z', '1.5', ID],
+                ['2026-11-03T03:00:00Z', '1.5', ID]]
     assert ask(tree, TIMES, '--csv', '-') == 0
     assert [*csv.reader(capsys.readouterr().out.splitlines())] == expected
     file = tmp_path / 'answer.json'
@@ -53,26 +54,26 @@ def test_the_example_of_the_help(tree, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example = str(sql.parser().epilog).partition('./plumb sql ')[2]
     assert ask(tree, *shlex.split(example)) == 0
-    assert ask(tree, 'DESCRIBE records') == 0
+    assert ask(tree, 'DESCRIBE results') == 0
     assert (tmp_path / 'latency.csv').read_text().count('\n') == 2
 
 
 def test_a_damaged_place_is_reported(tree, capsys):
-    file = tree if tree.is_file() else next(tree.rglob('*.csv'))
-    file.write_text(file.read_text() + '1,2\n')
+    file = tree if tree.is_file() else next(tree.glob('alpha/*/*.log'))
+    file.write_text(file.read_text() + '1|2\n')
     assert ask(tree, TIMES) == 1
     assert f'{file}:4: the line has 2 columns' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(('question', 'why'), [
-    ('SELECT nothing FROM records', 'nothing'),
+    ('SELECT nothing FROM results', 'nothing'),
     ('SELEC', 'syntax error'),
     ('', 'only one statement'),
     ('SELECT 1; SELECT 2', 'only one statement'),
-    ("COPY records TO 'x.csv'", 'only one statement'),
+    ("COPY results TO 'x.csv'", 'only one statement'),
     ("ATTACH 'x.db'", 'only one statement'),
     ('INSTALL httpfs', 'only one statement'),
-    ('DROP VIEW records', 'only one statement'),
+    ('DROP VIEW results', 'only one statement'),
     ('SET enable_external_access = true', 'only one statement'),
     ("SELECT * FROM read_text('/etc/hostname')", 'disabled'),
     ("FROM '/etc/hostname'", 'does not exist'),
@@ -94,8 +95,17 @@ def test_a_file_that_cannot_be_written(tree, tmp_path, capsys):
     assert 'cannot be written' in line
 
 
-def test_no_progress_is_printed():
+def test_no_progress_is_printed(tree):
     """DuckDB prints a bar when a question takes two seconds."""
-    with cache.open_memory_database() as con:
+    with cache.open_records_database([tree], pytest.fail) as con:
         assert con.execute("SELECT current_setting('enable_progress_bar')"
                            ).fetchall() == [(False,)]
+
+
+def test_every_column_of_a_view_is_described(tree):
+    from config import strict
+    columns = strict.load_trusted_yaml(ROOT / 'config' / 'perflog.yaml')['columns']
+    with cache.open_records_database([tree], pytest.fail) as con:
+        for view, means in sql.MEANS.items():
+            names = {name for name, *_ in con.execute(f'DESCRIBE {view}').fetchall()}
+            assert names <= {*columns, *means} and means.keys() <= names

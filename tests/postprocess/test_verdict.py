@@ -1,24 +1,18 @@
 """plumb verdict: what it says of sessions that were made up, and how."""
 import datetime
 import json
+import math
 import random
 import re
-import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
+import perflogs_factory as factory
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
-
-import perflogs_factory as factory  # noqa: E402
-
-from postprocess import perflogs, results  # noqa: E402
-from postprocess.regressions import telling, verdict  # noqa: E402
-from postprocess.report import build  # noqa: E402
-from postprocess.report.page import Page  # noqa: E402
-from tests.conftest import printed_verdict_lines  # noqa: E402
+from postprocess.records import read as read_records
+from postprocess.regressions import telling, verdict
+from postprocess.report import build
+from tests.conftest import printed_verdict_lines
 
 SESSIONS, CASES = 40, 10
 
@@ -37,12 +31,18 @@ def sessions(worse=lambda case, session: 1.0, cases=CASES, count=SESSIONS,
                 1 if lower else -1) * (1 + noise * rng.gauss(0, 1))
             if not skip(case, session):
                 result.append(factory.record(
-                    metric, value, 8, day=session, case=f'{case:08x}',
+                    metric, value, 8, day=session,
                     params=f'program=osu_latency n={case}',
                     **{'nodes': f'n{case % 3}'} | {
                         key: one(case, session) if callable(one) else one
                         for key, one in more.items()}))
     return result
+
+
+def short_id(case, **more):
+    """The short id of a test case of `sessions`."""
+    return factory.short_id(factory.record(
+        params=f'program=osu_latency n={case}', **more))
 
 
 def day(session):
@@ -53,7 +53,7 @@ def day(session):
 def judge(tmp_path):
     def of(records, **options):
         factory.write(tmp_path, records)
-        return verdict.judge_session(perflogs.read(tmp_path), **options)
+        return verdict.judge_session(read_records(tmp_path), **options)
     return of
 
 
@@ -64,10 +64,10 @@ def step(case, since, size=1.06):
 @pytest.mark.parametrize('metric', ['latency', 'bandwidth'])
 def test_a_step_of_one_metric_is_one_line(judge, metric):
     verdict_ = judge(sessions(step(3, 35), metric=metric))
-    assert verdict_.exit_code == 1 and verdict_.verdict == 'regressed'
+    assert verdict_.state == 'regressed'
     line, = verdict_.regressions
     assert (line.cases, line.metric, line.point) == (
-        ['00000003'], metric, '8 B')
+        [short_id(3)], metric, '8 B')
     assert abs(int(line.since[-2:]) - int(day(35)[-2:])) <= 1
     true = 1.06 if metric == 'latency' else 1 / 1.06
     assert line.low <= true <= line.high
@@ -79,7 +79,7 @@ def test_one_busy_session_is_an_incident(judge, size):
     verdict_ = judge(sessions(
         lambda case, session: size if session == SESSIONS - 1 else 1.0, cases=40,
         noise=0.01 if size > 2 else 0.002))
-    assert (verdict_.exit_code, verdict_.regressions) == (0, [])
+    assert (verdict_.state, verdict_.regressions) == ('good', [])
     text = [line for line in printed_verdict_lines(verdict_) if 'Incident' in line]
     assert len(text) == 1 and 'of 40 were worse in this session alone' in text[0]
     assert len(verdict_.rerun) > 30
@@ -87,39 +87,19 @@ def test_one_busy_session_is_an_incident(judge, size):
     assert worst == pytest.approx(size, rel=0.05)
 
 
-def test_a_calm_history_is_good(judge):
-    verdict_ = judge(sessions())
-    assert (verdict_.exit_code, verdict_.verdict, verdict_.judged) == (
-        0,
-        'good',
-        CASES,
-    )
-
-
 def test_a_bad_node_is_one_line_with_its_cases(judge):
-    verdict_ = judge(
-        sessions(lambda c, n: 1.06 if c % 3 == 1 and n > 34 else 1)
-    )
-    line, = verdict_.regressions
+    verdict_ = judge(sessions(
+        lambda c, n: 1.2 if c % 3 == 1 and c != 10 and n > 34 else 1, cases=15))
+    line, *_ = verdict_.regressions
     assert (line.kind, line.group) == ('node', 'node n1 of alpha')
-    assert sorted(line.cases) == [f'{c:08x}' for c in (1, 4, 7)]
+    assert sorted(line.cases) == sorted(map(short_id, (1, 4, 7, 13)))
     # How many of its test cases are slow, and no node is drained on that alone.
     text = ' '.join(telling.regression_lines(line))
-    assert 'node n1 of alpha (3 of 3 test cases)' in text
+    assert 'node n1 of alpha (4 of 5 test cases)' in text
     assert ('before you drain the node, measure it against others: ./plumb locate '
             '--site alpha; if the change was intended: ./plumb verdict accept '
             f'{line.id} --site alpha; ') in text
     assert '% sure' not in text
-
-
-def test_a_bad_node_is_told_with_the_share_of_its_test_cases(judge):
-    """One of the test cases on the node is good."""
-    line, *_ = judge(sessions(
-        lambda c, n: 1.2 if c % 3 == 1 and c != 10 and n > 34 else 1, cases=15)
-        ).regressions
-    assert line.kind == 'node'
-    text = telling.regression_lines(line)[0]
-    assert 'node n1 of alpha (4 of 5 test cases)' in text
 
 
 def test_a_bad_switch_is_one_line(judge):
@@ -143,8 +123,8 @@ def test_a_small_loss_of_all_is_seen_before_a_large_one_of_one(judge):
 def test_cases_that_share_nothing_are_lines_of_their_own(judge):
     some = {1, 3, 8}
     verdict_ = judge(sessions(lambda c, n: 1.1 if c in some and n > 34 else 1))
-    assert sorted(line.case for line in verdict_.regressions) == [
-        f'{c:08x}' for c in sorted(some)]
+    assert sorted(line.test_case for line in verdict_.regressions) == sorted(
+        map(short_id, some))
 
 
 def test_what_changed_that_session_is_named(judge):
@@ -167,66 +147,31 @@ def test_facts_of_nodes_are_compared_by_name(judge, tmp_path):
     assert verdict_.regressions[0].cause == 'kernel 6.1 -> 6.2'
 
 
-def test_an_old_regression_is_told_until_it_is_over(judge):
-    verdict_ = judge(sessions(step(3, 12, 1.2)))
-    assert verdict_.regressions[0].since == day(12)
-
-
-def test_a_recovered_one_is_not(judge):
+def test_one_good_session_ends_a_regression(judge):
     verdict_ = judge(
-        sessions(lambda c, n: 1.2 if c == 3 and 20 < n < 37 else 1)
+        sessions(lambda c, n: 1.2 if c == 3 and 20 < n < SESSIONS - 1 else 1)
     )
-    assert verdict_.exit_code == 0
+    assert verdict_.state == 'good'
 
 
-def test_failures_are_those_of_the_report(judge):
-    verdict_ = judge([*sessions(), factory.record(
-        'completed', 0.0, day=SESSIONS - 1, repetition=0, params='x=1',
-        case='dead', result='fail', guard='transport', reference='1.0')])
-    failure, = verdict_.failures
-    assert (failure.case, failure.guard) == ('dead', 'transport')
-    assert (verdict_.exit_code, verdict_.verdict) == (1, 'failed')
-
-
-def test_new_vanished_and_inconclusive_cases(judge):
+def test_new_and_inconclusive_cases(judge):
     verdict_ = judge(sessions(
-        skip=lambda c, n: c == 1 and n < 37 or c == 2 and n > 30,
-        result=lambda c, n: ('inconclusive' if c == 3 and n > 36
-                             else 'no_reference'),
+        skip=lambda c, n: c == 1 and n < 37,
+        inconclusive=lambda c, n: 'the client was the limit' * (c == 3 and n > 36),
         worse=step(3, 37, 3.0)))
-    assert [c.case for c in verdict_.not_enough] == ['00000001']
-    assert [c.case for c in verdict_.stale] == ['00000002']
-    assert verdict_.exit_code == 0
-
-
-def test_few_sessions_judge_nothing(judge):
-    verdict_ = judge(sessions(step(1, 3, 2.0), count=6))
-    assert (verdict_.exit_code, verdict_.judged, len(verdict_.not_enough)) == (
-        0,
-        0,
-        CASES,
-    )
-
-
-def test_speed_classes_are_histories_of_their_own(judge):
-    def slow(c, n):
-        return n % 4 == 0
-
-    verdict_ = judge(sessions(
-        lambda c, n: 1.5 if slow(c, n) else 1,
-        speed=lambda c, n: 'slow' if slow(c, n) else 'fast'))
-    assert verdict_.exit_code == 0
+    assert [c.test_case for c in verdict_.not_enough] == [short_id(1)]
+    assert verdict_.state == 'good'
 
 
 def test_systems_are_judged_apart(judge):
     verdict_ = judge([*sessions(), *sessions(step(4, 35), system='beta')])
     line, = verdict_.regressions
-    assert (line.system, line.cases) == ('beta', ['00000004'])
+    assert (line.system, line.cases) == ('beta', [short_id(4, system='beta')])
 
 
 def test_sessions_of_a_date_are_a_session(judge):
     records = sessions(step(4, 37))
-    again = [{**r, 'run': r['run'].replace('T03', 'T09'),
+    again = [{**r, 'session': r['session'].replace('T03', 'T09'),
               'time': r['time'].replace('T03', 'T09')} for r in records]
     random.Random(2).shuffle(again)
     verdict_ = judge([*again, *records])
@@ -236,7 +181,7 @@ def test_sessions_of_a_date_are_a_session(judge):
 
 def test_a_session_in_the_past_knows_nothing_of_what_came_later(judge):
     records = sessions(step(3, 20, 1.2))
-    assert judge(records, session=day(15)).exit_code == 0
+    assert judge(records, session=day(15)).state == 'good'
     verdict_ = judge(records, session=day(25))
     assert verdict_.regressions[0].since == day(20)
 
@@ -247,7 +192,7 @@ def test_a_session_that_is_not_there_is_an_error(judge):
 
 
 def test_emulated_runs_are_never_judged(judge):
-    assert judge(sessions(step(1, 30, 2.0), emulated=1)).judged == 0
+    assert judge(sessions(step(1, 30, 2.0), emulated=True)).judged == 0
 
 
 def test_weekends_hide_nothing(judge):
@@ -256,15 +201,15 @@ def test_weekends_hide_nothing(judge):
 
     verdict_ = judge(sessions(lambda c, n: (1.08 if weekend(n) else 1) * (
         1.06 if c == 3 and n > 62 else 1), count=70))
-    assert [line.case for line in verdict_.regressions] == ['00000003']
+    assert [line.test_case for line in verdict_.regressions] == [short_id(3)]
 
 
 def test_zeros_and_constants(judge):
     verdict_ = judge([
         *sessions(noise=0, cases=3, worse=step(1, 37, 1.2)),
-        *[{**r, 'value': '0.0', 'check': 'Other'} for r in sessions(cases=2)]])
+        *[{**r, 'value': 0.0, 'check': 'Other'} for r in sessions(cases=2)]])
     line, = verdict_.regressions
-    assert line.case == '00000001'
+    assert line.test_case == short_id(1)
     json.loads(verdict_.json())
 
 
@@ -283,10 +228,10 @@ def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
     code, output = run(capsys, *words, '--json', '-')
     data = json.loads(output.out)
     assert data == json.loads((tmp_path / 'v.json').read_text())
-    assert set(data) >= {'session', 'verdict', 'regressions', 'failures',
-                         'improved', 'stale', 'not_enough'}
+    assert set(data) >= {'session', 'state', 'regressions', 'failures',
+                         'improved', 'not_enough'}
     assert set(data['regressions'][0]) >= {
-        'system', 'partition', 'environ', 'check', 'case', 'cases', 'metric',
+        'system', 'partition', 'environ', 'check', 'test_case', 'cases', 'metric',
         'point', 'since', 'ratio', 'low', 'high', 'cause'}
     code, output = run(capsys, *words, '--junit', '-')
     bad = [test.get('name') for test in ET.fromstring(output.out).iter(
@@ -310,12 +255,11 @@ def test_what_nothing_has_judged_is_no_pass_in_junit(tmp_path, capsys, count,
 def test_exit_codes(tmp_path, capsys):
     assert run(capsys, '--perflogs', tmp_path)[0] == 2
     assert run(capsys, '--perflogs', tmp_path / 'none')[0] == 2
-    path, = factory.write(tmp_path, sessions(count=12))
+    *_, path = factory.write(tmp_path, sessions(count=12))
     assert run(capsys, '--perflogs', tmp_path)[0] == 0
-    with open(path, 'a') as handle:
-        handle.write('3,broken')
+    path.write_text(path.read_text()[:-100])
     code, output = run(capsys, '--perflogs', tmp_path)
-    assert code == 1 and 'cut off' in output.err
+    assert code == 1 and f'{path}:1: not a report' in output.err
 
 
 @pytest.fixture
@@ -398,7 +342,6 @@ def test_a_decision_without_a_folder_of_the_site(tmp_path, capsys, monkeypatch,
 @pytest.mark.parametrize('action, options, words', [
     ('accept', ['nope'], ["no regression has the ID 'nope'", 'latency at 8 B',
                           'the verdict has [']),
-    ('accept', [''], ["no regression has the ID ''", 'the verdict has [']),
     ('mute', ['nope', '--until', SOON, '--reason', 'x'],
      ["no regression has the ID 'nope'", 'the verdict has [']),
     ('mute', ['ID', '--until', '2020-01-31', '--reason', 'x'],
@@ -417,10 +360,6 @@ def test_what_cannot_be_decided(capsys, regressed, action, options, words):
     'options, words',
     [
         (
-            ['--until', '31.1.2027', '--reason', 'x'],
-            "argument --until: '31.1.2027' is not a date like 2027-05-01",
-        ),
-        (
             ['--until', '2027-02-30', '--reason', 'x'],
             "argument --until: '2027-02-30' is not a date like 2027-05-01",
         ),
@@ -428,7 +367,6 @@ def test_what_cannot_be_decided(capsys, regressed, action, options, words):
             ['--until', SOON, '--reason', ' '],
             'argument --reason: the text is empty',
         ),
-        (['--until', SOON], 'required: --reason'),
         (['--reason', 'x'], 'required: --until'),
     ],
 )
@@ -440,16 +378,8 @@ def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
 
 @pytest.mark.parametrize('row, words', [
     ('{id: 1}', 'entry 1: expected the keys id, '),
-    ('{id: a, kind: muted, since: 2026-01-01, until: null, reason: x, '
-     'decided: 2026-01-01, metrics: [a]}', 'until: expected a date'),
     ('{id: a, kind: muted, since: 2026-01-01, until: 2026-02-01, reason: "", '
-     'decided: 2026-01-01, metrics: [a]}', 'reason: a muted regression needs'),
-    ('{id: a, kind: accepted, since: 2026-01-01, until: 2026-02-01, '
-     'reason: x, decided: 2026-01-01, metrics: [a]}',
-     'until: expected null'),
-    ('{id: a, kind: fault, since: 2026-01-01, until: 2026-02-01, reason: x, '
-     'decided: 2026-01-01, metrics: [a]}',
-     "kind: 'fault' is not one of accepted, muted")])
+     'decided: 2026-01-01, metrics: [a]}', 'reason: a muted regression needs')])
 def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
                                         words):
     path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
@@ -464,48 +394,16 @@ def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
     records = sessions(step(3, SESSIONS - 1, 1.06))
     factory.write(tmp_path, records)
     code, output = run(capsys, '--perflogs', tmp_path, '--print-rerun-options')
-    assert '-n /00000003' in output.out.splitlines()[0]
-    last = [r for r in records[-CASES:] if r['case'] == '00000003']
+    assert short_id(3) in output.out.splitlines()[0].split()
+    last = [r for r in records[-CASES:] if factory.short_id(r) == short_id(3)]
     for n in range(4, 9):
         factory.write(tmp_path, [
-            {**r, 'run': r['run'].replace('T03', f'T0{n}'),
+            {**r, 'session': r['session'].replace('T03', f'T0{n}'),
              'time': r['time'].replace('T03', f'T0{n}'),
-             'value': repr(40 * 1.06 * (1 + 0.002 * (n - 6)))}
+             'value': 40 * 1.06 * (1 + 0.002 * (n - 6))}
             for r in last])
-    verdict_ = verdict.judge_session(perflogs.read(tmp_path))
-    assert [line.case for line in verdict_.regressions] == ['00000003']
-
-
-@pytest.mark.parametrize('seed', range(8))
-def test_report_verdict_and_their_exit_codes_agree_on_every_case(
-        tmp_path, seed):
-    rng = random.Random(seed)
-    ends = ['no_reference', 'pass', 'fail', 'xfail', 'xpass', 'inconclusive']
-    last = {c: rng.choice(ends) if rng.random() < 0.3 else 'pass'
-            for c in range(CASES)}
-    bad = rng.choice([None, *range(CASES)])
-    records = sessions(
-        step(bad, rng.randint(15, 36), 1.3), seed=seed,
-        skip=lambda c, n: rng.random() < 0.05,
-        result=lambda c, n: last[c] if n == SESSIONS - 1 else 'pass')
-    if rng.random() < 0.3:
-        records.append(factory.record(
-            'completed', 0.0, day=SESSIONS - 1, repetition=0, params='y=1',
-            result='fail', guard='missing', reference='1.0'))
-    factory.write(tmp_path / 'logs', records)
-    frame = perflogs.read(tmp_path / 'logs')
-    verdict_ = verdict.verdict_of_records(frame, [str(tmp_path / 'logs')])
-    page = Page(frame)
-    rows = page.value_table_rows()
-    failed = {(s.params, s.environ) for s in verdict_.results
-              if s.is_failed}
-    assert {f.params for f in verdict_.failures} == {p for p, _ in failed}
-    assert len(failed) == len({r['number'] for r in rows
-                               if r['result'] in results.FAILED})
-    assert verdict_.exit_code == int(bool(
-        verdict_.regressions or any(page.result_counts[r] for r in results.FAILED)))
-    reported = {case for line in verdict_.regressions for case in line.cases}
-    assert reported == {s.case for s in verdict_.results if s.regressions}
+    verdict_ = verdict.judge_session(read_records(tmp_path))
+    assert [line.test_case for line in verdict_.regressions] == [short_id(3)]
 
 
 # What failed, why and where; what changed ----------------------------------
@@ -541,9 +439,8 @@ def test_the_size_of_a_bad_node_is_that_of_its_own_sessions(judge):
             lambda c, n: f'n{c} n{c + n % 2}',
             ' sessions)',
         ),  # not always the same
-        (lambda c, n: 'n3 n4', ' sessions)'),
     ],
-)  # there are no others
+)
 def test_a_metric_is_told_with_its_nodes(judge, where, words):
     """Nobody knows which of the two it was: it is one of them."""
     verdict_ = judge(sessions(step(3, 35), nodes=where))
@@ -554,30 +451,21 @@ def test_a_metric_is_told_with_its_nodes(judge, where, words):
 @pytest.mark.parametrize('more, words', [
     ({'spec': lambda c, n: 'abc' if n < SESSIONS - 1 else 'def'},
      'spec hash abc -> def'),
-    ({'version': lambda c, n: '7.5' if n < SESSIONS - 1 else '7.6'},
-     'program version 7.5 -> 7.6'),
     ({'binding': lambda c, n: f'n{n}:0-1' if n < SESSIONS - 1 else 'n1:0'},
      'CPUs per rank 2 -> 1')])
 def test_a_changed_environment_is_told_once(judge, more, words):
     """Though no metric changed with it; other nodes are no change."""
-    verdict_ = judge(sessions(nodes=lambda c, n: f'n{(c + n) % 5}', **more))
+    records = sessions(nodes=lambda c, n: f'n{(c + n) % 5}', **more)
+    verdict_ = judge(records)
     change, = verdict_.changed
     assert (change.what, change.system, len(change.cases)) == (
         words, 'alpha', CASES)
-    assert (verdict_.exit_code, verdict_.verdict) == (0, 'good')
+    assert verdict_.state == 'good'
     text = '\n'.join(printed_verdict_lines(verdict_))
     assert '1 change of the environment' in text
     assert (f'Changed environment:\n  {words}: 10 test cases on alpha '
             '(cpu openmpi)') in text
-    assert not judge_before(more).changed
-
-
-def judge_before(more):
-    """The session before the change."""
-    import tempfile
-    with tempfile.TemporaryDirectory() as folder:
-        factory.write(Path(folder), sessions(count=SESSIONS - 1, **more))
-        return verdict.judge_session(perflogs.read(folder))
+    assert not judge(records, session=day(SESSIONS - 2)).changed
 
 
 def test_a_version_that_begins_a_history_of_its_own_is_told(judge):
@@ -588,37 +476,31 @@ def test_a_version_that_begins_a_history_of_its_own_is_told(judge):
     assert change.what == 'program version 8.0 -> 8.1'
 
 
-def failed(case, on, guard='rows', **more):
+def failed(case, on, reason='', guard='rows'):
     return factory.record(
         'completed', 0.0, day=SESSIONS - 1, repetition=0, params=f'x={case}',
-        case=f'dead{case}', result='fail', guard=guard, nodes=on,
-        reference='1.0', **more)
+        guard=guard, reason=reason, nodes=on)
 
 
-def test_failures_say_why_and_what_they_have_shared_nodes(judge, tmp_path):
-    records = [failed(1, 'n1 n2'), failed(2, 'n2 n3'), failed(3, 'n4', 'x')]
-    folder = tmp_path / 'alpha' / 'sessions'
-    folder.mkdir(parents=True)
-    (folder / f"{records[0]['run']}.reasons").write_text(''.join(
-        json.dumps({'partition': 'cpu', 'environ': 'openmpi',
-                    'case': f'dead{case}', 'guard': 'rows',
-                    'reason': reason}) + '\n' for case, reason in (
-                        (1, 'rows: run.1.out:12: the table ends'),
-                        (3, 'what it said'))))
-    verdict_ = judge([*sessions(), *records])
-    text = '\n'.join(printed_verdict_lines(verdict_))
-    assert ('/dead1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
-            '[ran on n1 n2]') in text
-    assert '/dead2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
-    assert '/dead3 on alpha:cpu openmpi: x: what it said [ran on n4]' in text
+def test_failures_say_why_and_what_they_have_shared_nodes(judge):
+    records = [failed(1, 'n[1-2]', 'run.1.out:12: the table ends'),
+               failed(2, 'n[2-3]'), failed(3, 'n4', 'what it said', 'x')]
+    text = '\n'.join(printed_verdict_lines(judge([*sessions(), *records])))
+    one, two, three = map(factory.short_id, records)
+    assert (f'{one} on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
+            '[ran on n[1-2]]') in text
+    assert f'{two} on alpha:cpu openmpi: rows [ran on n[2-3]]' in text
+    assert f'{three} on alpha:cpu openmpi: x: what it said [ran on n4]' in text
     assert (
         '2 test cases on alpha failed because of guard rows; all of them ran '
         'on n2'
     ) in text
-    # On the same nodes, or on none in common, nothing is to be told.
-    for on in ('n1 n2', 'n3 n4'):
-        assert not list(telling.shared_node_lines(judge([
-            *sessions(), failed(1, 'n1 n2'), failed(2, on)]).failures[-2:]))
+
+
+@pytest.mark.parametrize('on', ['n[1-2]', 'n[3-4]'])
+def test_failures_on_the_same_or_on_other_nodes_share_nothing(judge, on):
+    assert not list(telling.shared_node_lines(judge([
+        *sessions(), failed(1, 'n[1-2]'), failed(2, on)]).failures))
 
 
 def test_a_change_counts_each_partition_of_a_case(judge):
@@ -642,37 +524,33 @@ def test_a_group_keeps_its_history_when_a_regression_is_over(judge):
     assert 1.01 < line.ratio < 1.03
 
 
-def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
-    """Though ReFrame's hash is the same; and so are the lines' ids."""
-    verdict_ = judge([
-        *sessions(step(1, 35, 1.2), source='embedded'),
-        *sessions(step(1, 35, 1.3), source='spack', seed=2),
-        factory.record('bandwidth', 1.0, 8, day=SESSIONS - 1, case='00000002',
-                       params='program=osu_latency n=2', source='spack',
-                       result='fail', reference='30.0', lower='-0.2',
-                       repetition=0)])
-    assert len({line.id for line in verdict_.regressions}) == 2
-    assert sorted((s.source, s.params[-1], s.result, len(s.regressions))
-                  for s in verdict_.results if not s.is_good) == [
-        ('embedded', '1', 'no_reference', 1),
-        ('spack', '1', 'no_reference', 1),
-        ('spack', '2', 'fail', 0)]
-    [suite] = ET.fromstring(telling.junit_xml(verdict_))
-    failed = {test.get('name').partition('n=')[2]: test.find('failure').get(
-        'type') for test in suite if test.find('failure') is not None}
-    assert failed == {'1 @openmpi [osu_latency embedded]': 'regressed',
-                      '1 @openmpi [osu_latency spack]': 'regressed',
-                      '2 @openmpi [osu_latency spack]': 'fail'}
+def test_histories_of_two_sources_are_apart(judge):
+    """The test case is the same; a value is never compared with another source's."""
+    def later(records):
+        return [{**r, 'session': r['session'].replace('T03', 'T04'),
+                 'time': r['time'].replace('T03', 'T04')} for r in records]
+
+    verdict_ = judge([*sessions(source='embedded'),
+                      *later(sessions(lambda c, n: 3.0, source='spack', seed=2))])
+    assert verdict_.regressions == [] and verdict_.judged == 2 * CASES
+    assert {one.source for one in verdict_.results} == {'spack'}
 
 
-def test_a_case_that_failed_without_a_guard_or_a_metric(judge):
-    verdict_ = judge([*sessions(), factory.record(
-        'completed', 0.0, day=SESSIONS - 1, repetition=0, params='x=1',
-        case='dead', result='fail', reference='1.0')])
-    assert (
-        '/dead on alpha:cpu openmpi: the test case did not complete'
-        in '\n'.join(printed_verdict_lines(verdict_))
-    )
+@pytest.mark.parametrize('words', [['accept'], ['mute', '--until', SOON]])
+def test_a_decision_is_only_about_its_own_settings(tmp_path, capsys, words):
+    """Two test cases that differ in nothing but a setting (-S)."""
+    factory.write(tmp_path, [
+        *sessions(step(1, 30, 1.2), cases=2, settings='max_size=1000'),
+        *sessions(step(1, 31, 5.0), cases=2, seed=2)])
+    options = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
+    before = json.loads(run(capsys, *options, '--json', '-')[1].out)['regressions']
+    assert sorted(one['settings'] for one in before) == ['', 'max_size=1000']
+    chosen, = (one for one in before if one['settings'])
+    assert run(capsys, words[0], chosen['id'], *words[1:], '--reason', 'x',
+               *options)[0] == 0
+    left, = json.loads(run(capsys, *options, '--json', '-')[1].out)['regressions']
+    assert left['settings'] == '' and left['test_case'] == short_id(1)
+    assert f'./plumb run --site alpha {short_id(1)};' in left['todo']
 
 
 def test_what_may_pass_is_measured_again_and_told_when_it_lasts(judge):
@@ -683,9 +561,9 @@ def test_what_may_pass_is_measured_again_and_told_when_it_lasts(judge):
     few = judge(sessions(worse, cases=40, count=129))
     assert few.regressions == []
     case, = [case for case in few.rerun if 'less than 10 sessions' in case.why]
-    assert case.case == '00000007' and f'worse since {day(125)}' in case.why
+    assert case.test_case == short_id(7) and f'worse since {day(125)}' in case.why
     line, = judge(sessions(worse, cases=40, count=140)).regressions
-    assert line.case == '00000007'
+    assert line.test_case == short_id(7)
 
 
 def bumps(case, session):
@@ -698,12 +576,13 @@ def test_measurements_of_one_day_decide_where_changes_often_pass(judge):
     for hour in range(5):
         records += [factory.record(
             'latency', 10 * (case + 1) * (1.65 if case == 20 else 1.0) *
-            (1 + 0.003 * hour), 8, day=80 + hour / 24, case=f'{case:08x}',
+            (1 + 0.003 * hour), 8, day=80 + hour / 24,
             params=f'program=osu_latency n={case}', nodes=f'n{case % 3}')
             for case in range(30)]
     verdict_ = judge(records)
     line, = verdict_.regressions
-    assert line.case == f'{20:08x}' and line.ratio == pytest.approx(1.65, rel=0.05)
+    assert line.test_case == short_id(20)
+    assert line.ratio == pytest.approx(1.65, rel=0.05)
 
 
 def test_a_curve_that_may_pass_is_no_regression_of_its_test_case(judge):
@@ -716,30 +595,30 @@ def test_a_curve_that_may_pass_is_no_regression_of_its_test_case(judge):
 
     verdict_ = judge([factory.record(
         'latency', size * value(case, session), size,
-        day=session, case=f'{case:08x}', params=f'program=osu_latency n={case}',
+        day=session, params=f'program=osu_latency n={case}',
         nodes=f'n{case % 3}') for session in range(80) for case in range(30)
         for size in (8, 1024, 4096)])
     assert verdict_.regressions == []
-    assert f'{25:08x}' in [case.case for case in verdict_.rerun]
+    assert short_id(25) in [case.test_case for case in verdict_.rerun]
 
 
-@pytest.mark.parametrize('metric', ['latency', 'bandwidth'])
-def test_the_power_of_noisy_metrics_is_a_share(judge, metric):
-    for one in judge(sessions(metric=metric, noise=0.2, count=60)).power:
-        assert 0.2 < one.in_6_sessions < (1.0 if metric == 'bandwidth' else 5.0)
+def test_the_power_of_noisy_metrics_is_a_share(judge):
+    for one in judge(sessions(metric='bandwidth', noise=0.2, count=60)).power:
+        assert 0.2 < one.in_6_sessions < 1.0
 
 
 def test_the_power_of_each_test_case_is_told(tmp_path, capsys):
     def worse(case, session):
-        return {1: 1 + 0.08 * (session % 2), 2: 1 + 0.3 * (session % 12 == 5)}.get(
-            case, 1.0)
+        return {1: 1 + 0.08 * (session % 2), 2: 1 + 0.3 * (session % 12 == 5),
+                3: 1 + 0.03 * math.sin(session / 2)}.get(case, 1.0)
 
     factory.write(tmp_path, sessions(worse, count=60))
     assert verdict.main(['--perflogs', str(tmp_path), '--power']) == 0
     text = capsys.readouterr().out
     assert '3 sessions' in text and 'n=9' in text
-    assert re.search(r'/00000001 .* two levels, (7|8)\.\d % apart', text)
-    assert re.search(r'/00000002 .* single sessions far outside', text)
+    assert re.search(rf'{short_id(1)} .* two levels, (7|8)\.\d % apart', text)
+    assert re.search(rf'{short_id(2)} .* single sessions far outside', text)
+    assert re.search(rf'{short_id(3)} .* neighbouring sessions resemble each', text)
     assert re.search(r'six sessions are enough to find a lasting change of [234]\.\d % '
                      r'in half of the test cases', text)
     build.write_page(str(tmp_path), tmp_path / 'page')

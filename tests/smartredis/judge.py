@@ -56,7 +56,7 @@ for name, run in json.load(sys.stdin).items():
     try:
         results[name] = {
             **check.extract_service_values(services, '', Run(
-                1, 0, 1e3, 0, 0, 0, 0, '', '', 'run.1')),
+                1, 0, 1e3, 0, 0, '', '', 'run.1')),
             'limits': check.listen_backlog_notes()}
     except Exception as error:  # ReFrame's copies of our classes
         results[name] = str(error)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 from tests.smartredis.test_smartredis_pbs import SITE
 
 HERE = Path(__file__).parent
@@ -150,7 +150,7 @@ def judged(tmp_path_factory):
         scenario={'deployment': 'colocated', 'client_nodes': 2})
     done = subprocess.run(
         [sys.executable, HERE / 'judge.py', site, folder / 'runs'],
-        input=json.dumps(runs), capture_output=True, text=True, timeout=240,
+        input=json.dumps(runs), capture_output=True, text=True, timeout=LIMIT,
         env={**os.environ, 'PYTHONPATH': str(ROOT),
              'PLUMBLINE_SITE': str(site)})
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,9 @@ import pytest
 from conftest import of_family
 
 SITE = '''
+from config.common import SETTINGS
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'cluster', 'hostnames': ['.*'],
         'partitions': [{
@@ -69,18 +71,24 @@ def test_several_devices_are_refused_with_the_library(suite, tmp_path):
                 (done.stdout + done.stderr).split())
 
 
-def test_reading_threads_are_an_option_of_redis(suite, tmp_path):
+@pytest.mark.parametrize('store, version, reads, why', [
+    ('valkey', '', 'yes', 'io_threads_do_reads is an option of Redis: threads of '
+     'valkey always read'),
+    ('redis', '8.2.3', 'no', 'Redis 8.2.3 ignores io_threads_do_reads: its threads '
+     'always read')])
+def test_reading_threads_are_an_option_of_old_redis(suite, tmp_path, store, version,
+                                                    reads, why):
     suite.write_site(tmp_path / 'cluster', SITE.replace(
-        "['tensor_redis']", "['tensor_valkey']"))
+        "['tensor_redis']", f"['tensor_{store}']").replace(
+                "'prefix': '/usr'", f"'prefix': '/usr', 'version': '{version}'"))
     done = suite.reframe(
         '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
         'SmartRedisThroughput', '-E',
         'scenario.clients_per_node == 1 and scenario.client_nodes == 0',
-        '-SSmartRedisThroughput.settings=io_threads_do_reads:yes')
+        f'-SSmartRedisThroughput.settings=io_threads_do_reads:{reads}')
     text = ' '.join((done.stdout + done.stderr).split())
     assert 'Ran 0/1' in text or '1 skipped' in text, text
-    assert ('io_threads_do_reads is an option of Redis: threads of valkey always '
-            'read') in text
+    assert why in text
 
 
 def test_the_script_of_a_job_under_pbs(scripts):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import of_family
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, require_program
 
 #: The nodes of the site `devcluster`, with the stack.
 SITE = '''
@@ -66,6 +66,7 @@ def install_by_hand(suite, store, library: Path) -> None:
 
 
 def test_a_view_without_the_library_fails_to_build(suite, store, tmp_path):
+    require_program('c++')
     for name in ('include', 'lib'):
         (tmp_path / 'empty' / name).mkdir(parents=True)
     install_by_hand(suite, store, tmp_path / 'empty')

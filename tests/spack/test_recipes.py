@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from checks.spack.stack import spack_command
+from tests.conftest import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / 'spack-envs'
@@ -111,7 +112,7 @@ def test_spack_audits_our_recipes(tmp_path: Path) -> None:
     names = [path.parent.name.replace('_', '-') for path in RECIPES]
     run = subprocess.run(
         [spack, '-C', str(ENVS / 'common'), 'audit', 'packages', *names],
-        capture_output=True, text=True, timeout=250, env={
+        capture_output=True, text=True, timeout=LIMIT, env={
             **os.environ, 'SPACK_DISABLE_LOCAL_CONFIG': '1',
             'SPACK_USER_CACHE_PATH': str(tmp_path / 'cache'),
             'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_WORK': str(tmp_path)})

@@ -13,14 +13,13 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 from checks.spack import stack as stacks
-from tests.conftest import OSU, ROOT
+from tests.conftest import LIMIT, OSU, ROOT, until
 
 FAKE = ROOT / 'tests' / 'fake' / 'spack'
 
@@ -68,6 +67,11 @@ def tiny(place):
 def calls(place):
     return [line.split()[2] for line in
             (place / 'calls').read_text().splitlines() if '-e' in line]
+
+
+def installs(place):
+    """Whether the fake has begun to install."""
+    return (place / 'calls').exists() and 'install' in calls(place)
 
 
 # ------------------------------------------------------------- promises
@@ -261,9 +265,10 @@ def test_a_person_who_calls_spack_by_hand_is_left_alone(place):
     stack = tiny(place)
     shell = subprocess.Popen(
         ['bash', '-c', shlex.join([
-            sys.executable, '-c', 'import time; time.sleep(30)', '-e',
+            sys.executable, '-c', 'import time; time.sleep(600)', '-e',
             str(stack.environment_folder), 'find']) + '; true'], start_new_session=True)
-    time.sleep(1)
+    until(lambda: [pid for pid, session, command in stacks._list_processes()
+                   if session == shell.pid != pid and '\0find' in command], shell)
     stack.concretize()
     assert shell.poll() is None
     os.killpg(shell.pid, 9)
@@ -367,11 +372,9 @@ def start(place, **more):
 def test_two_at_once_install_once(place):
     gate = place / 'gate'
     first = start(place, FAKE_GATE=str(gate))
-    while 'install' not in (calls(place) if (place / 'calls').exists()
-                            else []):
-        time.sleep(0.05)
+    until(lambda: installs(place), first)
     second = start(place)
-    late = threading.Timer(60, gate.touch)
+    late = threading.Timer(LIMIT, gate.touch)
     late.start()
     two = ''
     for line in second.stdout:
@@ -396,37 +399,32 @@ def test_ended_means_that_spack_is_ended(suite, monkeypatch, number):
     (folder / 'packages.yaml').write_text('packages: {}\n')
     first = subprocess.Popen(
         [str(ROOT / 'plumb'), 'spack', 'install', '--stack', 'mpi'],
-        env={**os.environ, **suite.variables, 'FAKE_SECONDS': '60',
+        env={**os.environ, **suite.variables, 'FAKE_SECONDS': '600',
              'FAKE_ENVS': str(stacks.ENVS),
              'FAKE_CALLS': str(suite.tmp / 'calls')})
-    while 'install' not in (calls(suite.tmp) if (suite.tmp / 'calls').exists()
-                            else []):
-        time.sleep(0.05)
+    until(lambda: installs(suite.tmp), first)
     first.send_signal(number)
-    assert first.wait(60) == 128 + number
-    assert not [c for _, _, c in stacks._list_processes()
-                if str(suite.tmp / 'work') in c and 'install' in c]
+    assert first.wait(LIMIT) == 128 + number
+    # What is killed may need a while to end.
+    until(lambda: not [c for _, _, c in stacks._list_processes()
+                       if str(suite.tmp / 'work') in c and 'install' in c])
 
 
 def test_killed_in_the_middle_is_installed_the_next_time(place):
-    first = start(place, FAKE_SECONDS='30')
+    first = start(place, FAKE_SECONDS='600')
     stack = tiny(place)
     # Until it builds: before, Spack dies of its first line, which nobody
     # reads any more.
     log = stack.environment_folder / 'install.log'
-    while not (log.exists() and '[ ] ' in log.read_text()):
-        time.sleep(0.05)
+    until(lambda: log.exists() and '[ ] ' in log.read_text(), first)
     os.kill(first.pid, 9)
     first.wait()
     record = stack.install()
     assert record['packages']['redis']
     assert any('killed run' in line for line in stack.messages)
-    # Killed is killed, but on a busy machine not gone at once.
-    deadline = time.monotonic() + 10
-    while [c for _, _, c in stacks._list_processes()
-           if f'-e\0{stack.environment_folder}\0' in c]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    # What is killed may need a while to end.
+    until(lambda: not [c for _, _, c in stacks._list_processes()
+                       if f'-e\0{stack.environment_folder}\0' in c])
 
 
 # ------------------------------------------------- the fixture of checks
@@ -621,9 +619,7 @@ def test_real_kill_and_real_concurrency(real):
     stack.concretize()
     first = start(real.place, TINY_SECONDS='60')
     log = stack.environment_folder / 'install.log'
-    while not log.exists() or 'tiny-slow' not in log.read_text():
-        time.sleep(0.1)
-    time.sleep(1)
+    until(lambda: log.exists() and 'tiny-slow' in log.read_text(), first)
     os.killpg(first.pid, 9)
     first.wait()
     # The second starts while the first still builds, also on a slow machine.

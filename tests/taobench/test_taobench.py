@@ -1,6 +1,7 @@
 """TaoBench from its jobs to its records: real servers, real clients."""
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -23,9 +24,9 @@ from checks.services.plan import Clients, Outside, Plan, Program, Server, Step
 from checks.taobench import calls, jobs, report, results, sizing, validity
 from checks.taobench import parser as tao
 from checks.taobench.scenarios import Scenario
-from postprocess import perflogs
+from postprocess import records
 from postprocess.references import progress
-from tests.conftest import ROOT, free_port, of_family, suite_in
+from tests.conftest import LIMIT, ROOT, free_port, of_family, suite_in, until
 
 SERVING = ROOT / 'checks' / 'services'
 #: A run of a few seconds, of a cache that is warm at once.
@@ -220,15 +221,14 @@ def test_clients_from_outside_are_told_and_waited_for(built, tmp_path):
     port = free_port()
     job = conduct(tmp_path, waiting(built, port, 20.0))
     message = tmp_path / 'run.clients.txt'
-    while not message.exists() and job.poll() is None:
-        time.sleep(0.05)
+    until(message.exists, job)
     assert message.read_text() == f'load 127.0.0.1:{port} with {{"json": 1}}'
     load = subprocess.Popen(
         [built / 'plumbload', '--server', f'127.0.0.1:{port}', '--protocol',
-         'binary', '--connections', '6', '--duration', '4', '--keys', '99',
+         'binary', '--connections', '6', '--duration', '600', '--keys', '99',
          '--verify', 'none'],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    out, err = job.communicate(timeout=30)
+    out, err = job.communicate(timeout=LIMIT)
     load.kill()
     load.wait()
     assert job.returncode == 0, err
@@ -243,7 +243,7 @@ def test_clients_from_outside_are_told_and_waited_for(built, tmp_path):
 def test_a_client_from_outside_that_does_not_come_is_named(built, tmp_path):
     port = free_port()
     job = conduct(tmp_path, waiting(built, port, 1.5))
-    _, err = job.communicate(timeout=30)
+    _, err = job.communicate(timeout=LIMIT)
     assert job.returncode == 1
     (line,) = [ln for ln in err.splitlines() if ln.startswith('service:')]
     assert 'not all clients connected in 1.5 s' in line
@@ -256,7 +256,7 @@ def test_a_client_from_outside_that_does_not_come_is_named(built, tmp_path):
 
 def refused(built, folder, plan):
     job = conduct(folder, plan)
-    _, err = job.communicate(timeout=30)
+    _, err = job.communicate(timeout=LIMIT)
     assert job.returncode == 1
     (line,) = [ln for ln in err.splitlines() if ln.startswith('service:')]
     return line
@@ -335,7 +335,8 @@ def test_the_rule_for_the_network(cpus, speed, minimum, note):
 
 #: A site with nodes of CPUS CPUs.
 SITE = """
-site_configuration = {'systems': [{
+from config.common import SETTINGS
+site_configuration = {**SETTINGS, 'systems': [{
     'name': 'big', 'hostnames': ['.*'], 'partitions': [{
         'name': 'cpu', 'scheduler': 'local', 'launcher': 'local', 'environs': ['tao'],
         'processor': {'num_cpus': CPUS, 'num_cpus_per_core': 1, 'num_sockets': 1,
@@ -465,7 +466,7 @@ def assert_kept_and_no_reference(suite):
     by = {r['metric']: r for r in suite.records}
     assert by['completed']['guard'] == 'validity'
     assert by['total_qps']['result'] == 'inconclusive'
-    usable, notes = progress.usable_records(perflogs.read(
+    usable, notes = progress.usable_records(records.read(
         suite.variables['PLUMBLINE_PERFLOGS']))
     assert usable.empty and 'refused by a guard' in notes[0]
 
@@ -473,13 +474,14 @@ def assert_kept_and_no_reference(suite):
 @pytest.mark.parametrize('settings, options, words', [
     ({'memsize': 0.002, 'warmup_time': 6},
      ['-STaoBench.client_settings=tunning_factor:1.6'],
-     ['data points (by', 'too many keys']),
+     [r'data points \(by', 'too many keys|a client has too few CPUs']),
     ({'memsize': 0.032, 'warmup_time': 1, 'test_time': 4}, [],
-     ['data points (by', 'warm-up was too short'])])
+     # On a loaded machine the clients may not come so far.
+     [r'data points \(by', 'warm-up was too short|a client has too few CPUs'])])
 def test_a_run_that_is_not_valid(suite, settings, options, words):
     done = suite.reframe(*run(suite, *options, **settings))
     output = why(done)
-    assert all(word in output for word in words), output
+    assert all(re.search(word, output) for word in words), output
     assert_kept_and_no_reference(suite)
 
 
@@ -488,20 +490,19 @@ def victim(suite):
     """Starts a run and finds a process of it once the test has begun."""
     def start(word, *options, file, **settings):
         job = suite.start(*run(suite, *options, **settings))
-        deadline = time.monotonic() + 120
-        while not list(suite.tmp.rglob(file)):
-            assert time.monotonic() < deadline and job.poll() is None
-            time.sleep(0.05)
-        while True:
-            for path in Path('/proc').glob('[0-9]*'):
-                try:
-                    command = (path / 'cmdline').read_bytes()
-                    if (command.split(b'\0')[0].endswith(b'/' + word)
-                            and str(suite.tmp).encode() in command):
-                        return job, int(path.name)
-                except OSError:
-                    pass
-            assert time.monotonic() < deadline
+        until(lambda: list(suite.tmp.rglob(file)), job)
+        until(lambda: pids_of(word), job)
+        return job, pids_of(word)[0]
+
+    def pids_of(word):
+        results = []
+        for path in Path('/proc').glob('[0-9]*'):
+            with contextlib.suppress(OSError):
+                command = (path / 'cmdline').read_bytes()
+                if (command.split(b'\0')[0].endswith(b'/' + word)
+                        and str(suite.tmp).encode() in command):
+                    results.append(int(path.name))
+        return results
     return start
 
 
@@ -512,19 +513,20 @@ def test_a_starved_client(suite, victim):
     job, client = victim(
         b'plumbload', '-STaoBench.client_settings=tunning_factor:0.6',
         file='run.1.test.0.out', num_servers=2, memsize=0.008, test_time=4)
-    time.sleep(1)                        # both have begun
+    until(lambda: list(suite.tmp.rglob('run.1.test.1.out')), job)
     os.kill(client, signal.SIGSTOP)
     time.sleep(2.5)
     os.kill(client, signal.SIGCONT)
-    text, _ = job.communicate(timeout=120)
+    text, _ = job.communicate(timeout=LIMIT)
     assert 'validity: ' in text and 'a client has too few CPUs' in text, text
 
 
 def test_one_instance_killed(suite, victim):
     job, server = victim(b'tao_server', file='run.1.test.0.out',
-                         num_servers=2, memsize=0.008)
+                         num_servers=2, memsize=0.008,
+                         test_time=LIMIT)       # until it is killed
     os.kill(server, signal.SIGKILL)
-    text, _ = job.communicate(timeout=120)
+    text, _ = job.communicate(timeout=LIMIT)
     assert 'service: ' in text, text
     assert 'was killed by signal 9 (SIGKILL) while it served' in text
 
@@ -549,7 +551,7 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
         env={**os.environ, 'PATH': f'{built}:{os.environ["PATH"]}'},
         capture_output=True)
     assert done.returncode == 0, done.stderr
-    rest, _ = job.communicate(timeout=120)
+    rest, _ = job.communicate(timeout=LIMIT)
     # The clients' figures are their own; the servers' are judged.
     assert 'hit ratio' in rest and 'too few keys' in rest, rest
     rows = list(csv.DictReader(attached(suite, 'server_0.csv').splitlines()))

@@ -5,24 +5,21 @@
 #   measure.sh [OPTION VALUE]... -- LAUNCHER ... PROGRAM ...
 #     --repetitions N      how often (1)
 #     --accept CODES   exit codes that count as success (0)
-#     --speed-probe FILE  program that prints the machine's speed in ns; taken
-#                      before and after each run, never during one
 #     --validate OPTS  one more, untimed run with these options at the end
 #     --observe FILE   program that ends what the launcher leaves behind
 #                      (observe.c)
 #
 # Writes into the current folder: run.REPETITION.out and .err, and runs.tsv
-# with a line per repetition: repetition rc wall user system before after
-# (times in s, speed probe in ns, "-" without one). Ends with the first exit
-# code that was not accepted, so that a scheduler sees it, too. If the disk of
-# the folder is full, it writes disk.full (checks/core/guards.py).
+# with a line per repetition: repetition rc wall user system (times in s). Ends
+# with the first exit code that was not accepted, so that a scheduler sees it,
+# too. If the disk of the folder is full, it writes disk.full
+# (checks/core/guards.py).
 set -u
-repetitions=1 accept=0 speed_probe='' validate='' observe=''
+repetitions=1 accept=0 validate='' observe=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
         --repetitions) repetitions=$2 ;;
         --accept) accept=$2 ;;
-        --speed-probe) speed_probe=$2 ;;
         --validate) validate=$2 ;;
         --observe) observe=$2 ;;
         *) echo "measure.sh: unknown option $1" >&2; exit 2 ;;
@@ -40,6 +37,13 @@ export PLUMBLINE_JOB
 TIMEFORMAT='%R %U %S'
 # A scheduler may not pass on the session's: the times would have a comma.
 export LC_ALL=C
+
+# When this script ends, even by SIGKILL, the pipe ends, and with it this one.
+export PLUMBLINE_LAUNCHERS=$PWD/.launchers
+rm -f .launchers
+exec {end}> >(exec setsid "${BASH_SOURCE[0]%/*}/remove_session_folders.sh" \
+    "$PLUMBLINE_LAUNCHERS" >/dev/null 2>&1)
+remover=$!
 
 # A full disk takes what is said of it, too: room for that is kept from the
 # start. Not by free blocks: a quota or the number of files may be it.
@@ -62,22 +66,16 @@ check_room() {
 rm -f disk.full
 if ! { room .room && : >runs.tsv; } 2>/dev/null; then full; exit 1; fi
 
-speed() { if [ -n "$speed_probe" ]; then "$speed_probe" | cut -d' ' -f2
-          else echo -; fi; }
-
 one() {  # repetition command...
-    local name="run.$1" repetition=$1 rc before after times
+    local name="run.$1" repetition=$1 rc times
     shift
-    before=$(speed)
     export PLUMBLINE_RUN=$name
-    { time "$@" >"$name.out" 2>"$name.err" </dev/null; rc=$?; } 2>times.txt
+    { time "$@" >"$name.out" 2>"$name.err" </dev/null {end}>&-; rc=$?; } 2>times.txt
     # Secrets that a conductor has when it is killed (serving/conduct.py).
     rm -rf ./*.private
-    after=$(speed)
     times=$(tail -n 1 times.txt)
     # shellcheck disable=SC2086
-    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$repetition" "$rc" $times \
-        "$before" "$after" >>runs.tsv || full
+    printf '%s\t%s\t%s\t%s\t%s\n' "$repetition" "$rc" $times >>runs.tsv || full
     check_room
     cat "$name.out"
     cat "$name.err" >&2
@@ -97,9 +95,11 @@ if [ -n "$validate" ] && [ "$status" = 0 ]; then
     # Validation has a run of its own: comparing buffers between iterations
     # changes what lies in the caches, and with it the figures.
     # shellcheck disable=SC2086
-    "$@" $validate >validate.out 2>validate.err </dev/null
+    "$@" $validate >validate.out 2>validate.err </dev/null {end}>&-
     echo $? >validate.rc
     check_room
 fi
 rm -f .room
+exec {end}>&-
+wait "$remover"
 exit "$status"

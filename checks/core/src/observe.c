@@ -410,6 +410,17 @@ static void keep_facts(char **words)
         unlink(draft);
 }
 
+/* Notes the pid of a launcher for remove_session_folders.sh. */
+static void note_launcher(int pid)
+{
+    const char *path = getenv("PLUMBLINE_LAUNCHERS");
+    FILE *file = path ? fopen(path, "ae") : NULL;
+    if (file) {
+        fprintf(file, "%d\n", pid);
+        fclose(file);
+    }
+}
+
 int main(int argc, char **argv)
 {
     char **facts = NULL;
@@ -459,6 +470,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "observe: %s\n", strerror(errno));
         return 126;
     }
+    if (launcher)
+        note_launcher(pid);
     signal(SIGPIPE, SIG_IGN);
     int status = -1, told = 0;
     while (reap(pid, &status) && status == -1) {

@@ -31,18 +31,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from config import schema, strict
-from config.families import Family, families, shared_limits
+from config.families import (
+    Family,
+    all_metrics,
+    families,
+    printed_name,
+    shared_limits,
+)
 from config.records.units import size_text, value_text
 from config.sessions import judged
 
-from ... import naming, perflogs
+from ... import naming
 from ...names import natural_sort_key
 from .. import charts, summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ...perflogs.series import Series
+    from ...records.series import Series
 
 #: Metrics of the whole program, which `times` draws.
 TIMES = ('wall_time', 'user_time', 'system_time')
@@ -97,7 +103,7 @@ class Records:
     table: pd.DataFrame
     #: What all runs say of each metric and size (summary.point_statistics).
     points: pd.DataFrame
-    #: What runs left over time (postprocess/perflogs/series.py).
+    #: What runs left over time (postprocess/records/series.py).
     over_time: list[OverTime] = field(default_factory=list)
     #: Raw samples of the newest run of each test case (samples.py),
     #: read when a plot asks for them.
@@ -113,9 +119,8 @@ class Records:
         """summary.box_statistics of the repetitions inside jobs, each divided
         by the median of its job."""
         frame = self.frame[self.frame['sample'] & ~self.frame['judged']]
-        # Copies of --repeat differ in `case`, retries in `time`.
         middle = frame.groupby(
-            ['kind', 'speed', 'run', 'case', 'time', 'metric', 'point'],
+            ['kind', 'session', 'measurement', 'metric', 'point'],
             observed=True, dropna=False)['value'].transform('median')
         return summary.box_statistics(frame.assign(
             value=(frame['value'] / middle).where(middle > 0)))
@@ -159,11 +164,11 @@ class Panel:
     def quantity(self) -> charts.Quantity:
         """What its values are."""
         return charts.Quantity.of_metric(
-            self.metric, perflogs.all_metrics()[self.metric]['unit'])
+            self.metric, all_metrics()[self.metric]['unit'])
 
     @property
     def plot_description(self) -> str:
-        return f"{self.title}. {perflogs.all_metrics()[self.metric]['means']}"
+        return f"{self.title}. {all_metrics()[self.metric]['means']}"
 
     @property
     def points_of_panel(self) -> pd.DataFrame:
@@ -179,7 +184,7 @@ class Panel:
         place = {kind: n for n, kind in enumerate(self.labels.index)}
         return rows.assign(
             label=rows['kind'].map(names), place=rows['kind'].map(place)
-            ).sort_values(['place', 'speed'], kind='stable')
+            ).sort_values('place', kind='stable')
 
     def make_drawing(self, kind: str, chart: Callable[..., Figure],
                      frame: pd.DataFrame, title: str, *more: Any,
@@ -222,19 +227,19 @@ def numbers_text(frame: pd.DataFrame, unit: str) -> str:
     """The values of a plot for who cannot see it, one sentence per series: the first
     and the last one over size or another field, or the smallest and the largest.
 
-    :param frame: columns label, speed, and value, ratio or q2; perhaps point or x
+    :param frame: columns label, and value, ratio or q2; perhaps point or x
     """
-    if frame.empty or not {'label', 'speed'} <= set(frame):
+    if frame.empty or 'label' not in frame:
         return ''
     column = next(name for name in ('value', 'ratio', 'q2', 'median') if name in frame)
     over = next((name for name in ('point', 'x') if name in frame
                  and frame[name].nunique() > 1), '')
     texts = []
-    for label, speed, *_, rows in charts.series_with_styles(
+    for label, *_, rows in charts.series_with_styles(
             frame[frame[column].notna()]):
         values = rows.sort_values(over or column)
         ends = [values.iloc[0], values.iloc[-1]][:len(values)]
-        texts.append(f'{charts.series_name(label, speed)}: ' + ' to '.join(
+        texts.append(f'{charts.series_name(label)}: ' + ' to '.join(
             dict.fromkeys(value_text(end[column], unit) + (
                 '' if not over else f' at {size_text(end[over])}' if over == 'point'
                 else f' at {end[over]:g}') for end in ends)))
@@ -293,7 +298,7 @@ def parse_plot_entry(entry: Mapping[str, Any], file: str
     _raise_first_fault(f'plots: {entry["kind"]}', schema.faults_by_schema(
         file, options, {
             'type': 'object', 'properties': kind.OPTIONS, 'additionalProperties': False,
-            '$defs': {'metric': {'enum': [*perflogs.all_metrics()]}}}))
+            '$defs': {'metric': {'enum': [*all_metrics()]}}}))
     return kind, {key: _with_tuples(options.get(key, option['default']))
                   for key, option in kind.OPTIONS.items()}
 
@@ -424,7 +429,7 @@ def add_dates_of_older_sessions(points: pd.DataFrame) -> pd.DataFrame:
 
     :param points: rows of records.points with labels
     """
-    time = points.groupby(['label', 'speed'], observed=True)['time'].transform('max')
+    time = points.groupby('label', observed=True)['time'].transform('max')
     older = time.dt.date < time.dt.date.max() if len(points) else []
     return points.assign(older=[
         f', newest {when:%Y-%m-%d}' if is_older else ''
@@ -443,7 +448,7 @@ def main_metrics(family: str, names: set[str]) -> list[str]:
 
     :param names: metrics that there are
     """
-    known = perflogs.all_metrics()
+    known = all_metrics()
     there = [m for m in known if m in names]
     judged_ = [
         rule['metric']
@@ -523,7 +528,9 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (),
             # Plots of a refused run, where they were kept, stand apart.
             labels['label'] = (labels['label'] + with_metric['valid'].map(
                 {True: '', False: ', not valid'})).str.removeprefix(', ')
-            head = ': '.join(filter(None, [title or program, name]))
+            sources = with_metric['source'].unique()
+            head = ': '.join(filter(None, [title or printed_name(
+                program, sources[0] if program and len(sources) == 1 else ''), name]))
             for split, part in labels.groupby('panel', sort=False):
                 yield Panel(
                     records, program, name,
@@ -537,12 +544,16 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (),
 def physical_limits_of_panel(panel: Panel) -> list[Mapping[str, Any]]:
     """The physical limits of a panel's metric that are the same for all of
     its series; without what only the site's devices tell."""
-    params = panel.records.table.loc[panel.labels.index, 'params']
+    table = panel.records.table.loc[panel.labels.index]
+    params = (table['params'] + ' ' + table['settings']).str.rstrip()
     return _physical_limits(panel.records.family, panel.metric, params)
 
 
 def physical_limits(family: str, metric: str, params: str) -> list[float]:
-    """The values beyond which a metric of a test case is not possible."""
+    """The values beyond which a metric of a test case is not possible.
+
+    :param params: parameters and settings
+    """
     return [float(row[side]) for row in _physical_limits(family, metric, [params])
             for side in ('min', 'max') if side in row and row.get('per') != 'size']
 

@@ -28,8 +28,8 @@ OPTIONS = {**CHOICE, 'at': SIZES}
 READING = ('Bars: the value of the newest session of each test case, with its date '
            'if other test cases have a later one. Values that differ by more than a '
            'factor of 60 are dots on a logarithmic axis.')
-COLUMNS = ['label', 'speed', 'group', 'runs', 'minimum', 'maximum', 'value',
-           'reference', 'lower', 'upper', 'older']
+COLUMNS = ['label', 'group', 'runs', 'minimum', 'maximum', 'value', 'reference',
+           'lower', 'upper', 'older']
 #: Bars in a plot.
 MAX_ROWS = 24
 
@@ -64,8 +64,7 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
     """
     charts._import_configured_matplotlib()
     names = charts.wrap_row_names([
-        charts.series_name(row.label, row.speed) + row.older
-        for row in frame.itertuples()])
+        charts.series_name(row.label) + row.older for row in frame.itertuples()])
     texts = [*map(quantity.text, frame['value'])]
     legend: list[tuple] = []
     if (frame['runs'] > 1).any():

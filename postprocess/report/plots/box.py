@@ -36,10 +36,10 @@ READING = (
     'repetitions has those inside a job, relative to the median of their job. The '
     'two are different experiments and never mixed.'
 )
-COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
-           'high', 'minimum', 'maximum']
+COLUMNS = ['label', 'point', 'count', 'q1', 'q2', 'q3', 'low', 'high', 'minimum',
+           'maximum']
 #: Ends of the parts of a box.
-NUMBERS = COLUMNS[4:]
+NUMBERS = COLUMNS[3:]
 
 
 def drawings_from_records(records: Records, over: str = '', at: tuple[Any, ...] = (),
@@ -84,11 +84,11 @@ def _drawings_over_field(records: Records, over: str, at: tuple[Any, ...],
         rows = points_at_size(panel.rows_of_panel(table), records.family,
                               panel.metric, at)
         rows = rows.assign(x=x.reindex(rows['kind']).to_numpy())
-        rows = rows[rows['x'] > 0].drop_duplicates(['label', 'speed', 'x'], keep='last')
+        rows = rows[rows['x'] > 0].drop_duplicates(['label', 'x'], keep='last')
         if rows['x'].nunique() > 1:
             yield panel.make_drawing(
                 f'boxes {over}{title_size_suffix(rows)}', draw_boxes_over_field,
-                rows[['label', 'speed', 'x', 'count', *NUMBERS]],
+                rows[['label', 'x', 'count', *NUMBERS]],
                 panel.title + title_size_suffix(rows), panel.quantity,
                 field_title(over))
 
@@ -97,18 +97,18 @@ def draw_boxes_over_field(frame: pd.DataFrame, title: str, quantity: charts.Quan
                           over: str) -> Figure:
     """Box plots over the values of a field, the series side by side.
 
-    :param frame: `label`, `speed`, `x`, `count` and NUMBERS, a row a box
+    :param frame: `label`, `x`, `count` and NUMBERS, a row a box
     """
     parts = list(charts.series_with_styles(frame))
     figure, axes = charts.create_figure(title, [
-        (f'{charts.series_name(label, speed)} ({int(rows["count"].min())} values)'
+        (f'{charts.series_name(label)} ({int(rows["count"].min())} values)'
          if rows['count'].nunique() == 1 else
-         f'{charts.series_name(label, speed)} ({int(rows["count"].min())}–'
+         f'{charts.series_name(label)} ({int(rows["count"].min())}–'
          f'{int(rows["count"].max())} values)', colour, '-', '')
-        for label, speed, colour, _, _, rows in parts] + charts.box_entries())
+        for label, colour, _, _, rows in parts] + charts.box_entries())
     every = sorted(frame['x'].unique())
     width = 0.8 / len(parts)
-    for n, (_, _, colour, _, _, rows) in enumerate(parts):
+    for n, (_, colour, _, _, rows) in enumerate(parts):
         places = np.array([every.index(x) for x in rows['x']]) + width * (
             n - (len(parts) - 1) / 2)
         charts.draw_boxes(axes, places, rows[NUMBERS], colour, 0.85 * width)
@@ -145,7 +145,7 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
     width = min([0.6 * step for step in np.diff(charts.log2_size_positions(
         every, every))], default=0.6)
     width = min(width, 1.0)
-    for n, (label, speed, colour, _, _, rows) in enumerate(parts):
+    for n, (label, colour, _, _, rows) in enumerate(parts):
         middle = -3 * n            # a band is as high as 3 times `far`
         counts = sorted({int(rows['count'].min()), int(rows['count'].max())})
         x = charts.log2_size_positions(rows['point'], every)
@@ -156,7 +156,7 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
                 ('v', -low / far, (rows[NUMBERS] < -low).any(axis=1))):
             axes.plot(x[beyond], [middle + edge] * int(beyond.sum()), marker,
                       color=charts.INK, ms=3, mew=0)
-        name = (f'{charts.series_name(label, speed)} '
+        name = (f'{charts.series_name(label)} '
                 f"({'–'.join(map(str, counts))} values per size)")
         axes.text(0.01, middle + 1.06, textwrap.shorten(
             name, int(charts.WIDTH * 108 / charts.TEXT), placeholder='…'),

@@ -31,8 +31,8 @@ READING = ('Curves: the thick line is the newest session, the thin line the '
            'band. The reference is dotted, and a thick bar shows its '
            'tolerance. A hatched area is beyond a physical limit. A line of '
            'dashes and dots is the limit of the devices of the site.')
-COLUMNS = ['label', 'speed', 'point', 'runs', 'low', 'median', 'high', 'value',
-           'reference', 'lower', 'upper', 'older']
+COLUMNS = ['label', 'point', 'runs', 'low', 'median', 'high', 'value', 'reference',
+           'lower', 'upper', 'older']
 #: A limit farther than this from what was measured is not drawn.
 FAR = 4
 
@@ -40,7 +40,7 @@ FAR = 4
 def drawings_from_records(records: Records, limit: str = '', beside: str = '',
                           **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
-    place = ['kind', 'speed', 'point']
+    place = ['kind', 'point']
     others = [
         records.points[records.points['metric'] == metric]
         .drop_duplicates(place, keep='last').set_index(place)['value'].rename(name)
@@ -50,8 +50,8 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
         for other in others:
             points = points.join(other, on=place)
         # A single size is no curve: bars show it.
-        several = points.groupby(['label', 'speed'], observed=True)[
-            'point'].transform('nunique') > 1
+        several = points.groupby('label', observed=True)['point'].transform(
+            'nunique') > 1
         points = add_dates_of_older_sessions(points[several])
         points = points[COLUMNS + [name for name in ('limit', 'beside')
                                    if points[name].notna().any()]]
@@ -83,7 +83,7 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
         names.append(('beyond a physical limit', 'none', 'bar', '////', {
             'edgecolor': charts.INK, 'alpha': 0.35}))
     figure, axes = charts.create_figure(title, names)
-    for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
+    for _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
         x = charts.log2_size_positions(rows['point'], every)
         if rows['runs'].max() > 1:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from config.families import all_metrics
 from config.records.units import size_text
 
-from ... import naming, perflogs
+from ... import naming
 from .. import charts
 from . import CHOICE, Drawing, Records, metric_panels, numbers_text, title_size_suffix
 
@@ -20,7 +21,7 @@ OPTIONS = CHOICE
 READING = ('Heat maps: the newest session compared with the median of all '
            'sessions, at each size. Blue is better, orange is worse, pale is '
            'the same. A triangle marks a value beyond the ends of the colour scale.')
-COLUMNS = ['label', 'speed', 'point', 'value', 'median']
+COLUMNS = ['label', 'point', 'value', 'median']
 #: Rows of a plot, runs it takes, and where the colours end: a factor.
 MAX_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
 
@@ -34,7 +35,7 @@ def drawings_from_records(records: Records, by: naming.Names = (), **choice: Any
         points = points[points['point'].notna()
                         & (points['runs'] >= FEWEST_RUNS)
                         & (points['median'] > 0)][COLUMNS]
-        better = perflogs.all_metrics()[panel.metric]['better']
+        better = all_metrics()[panel.metric]['better']
         if len(points):
             yield panel.make_drawing(
                 'heat', draw_heatmap, points,
@@ -55,8 +56,7 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
     from matplotlib.colors import LinearSegmentedColormap
     every = charts.distinct_sizes(frame)
     names = charts.wrap_row_names([
-        charts.series_name(label, speed) for label, speed, *_ in
-        charts.series_with_styles(frame)])
+        charts.series_name(label) for label, *_ in charts.series_with_styles(frame)])
     ratio = np.full((len(names), len(every)), np.nan)
     for row, (*_, rows) in enumerate(charts.series_with_styles(frame)):
         ratio[row, np.searchsorted(every, rows['point'])] = (

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ... import naming, perflogs
+from config.families import all_metrics
+
+from ... import naming
 from .. import charts
 from . import (
     CHOICE,
@@ -30,7 +32,7 @@ OPTIONS = {name: CHOICE[name] for name in ('metric', 'where', 'title')} | {
 READING = ('Ratios: the median of all sessions of the first, divided by the '
            'median of the second, for each test case. The shaded side is '
            'better.')
-COLUMNS = ['label', 'speed', 'point', 'ratio']
+COLUMNS = ['label', 'point', 'ratio']
 #: What must be the same of two test cases besides program, check and
 #: parameters, where both sides have it in common at all.
 ALIKE = ('environ', 'partition', 'source', 'system', 'num_nodes',
@@ -65,7 +67,7 @@ def drawings_from_records(records: Records, of: str, base: str, metric: tuple[st
                     f'ratio {of} {other} {name} {n}', text + numbers_text(part, '1'),
                     draw_ratio_curves,
                     (part[COLUMNS], with_origin(text, records, part['kind'].unique()),
-                     perflogs.all_metrics()[name]['better']),
+                     all_metrics()[name]['better']),
                     section=f'Comparison by {of}')
 
 
@@ -78,12 +80,11 @@ def ratio_points_by_value(records: Records, table: pd.DataFrame, of: str, base: 
     """
     counts = table[of][table[of] != ''].value_counts()
     first = base if base in counts.index else next(iter(counts.index), '')
-    points = records.points[['kind', 'speed', 'metric', 'point', 'median',
-                             'runs']]
+    points = records.points[['kind', 'metric', 'point', 'median', 'runs']]
     for other in sorted(set(counts.index) - {first}):
         one, two = table[table[of] == other], table[table[of] == first]
         keys = [name for name in table if name not in (
-            of, 'params', 'valid', 'family', *naming.FIELDS)
+            of, 'params', 'settings', 'valid', 'family', *naming.FIELDS)
             or name in ALIKE and name != of
             and set(one[name]) & set(two[name])]
         pairs = one.reset_index(names='kind').merge(
@@ -93,8 +94,7 @@ def ratio_points_by_value(records: Records, table: pd.DataFrame, of: str, base: 
             continue
         both = pairs.merge(points, on='kind').merge(
             points.rename(columns={'kind': 'kind_base'}), how='inner',
-            on=['kind_base', 'speed', 'metric', 'point'],
-            suffixes=('', '_base'))
+            on=['kind_base', 'metric', 'point'], suffixes=('', '_base'))
         both = both[(both['median_base'] > 0)]
         # All that tells them apart: they are split into plots above.
         labels = naming.series_labels_and_panels(
@@ -116,7 +116,7 @@ def draw_ratio_curves(frame: pd.DataFrame, title: str, better: str) -> Figure:
             [('better', charts.COLOURS[charts.GOOD], 'bar', '', {'alpha': 0.08})]
             if better != 'none' else [])])
     every = charts.distinct_sizes(frame)
-    for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
+    for _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
         axes.plot(
             charts.log2_size_positions(rows['point'], every),

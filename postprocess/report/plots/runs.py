@@ -26,7 +26,7 @@ OPTIONS = {**CHOICE, 'at': SIZES}
 READING = ('Over sessions: a line through the value of each session, with one '
            'point per session if they are few. The reference is dotted, its '
            'tolerance shaded. A single session has bars instead.')
-COLUMNS = ['label', 'speed', 'run', 'time', 'value', 'reference', 'lower',
+COLUMNS = ['label', 'session', 'time', 'value', 'reference', 'lower',
            'upper']
 #: Runs that are drawn as points too, and one by one at all.
 POINTS, MAXIMUM = 40, 240
@@ -58,14 +58,14 @@ def draw_values_over_sessions(frame: pd.DataFrame, title: str,
 
     :param frame: COLUMNS, a row a run of a series
     """
-    frame = frame.assign(runs=frame.groupby(['label', 'speed'])[
-        'run'].transform('nunique'))
+    frame = frame.assign(runs=frame.groupby('label')['session'].transform(
+        'nunique'))
     figure, axes = charts.create_figure(
         title, [*charts.legend_entries(frame), *_band_entries(frame)], beside=0.2)
-    runs = frame.groupby('run', observed=True)['time'].max().sort_values()
+    runs = frame.groupby('session', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
-    for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
-        rows = rows.assign(x=rows['run'].astype(object).map(place).astype(
+    for _, colour, line, marker, rows in charts.series_with_styles(frame):
+        rows = rows.assign(x=rows['session'].astype(object).map(place).astype(
             int)).sort_values('x')
         few = rows['runs'].iloc[0] <= POINTS
         at = rows.groupby('x', as_index=False)['value'].median()

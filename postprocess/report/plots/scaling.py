@@ -46,7 +46,7 @@ READING = ('Scaling: points are the newest session, the line is the median of '
            'all sessions. The dashed line is a fit to the medians that one '
            'point cannot bend. A point far from the fit has a ring and its '
            'distance.')
-COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value', 'older']
+COLUMNS = ['label', 'x', 'runs', 'low', 'median', 'high', 'value', 'older']
 
 
 def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],
@@ -63,11 +63,10 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
         points = points[(points['x'] > 0) & points['value'].notna()]
         # Whatever else differs (a stack of before): the newest counts.
         points = points.sort_values('time').drop_duplicates(
-            ['label', 'speed', 'x'], keep='last')
+            ['label', 'x'], keep='last')
         points = points.assign(place=points.groupby('label')['place'].transform(
             'min')).sort_values(['place', 'x'], kind='stable')
-        points = points[points.groupby(['label', 'speed'])[
-            'x'].transform('nunique') > 1]
+        points = points[points.groupby('label')['x'].transform('nunique') > 1]
         points = add_dates_of_older_sessions(points)
         if len(points):
             yield panel.make_drawing(
@@ -118,7 +117,7 @@ def draw_scaling(frame: pd.DataFrame, title: str, quantity: charts.Quantity, ove
     """
     names = charts.legend_entries(frame)
     parts = [(colour, line, marker, rows, *fit_and_deviations(rows, fit)) for
-             _, _, colour, line, marker, rows in charts.series_with_styles(frame)]
+             _, colour, line, marker, rows in charts.series_with_styles(frame)]
     if any(line is not None for *_, line, _ in parts):
         names.append((f'fit: {FITS[fit]}', charts.INK, '--', ''))
     if (frame['runs'] > 1).any():

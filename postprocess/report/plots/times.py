@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from config.families import printed_name
+
 from ... import naming
 from .. import charts
 from . import TIMES, Drawing, Records, numbers_text, with_origin
@@ -22,7 +24,7 @@ READING = ('Times of whole programs: a bar is the median of all sessions, '
            'to the maximum.')
 #: Heading on the page.
 SECTION = 'Time of whole programs'
-COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
+COLUMNS = ['row', 'label', 'metric', 'runs', 'median', 'minimum',
            'maximum']
 
 
@@ -34,7 +36,8 @@ def drawings_from_records(records: Records) -> Iterator[Drawing]:
         where = '{}:{} {}'.format(*place)
         rows = pd.concat([naming.series_labels_and_panels(part)['row'] for _, part in
                           kinds.groupby('program')])
-        rows = (kinds['program'] + ' ' + rows).str.strip()
+        programs = kinds['program'].combine(kinds['source'], printed_name)
+        rows = (programs + ' ' + rows).str.strip()
         nodes = pd.to_numeric(kinds['num_nodes'], errors='coerce').fillna(
             0).astype(int)
         order = sorted(rows.unique())
@@ -43,7 +46,7 @@ def drawings_from_records(records: Records) -> Iterator[Drawing]:
                 row=spent['kind'].map(rows), nodes=spent['kind'].map(nodes))
             part = part[part['row'].isin(order[n:n + MAX_ROWS])].sort_values(
                 ['nodes', 'row', 'time']).drop_duplicates(
-                    ['nodes', 'row', 'speed', 'metric'], keep='last')
+                    ['nodes', 'row', 'metric'], keep='last')
             part = part.assign(label=[
                 f"{n} node{'s' * (n != 1)}" for n in map(int, part['nodes'])])
             yield Drawing(
@@ -69,10 +72,8 @@ def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
     for n, (*_, bars) in enumerate(parts):
         for row in bars['row'].unique():
             lanes.setdefault(row, []).append(n)
-    names: list[tuple] = [
-        (name, colour, 'bar', charts.HATCHES.get(speed, '')) for (name, *_), (
-            _, speed, colour, *_) in zip(charts.legend_entries(frame), parts,
-                                         strict=True)]
+    names: list[tuple] = [(name, colour, 'bar', '')
+                          for name, colour, *_ in charts.legend_entries(frame)]
     if (frame['runs'] > 1).any():
         names.append(('minimum to maximum', charts.INK, '-', '', {'lw': 0.7}))
     metrics = [metric for metric in TIMES if metric in set(frame['metric'])]
@@ -82,14 +83,14 @@ def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
         height=0.5 + charts.rows_height(row_names, 0.19) + 0.05 * len(parts))
     columns = np.atleast_1d(columns)
     for axes, metric in zip(columns, metrics, strict=True):
-        for n, (_, speed, colour, _, _, bars) in enumerate(parts):
+        for n, (_, colour, _, _, bars) in enumerate(parts):
             bars = bars[bars['metric'] == metric]
             at = np.array([rows.index(row) + 0.8 * (
                 (lanes[row].index(n) + 0.5) / len(lanes[row]) - 0.5)
                 for row in bars['row']])
             high = [0.7 / len(lanes[row]) for row in bars['row']]
             axes.barh(at, bars['median'], height=high, color=colour,
-                      alpha=charts.BAR, lw=0, hatch=charts.HATCHES.get(speed, ''))
+                      alpha=charts.BAR, lw=0)
             lines = np.stack([bars['minimum'], bars['maximum'],
                               np.full(len(bars), np.nan)], -1)
             axes.plot(lines.ravel(), np.repeat(at, 3), color=charts.INK,

@@ -104,17 +104,16 @@ const human = (size) => {
   while (size >= 1024 && unit < 3) { size /= 1024; unit += 1; }
   return `${+size.toPrecision(4)} ${['B', 'KiB', 'MiB', 'GiB'][unit]}`;
 };
-const pointRows = (series) => series.flatMap(([kind, speed, metric, points]) =>
-  points.map((point) => [kind, speed, metric, ...point]));
+const pointRows = (series) => series.flatMap(([kind, metric, points]) =>
+  points.map((point) => [kind, metric, ...point]));
 const numbers = () => {
   const {kinds, metrics, rows, left} = data.numbers;
-  const titles = ['family', 'test case', 'place', 'speed class', 'metric', 'size',
-    'unit', 'newest', 'median', 'min', 'max', 'sessions', 'reference'];
+  const titles = ['family', 'test case', 'place', 'metric', 'size', 'unit', 'newest',
+    'median', 'min', 'max', 'sessions', 'reference'];
   let all = pointRows(rows).map((row) => {
     const [family, name, place] = kinds[row[0]];
-    const [metric, unit] = metrics[row[2]];
-    return [family, name, place, row[1], metric, row[3], unit,
-      ...row.slice(4)];
+    const [metric, unit] = metrics[row[1]];
+    return [family, name, place, metric, row[2], unit, ...row.slice(3)];
   });
   let shown = all, limit = 60;
   const box = document.getElementById('table');
@@ -122,14 +121,14 @@ const numbers = () => {
   const table = el('table');
   const head = table.createTHead().insertRow();
   titles.forEach((title, n) => head.append(
-    el('th', title, {className: n > 6 || n === 5 ? 'n' : ''})));
+    el('th', title, {className: n > 5 || n === 4 ? 'n' : ''})));
   const body = table.createTBody();
   const more = el('button', '');
   const draw = () => {
     body.replaceChildren(...shown.slice(0, limit).map((row) => {
       const tr = document.createElement('tr');
-      row.forEach((value, n) => tr.append(el('td', n === 5 ? human(value)
-        : value ?? '', {className: n > 6 || n === 5 ? 'n' : ''})));
+      row.forEach((value, n) => tr.append(el('td', n === 4 ? human(value)
+        : value ?? '', {className: n > 5 || n === 4 ? 'n' : ''})));
       return tr;
     }));
     count.textContent = `${shown.length} rows`
@@ -142,7 +141,7 @@ const numbers = () => {
   box.replaceChildren(scroll);
   const count = tools(scroll, (parts) => {
     shown = all.filter((row) => {
-      const text = row.join(' ').toLowerCase() + ' ' + human(row[5]);
+      const text = row.join(' ').toLowerCase() + ' ' + human(row[4]);
       return parts.every((part) => text.toLowerCase().includes(part));
     });
     draw();
@@ -276,7 +275,7 @@ const curve = (line, session) => {
   const ends = el('div', '', {className: 'ends'});
   ends.append(...[0, sessions.length - 1].map((n) => el('span', sessions[n].slice(0, 10))));
   plot.append(el('b', `${line.m}${line.p && ` at ${line.p}`}${line.u && ` (${line.u})`}`
-    + (line.s && ` · ${line.s}`) + `, from ${digits(bottom)} to ${digits(top)}`),
+    + `, from ${digits(bottom)} to ${digits(top)}`),
   svg, ends, el('p', text.filter(Boolean).join(' · ')));
   return plot;
 };
@@ -288,9 +287,9 @@ const allMetrics = (number) => {
     'sessions', 'reference']) { head.append(el('th', title)); }
   const body = table.createTBody();
   for (const row of pointRows(rows.filter((one) => kinds[one[0]][3] === number))) {
-    const [metric, unit] = metrics[row[2]];
-    body.insertRow().append(...[metric + (row[1] && ` · ${row[1]}`), human(row[3]), unit,
-      ...row.slice(4, 8).map(digits), row[8], digits(row[9])].map((text) => el('td', text)));
+    const [metric, unit] = metrics[row[1]];
+    body.insertRow().append(...[metric, human(row[2]), unit,
+      ...row.slice(3, 7).map(digits), row[7], digits(row[8])].map((text) => el('td', text)));
   }
   const details = el('details');
   const scroll = el('div', '', {className: 'scroll', tabIndex: 0});

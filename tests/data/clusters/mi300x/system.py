@@ -3,10 +3,12 @@ made up; no job has run there."""
 from checks.core import hardware
 from checks.nccl import recommended
 from checks.osu import programs
+from config.common import SETTINGS
 
 _NODE = hardware.reframe_devices(('MI300X', 8))
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'mi300x', 'hostnames': ['.*'],
         'partitions': [{

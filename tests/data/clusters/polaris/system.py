@@ -2,10 +2,12 @@
 Slingshot. Written from its public documentation; no job has run there."""
 from checks.core import hardware
 from checks.osu import programs
+from config.common import SETTINGS
 
 _NODE = hardware.reframe_devices(('A100-SXM4', 4))
 
 site_configuration = {
+    **SETTINGS,
     'systems': [{
         'name': 'polaris', 'hostnames': ['.*'],
         'partitions': [{

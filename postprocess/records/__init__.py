@@ -1,0 +1,147 @@
+"""The record of all sessions in one table.
+
+ReFrame writes it: a report of each session, rows of each value as the session goes on,
+and a log. `read` returns all values as a table, `sessions` one row per session. Values
+come from the report where it can be read, otherwise from the rows; rows of other suites
+are read, too. config/perflog.yaml describes the columns. Modules in reading order:
+
+files       the files of the record, and their faults
+rows        rows, of this suite and of others
+reports     reports
+typed       texts of both as measurements with typed columns
+cache       one Parquet file per report and file of rows; the database of all
+sessions    reports and logs as sessions
+counting    which measurement of a test case counts
+attached    files that a measurement left: samples, series
+samples     raw samples of a measurement
+series      what servers did over time
+parsed      saved results (plumb parse) as records
+sql         ./plumb sql
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from . import counting
+from .cache import open_records_database as open_records_database
+from .cache import restrict_views_to_site as restrict_views_to_site
+from .counting import NOT_CONFIRMED as NOT_CONFIRMED
+from .counting import OUT_THEN_PASSED as OUT_THEN_PASSED
+from .files import PerflogError as PerflogError
+from .typed import METRICS as METRICS
+
+if TYPE_CHECKING:
+    # It takes longer to import than many an answer takes.
+    import pandas as pd
+
+Paths = os.PathLike | str | Iterable[os.PathLike | str]
+#: Columns of `read` that are neither texts nor times.
+_COUNTS = ('repetition', 'num_nodes', 'num_tasks', 'tasks_per_node', 'measurements')
+_FLAGS = ('emulated', 'transient')
+_NUMBERS = ('point', 'value', 'reference', 'lower', 'upper')
+
+
+@overload
+def read(paths: Paths, on_error: Literal['raise'] = ...) -> pd.DataFrame: ...
+
+
+@overload
+def read(paths: Paths, on_error: Literal['collect']
+         ) -> tuple[pd.DataFrame, list[PerflogError]]: ...
+
+
+def read(paths, on_error='raise'):
+    """Read the record into one row per value, sorted by time; the values of a
+    measurement have the order of the report.
+
+    Only the measurement of a test case that counts in its session is there
+    (`counting`). The columns are those of config/perflog.yaml, and
+
+    - `time`: UTC timestamps; `value`, `reference`, `lower`, `upper`, `point`: floats
+      (NaN where empty; value in `unit`, the thresholds are fractions, the point in
+      bytes);
+    - `metric`, `point`, `repetition`: of perf_var. Repetition 0 is the median of
+      several repetitions;
+    - `num_nodes`, `num_tasks`, `tasks_per_node`, `measurements` (how often the session
+      measured this test case and copy): Int64; `emulated`, `transient`: bool;
+    - `better`: higher, lower or none;
+    - `copy`: number and node of a copy, e.g. `repeat_no=0 nid=n2`;
+    - `guard`, `reason`: the sanity check or stage that refused the values, and why; of
+      an inconclusive measurement its reasons;
+    - `note`: '', NOT_CONFIRMED or OUT_THEN_PASSED;
+    - `file`: the report, the file of rows or the log.
+
+    Texts are categories (group with observed=True). A measurement without values, or
+    that a check refused, has a record `completed` = 0, result `fail` or `not_run`.
+
+    :param paths: files, folders to search, or one of either
+    :param on_error: 'raise': PerflogError at the first fault. 'collect':
+        returns (table of the good records, list of PerflogError).
+    """
+    frame, errors = _query(paths, on_error, _read_results)
+    return frame if on_error == 'raise' else (frame, errors)
+
+
+def sessions(paths: Paths) -> pd.DataFrame:
+    """The sessions, one row each, sorted by their start; faults are left out.
+
+    Columns: `session`; `system`; `mode` ('': none); `started`, `ended`: UTC;
+    `selected_all`: no option selected fewer test cases than the mode has, or changed
+    them; `cut_short`: it ended before all of its test cases did; `running`: it has not
+    ended; `failures`: short ids of the test cases of which only its log says that they
+    failed; `nightly`: the first session of its nightly session; `command`.
+    """
+    def fetch(con: Any) -> pd.DataFrame:
+        frame = con.execute('FROM sessions').df()
+        for name in ('started', 'ended'):
+            frame[name] = frame[name].dt.tz_localize('UTC')
+        return frame
+
+    return _query(paths, 'collect', fetch)[0]
+
+
+def _query(paths: Paths, on_error: str, fetch: Any
+           ) -> tuple[pd.DataFrame, list[PerflogError]]:
+    errors: list[PerflogError] = []
+
+    def report(file: Any, line: int, reason: str) -> None:
+        error = PerflogError(file, line, reason)
+        if on_error == 'raise':
+            raise error
+        errors.append(error)
+
+    given = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
+    with open_records_database(given, report) as con:
+        return fetch(con), errors
+
+
+def _read_results(con: Any) -> pd.DataFrame:
+    """The view `results` as the table of `read`."""
+    # A type of DuckDB is a category of pandas; texts would need 2 GiB. There are fewer
+    # measurements than values, so theirs are converted first.
+    con.execute('CREATE TEMP TABLE counted_read AS FROM counted '
+                'ORDER BY time, session, test_case, copy')
+    con.execute('CREATE TEMP VIEW values_read AS ' + counting.values_query(
+        _with_categories(con, 'counted_read', counting.COMMON)))
+    table = con.execute(_with_categories(
+        con, 'values_read', ('metric', 'unit', 'better', 'result'))).df()
+    del table['position']
+    table['time'] = table['time'].dt.tz_localize('UTC')
+    for kind, names in (('Int64', _COUNTS), (bool, _FLAGS), (float, _NUMBERS)):
+        for name in names:
+            table[name] = table[name].astype(kind)
+    return table
+
+
+def _with_categories(con: Any, table: str, columns: Collection[str]) -> str:
+    """SQL of a table whose texts of some columns have a type of their own."""
+    texts = [name for name, kind, *_ in con.execute(f'DESCRIBE {table}').fetchall()
+             if kind == 'VARCHAR' and name in columns]
+    for name in texts:
+        con.execute(f'''CREATE TYPE "{name} words" AS ENUM (
+            SELECT DISTINCT coalesce("{name}", '') FROM {table} ORDER BY 1)''')
+    replaced = ', '.join(f'''coalesce("{name}", '')::"{name} words" AS "{name}"'''
+                         for name in texts)
+    return f'SELECT * REPLACE ({replaced}) FROM {table}'

@@ -1,0 +1,145 @@
+"""`plumb sql`: a question in SQL to the records."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import duckdb
+
+from config.commandline import Parser
+
+from .. import options
+from . import cache, counting
+
+HELP = """\
+Answers a question in SQL about all records.
+
+The views are
+  results       one row per value of the measurements that count
+  measurements  one row per measurement, those that do not count included
+  sessions      one row per session of ReFrame
+`DESCRIBE results` lists all columns; docs/reference/perflogs.md explains them.
+`point` is a number of bytes. Times are UTC. An empty text is '', an empty number is
+NULL. The name "check" needs quotes. The language is that of DuckDB
+(https://duckdb.org/docs/stable/sql/introduction).
+
+The statement can only read, and it reads only the perflogs.
+
+Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
+wrong usage, a question that DuckDB refuses, or a file that cannot be written.
+"""
+#: View -> columns that config/perflog.yaml does not describe, and what they mean.
+MEANS = {
+    'results': {
+        'position': 'place of the value among those of its measurement',
+        'metric': 'name in config/metrics.yaml or a family.yaml; `completed` = 0: a '
+                  'measurement without values',
+        'point': 'where on the curve, in bytes; NULL for values of the whole run',
+        'repetition': 'number of the repetition inside the job, from 1; 0: the median '
+                      'over several repetitions, the value that is judged then',
+        'better': 'higher, lower or none', **(_COMMON := {
+            'copy': 'number and node of a copy (--repeat, --distribute, pinned '
+                    'nodes), e.g. `repeat_no=0 nid=n2`',
+            'guard': 'sanity check or stage that refused the values; empty: none',
+            'reason': 'why the measurement failed, did not run or is inconclusive',
+            'note': f'`{counting.OUT_THEN_PASSED}`, `{counting.NOT_CONFIRMED}`, or '
+                    'empty',
+            'measurements': 'how often the session measured this test case and copy',
+            'file': 'report, file of rows or log that it comes from'})},
+    'measurements': {
+        **_COMMON, 'outcome': 'what the measurement itself is: pass, out (of '
+        'tolerance), refused, inconclusive or not_run',
+        'retry': 'number of the retry, from 0', 'line': 'place in the file',
+        'counts': 'whether it is the one that counts in its session',
+        'vals': 'list of its values: metric, point, repetition (NULL: the value that '
+                'is judged), value, unit, reference, lower, upper, result'},
+    'sessions': {
+        'session': 'identifier', 'system': 'system', 'mode': 'mode; empty: none',
+        'started': 'time when it began', 'ended': 'time when it ended, or was last '
+        'seen',
+        'selected_all': 'no option selected fewer test cases than its mode has, or '
+                        'changed them',
+        'cut_short': 'it ended before all of its test cases did',
+        'running': 'it has not ended',
+        'failures': 'short ids of test cases of which only its log says that they '
+                    'failed', 'nightly': 'first session of its nightly session',
+        'command': 'command line of ReFrame'}}
+#: Rows that a table shows; --csv and --json have all.
+MAXIMUM = 1000
+
+
+def parser() -> Parser:
+    """The command line."""
+    cmd = Parser(prog='plumb sql', text=HELP, example="""\
+./plumb sql "SELECT params, point, median(value), any_value(unit) FROM results
+      WHERE metric = 'latency' GROUP BY ALL ORDER BY ALL" --csv latency.csv""")
+    cmd.add_argument('question', metavar='SELECT',
+                     help='one statement that reads')
+    options.add_record_options(cmd)
+    options.add_answer_options(
+        cmd.add_argument_group('output').add_mutually_exclusive_group())
+    return cmd
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    args = parser().parse_args(argv)
+    faults: list[str] = []
+
+    def collect_fault(file: object, line: int, reason: str) -> None:
+        faults.append(f'{file}:{line}: {reason}')
+
+    try:
+        with cache.open_records_database([args.perflogs], collect_fault) as con:
+            for fault in faults:
+                print(f'plumb sql: {fault}', file=sys.stderr)
+            cache.restrict_views_to_site(con, args.site)
+            names, rows = run_query(con, args.question)
+            if not options.write_rows(args, names, rows):
+                print('\n'.join(table_lines(names, rows)))
+    except (duckdb.Error, ValueError) as err:
+        text = ' '.join(str(err).partition('\n\n')[0].split())
+        print(f'plumb sql: {text}', file=sys.stderr)
+        return 2
+    return 1 if faults else 0
+
+
+def run_query(con: duckdb.DuckDBPyConnection, question: str
+        ) -> tuple[list[str], Iterator[tuple]]:
+    """Names of the columns of an answer, and its rows.
+
+    :raises duckdb.Error, ValueError: DuckDB refuses the question, or it does
+        more than read
+    """
+    statements = con.extract_statements(question)
+    if len(statements) != 1 or statements[0].type not in (
+            duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        raise ValueError('only one statement that reads is allowed: SELECT, '
+                         'WITH, FROM, DESCRIBE, SUMMARIZE or EXPLAIN')
+    # From here on only the parts of the cache can be read.
+    con.execute('SET enable_external_access = false')
+    con.execute('SET lock_configuration = true')
+    con.execute(statements[0])
+    return [name for name, *_ in con.description or ()], _fetch_rows(con)
+
+
+def _fetch_rows(con: duckdb.DuckDBPyConnection) -> Iterator[tuple]:
+    while rows := con.fetchmany(10_000):
+        yield from rows
+
+
+def table_lines(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
+    """Lines of text: the columns, and the first rows."""
+    cells = [[*names]]
+    more = 0
+    for row in rows:
+        if len(cells) <= MAXIMUM:
+            cells.append([str(options.cell_text(cell)) for cell in row])
+        else:
+            more += 1
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        yield '  '.join(f'{cell:<{width}}' for cell, width
+                        in zip(line, widths, strict=True)).rstrip()
+    if more:
+        yield f'and {more} more rows; --csv FILE writes all'

@@ -68,7 +68,9 @@ def check_job_state(job: Any) -> None:
         fail_test_case('signal', f'{where} was killed by signal {signal}')
     # Some backends have no exit code; the records of measure.sh have it. That of a
     # job that lost a node is any number.
-    if job.exitcode not in (0, None) and state != 'NODE_FAIL':
+    lost = describe_lost_node(job)
+    failed = job.exitcode not in (0, None)
+    if failed and not lost:
         killed = (f' (a process killed by signal {job.exitcode - 128})'
                   if 128 < job.exitcode <= 128 + 64 else '')
         fail_test_case('exit_code', f'{where} ended with exit code {job.exitcode}'
@@ -77,30 +79,31 @@ def check_job_state(job: Any) -> None:
         fail_test_case('pending', f'job {job.jobid} was cancelled before it '
                        f'started (max_pending_time is {job.max_pending_time:g} s); '
                        'check whether the nodes that it requests are free')
-    if state not in GOOD_STATES:
+    if failed or state not in GOOD_STATES:
         fail_test_case(
             'job_state',
-            f'{where} ended in state {state}{describe_lost_node(job)}; the '
-            'scheduler ended it: find the reason in its log or accounting',
+            f'{where} ended in state {state}{lost}; the scheduler ended it: find the '
+            'reason in its log or accounting',
         )
 
 
 def describe_lost_node(job: Any) -> str:
-    """The lost node of a job, in brackets; empty: no node is known as lost.
+    """The lost node of a job, in brackets; empty: no node was lost.
 
-    srun names the node. Without a line of srun, a message of the node of the
-    batch script means that another node was lost; without that message the
-    node of the batch script itself was lost.
+    srun names the node. The job may end because srun ends, before Slurm ends it with
+    the state NODE_FAIL. Without a line of srun, a message of the node of the batch
+    script means that another node was lost; without that message the node of the
+    batch script itself was lost.
     """
-    if job.state != 'NODE_FAIL' or not job.nodelist:
-        return ''
     log = Path(job.stderr)
     output = '\n'.join(map(_read_text_or_empty,
                            [log, *sorted(log.parent.glob('run.*.err'))]))
-    host, *others = job.nodelist
-    nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', output))) or (
-        others if 'DUE TO NODE FAILURE' in output else [host])
-    return f' ({" or ".join(nodes)} was lost)'
+    nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', output)))
+    batch_node_runs = 'DUE TO NODE FAILURE' in output
+    if not nodes and (batch_node_runs or job.state == 'NODE_FAIL'):
+        host, *others = job.nodelist or ['a node']
+        nodes = others if batch_node_runs and others else [host]
+    return f' ({" or ".join(nodes)} was lost)' if nodes else ''
 
 
 def has_reached_time_limit(job: Any) -> bool:

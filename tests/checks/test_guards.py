@@ -551,6 +551,15 @@ def test_the_node_that_was_lost_is_named(tmp_path, output, lost):
     assert f'NODE_FAIL ({lost} was lost)' in text
 
 
+@pytest.mark.parametrize('code', [1, 137, 233])
+def test_a_job_that_ended_before_slurm_ended_it_names_its_lost_node(tmp_path, code):
+    (tmp_path / 'run.1.err').write_text('srun: error: Node failure on n2\n')
+    text = refused('job_state', guards.check_job_state, job(
+        state='FAILED', exitcode=code, nodelist=['n1', 'n2', 'n3'],
+        stderr=str(tmp_path / 'job.err')))
+    assert 'FAILED (n2 was lost)' in text
+
+
 def test_a_rank_alone_is_not_asked_how_mpi_went():
     """It sends nothing, and its program may know nothing of MPI."""
     transport = {'name': 'UCX', 'evidence': 'selected pml ucx'}

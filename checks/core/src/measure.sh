@@ -41,9 +41,14 @@ export LC_ALL=C
 # When this script ends, even by SIGKILL, the pipe ends, and with it this one.
 export PLUMBLINE_LAUNCHERS=$PWD/.launchers
 rm -f .launchers
-exec {end}> >(exec setsid "${BASH_SOURCE[0]%/*}/remove_session_folders.sh" \
-    "$PLUMBLINE_LAUNCHERS" >/dev/null 2>&1)
-remover=$!
+coproc remover {
+    exec setsid "${BASH_SOURCE[0]%/*}/remove_session_folders.sh" \
+        "$PLUMBLINE_LAUNCHERS" 2>/dev/null
+}
+remover_pid=$! end=${remover[1]}
+# A launcher starts only when this one has left the process group: a signal to the
+# group that ends the launcher does not end this one, too.
+read -r _ <&"${remover[0]}"
 
 # A full disk takes what is said of it, too: room for that is kept from the
 # start. Not by free blocks: a quota or the number of files may be it.
@@ -101,5 +106,5 @@ if [ -n "$validate" ] && [ "$status" = 0 ]; then
 fi
 rm -f .room
 exec {end}>&-
-wait "$remover"
+wait "$remover_pid"
 exit "$status"

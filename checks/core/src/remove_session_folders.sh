@@ -2,8 +2,9 @@
 # Removes the session folders of Open MPI that killed launchers of this job have
 # left on this node. measure.sh starts it at its begin:
 #
-#   remove_session_folders.sh FILE <PIPE
+#   remove_session_folders.sh FILE <PIPE >PIPE
 #
+# It writes a line when it runs, which no signal to the process group ends any more.
 # FILE: the pids of the launchers, one per line. Standard input ends when measure.sh
 # ends, even if it is killed. Only folders of this user are removed whose names have
 # the pid of such a launcher, and only after the end of the launcher.
@@ -11,6 +12,8 @@ set -u
 # In seconds; a launcher that ends later keeps its folder (remove_leftovers.sh).
 timeout=30
 trap '' TERM INT HUP
+echo ready
+exec >/dev/null
 while read -r _; do :; done
 SECONDS=0
 [ -f "$1" ] || exit 0

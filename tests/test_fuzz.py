@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 
 FUZZ = ROOT / 'tests' / 'fuzz'
 TARGETS = ('replies', 'probe', 'files', 'tao', 'ai')
@@ -44,7 +44,7 @@ def fuzz(program: Path, target: str, *seeds: Path, seed: int = 1,
          ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [program, str(seed), str(seconds), str(runs),
-         FUZZ / f'{target}.dict', *seeds], text=True, timeout=120,
+         FUZZ / f'{target}.dict', *seeds], text=True, timeout=LIMIT,
         errors='replace', capture_output=True,
         env={**os.environ, 'ASAN_OPTIONS': 'detect_leaks=0'})
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from cli.site.cases import is_selected_by_nodes
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 
 #: A partition with MPI, stores and GPUs; its programs need not exist.
 SITE = '''
@@ -48,7 +48,7 @@ def site(request, tmp_path_factory):
     done = subprocess.run(
         [sys.executable, '-m', 'cli.site.cases', folder], cwd=ROOT, text=True,
         env={**os.environ, 'PLUMBLINE_SITE': str(folder)},
-        capture_output=True, timeout=300)
+        capture_output=True, timeout=LIMIT)
     answer = json.loads(done.stdout)
     assert 'error' not in answer, answer
     return request.param, answer

@@ -23,7 +23,7 @@ from checks.keyvalue import parser as keyvalue
 from checks.osu import parser as osu
 from checks.taobench import parser as tao
 from config import families
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 
 TESTS = ROOT / 'tests'
 BAD = re.compile('refused|noauth|wrongtype|stderr')
@@ -205,7 +205,7 @@ def test_parse_into_head_ends_as_other_filters_do(tmp_path):
     done = subprocess.run(
         ['bash', '-c', '"$0" parse keyvalue "$1" | head -n 2; '
          'echo "${PIPESTATUS[0]}"', ROOT / 'plumb', file],
-        capture_output=True, text=True, timeout=120)
+        capture_output=True, text=True, timeout=LIMIT)
     assert done.stderr == ''
     assert done.stdout.splitlines()[2] == str(128 + signal.SIGPIPE)
 

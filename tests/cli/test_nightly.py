@@ -27,7 +27,15 @@ from typing import Any
 import pytest
 import yaml
 from aiosmtpd.controller import Controller
-from conftest import OSU, ROOT, command_lines, require_program, skip_missing, until
+from conftest import (
+    LIMIT,
+    OSU,
+    ROOT,
+    command_lines,
+    require_program,
+    skip_missing,
+    until,
+)
 from data.perflogs_factory import record, short_id, write
 
 from cli import __main__
@@ -670,7 +678,7 @@ def test_a_second_nightly_session_is_refused_and_says_for_whom(holder):
 def test_a_nightly_session_that_hangs_is_ended_and_tonight_goes_on(holder):
     path, job = holder(21)
     with this_session(path) as notes:
-        assert job.wait(5) == -signal.SIGTERM
+        assert job.wait(LIMIT) == -signal.SIGTERM
     assert re.match("the previous nightly session hung and was ended: "
                     rf"pid {job.pid} .*, "
                     r'for 21\.0 h', notes[0])
@@ -680,7 +688,7 @@ def test_a_nightly_session_that_ignores_sigterm_is_killed(holder, monkeypatch):
     monkeypatch.setattr(overlap, 'STOP_TIMEOUT', 0.3)
     path, job = holder(21, 'ignore')
     with this_session(path):
-        assert job.wait(5) == -signal.SIGKILL
+        assert job.wait(LIMIT) == -signal.SIGKILL
 
 
 def test_a_nightly_session_on_another_host_is_told(holder, monkeypatch):
@@ -722,7 +730,7 @@ def test_what_a_dead_nightly_session_started_is_ended(tmp_path, monkeypatch):
     try:
         notes: list[str] = []
         overlap.end_leftover_processes(path, notes.append)
-        assert subset.wait(5) == -signal.SIGTERM and other.poll() is None
+        assert subset.wait(LIMIT) == -signal.SIGTERM and other.poll() is None
         assert notes == ['ended 1 processes that a killed nightly session '
                          'left']
         overlap.end_leftover_processes(path, notes.append)

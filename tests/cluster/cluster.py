@@ -36,6 +36,10 @@ SWITCH, LOGIN = 'switch', 'login'
 PROGRAMS = {program: package_of()[program] for program in (
     'slurmctld', 'slurmd', 'scontrol', 'srun', 'munged', 'ip', 'tc')}
 
+#: Longest wait for a daemon, a node or a job. It is far beyond what any needs on a
+#: loaded machine. Unit: seconds.
+LIMIT = 300.0
+
 #: With the sbin folders, which not every user's PATH has.
 PATH = os.environ.get('PATH', '') + ':/usr/local/sbin:/usr/sbin:/sbin'
 
@@ -303,7 +307,7 @@ class Cluster:
         lines = self.ask('sinfo', '-h', '-N', '-o', '%N %T').splitlines()
         return dict(line.split() for line in lines)
 
-    def wait_idle(self, nodes: Iterable[str], limit: float = 30) -> None:
+    def wait_idle(self, nodes: Iterable[str], limit: float = LIMIT) -> None:
         """:raises ClusterError: not all of them are idle in time."""
         end = time.monotonic() + limit
         while True:
@@ -406,7 +410,7 @@ END
         return dict(word.split('=', 1) for word in text.split()
                     if '=' in word)
 
-    def wait(self, number: str, limit: float = 60) -> dict[str, str]:
+    def wait(self, number: str, limit: float = LIMIT) -> dict[str, str]:
         """The job when it has ended.
 
         :raises ClusterError: it has not, within the limit.
@@ -552,7 +556,7 @@ def _kill(pid: int) -> None:
     try:
         signal.pidfd_send_signal(fd, signal.SIGKILL)
         # The kernel ends the first process of a tree after all others.
-        select.select([fd], [], [], 30)
+        select.select([fd], [], [], LIMIT)
     except ProcessLookupError:
         pass
     finally:

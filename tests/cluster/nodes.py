@@ -17,6 +17,7 @@ from pathlib import Path
 import namespaces as ns
 from cluster import (
     HERE,
+    LIMIT,
     LOGIN,
     PATH,
     PRIVATE,
@@ -177,7 +178,7 @@ def daemon(cluster: Cluster, name: str, *command: str
 
 
 def await_ready(cluster: Cluster, name: str, process: subprocess.Popen[bytes],
-            ready: Callable[[], bool], limit: float = 30) -> None:
+            ready: Callable[[], bool], limit: float = LIMIT) -> None:
     end = time.monotonic() + limit
     while not ready():
         if process.poll() is not None or time.monotonic() > end:

@@ -41,13 +41,13 @@ STORE = 'valkey'
 HEARTBEAT_TIMEOUT = 10.0
 
 #: For a job to end after a kill: the conductor's timeouts (HEARTBEAT_TIMEOUT,
-#: agents, launcher) and Slurm's for a dead node, doubled because all nodes
-#: share one machine. Unit: seconds.
-END_TIMEOUT = 90.0
+#: agents, launcher) and Slurm's for a dead node. It is longer, because all nodes
+#: share one machine, and shorter than the job's time limit. Unit: seconds.
+END_TIMEOUT = 240.0
 
 #: For everything to be cleaned up after the job's end: an agent notices a
 #: dead conductor by its heartbeats, then its servers stop. Unit: seconds.
-CLEANUP_TIMEOUT = 15.0
+CLEANUP_TIMEOUT = 120.0
 
 #: As site-configs/devcluster/system.py has it.
 LAUNCHERS = {

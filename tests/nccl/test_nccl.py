@@ -15,7 +15,7 @@ import pytest
 from checks.core import features, hardware
 from checks.nccl import log, parser, physics, programs
 from config import families
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 
 SRC = ROOT / 'checks' / 'nccl' / 'src' / 'standin.c'
 GOLDEN = Path(__file__).parent / 'golden'
@@ -43,7 +43,7 @@ def matrix(site):
         [sys.executable, Path(__file__).parent / 'matrix.py', site],
         env={**os.environ, 'PYTHONPATH': str(ROOT),
              'PLUMBLINE_SITE': str(site)},
-        capture_output=True, text=True, timeout=120)
+        capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -354,7 +354,7 @@ def test_messages_of_the_guards(standin, tmp_path):
          *(tmp_path / name for name in JUDGED)],
         env={**os.environ, 'PYTHONPATH': str(ROOT),
              'PLUMBLINE_SITE': str(site)},
-        capture_output=True, text=True, timeout=120)
+        capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     for name, line in json.loads(done.stdout).items():
         expected = JUDGED[name][1]

@@ -18,7 +18,7 @@ import perflogs_factory as make
 import pytest
 
 from postprocess.report import build as report
-from tests.conftest import skip_missing
+from tests.conftest import LIMIT, skip_missing
 
 BROWSER = next(filter(None, map(shutil.which, (
     'chromium', 'chromium-browser', 'google-chrome'))), '')
@@ -109,7 +109,7 @@ def open_page(address: str, width: int, profile: Path) -> tuple[list[str], str]:
         [BROWSER, '--headless', '--no-sandbox', '--disable-gpu', '--dump-dom',
          '--enable-logging=stderr', '--virtual-time-budget=20000',
          f'--window-size={width},900', f'--user-data-dir={profile}', address],
-        capture_output=True, text=True, timeout=120)
+        capture_output=True, text=True, timeout=LIMIT)
     return re.findall(r'CONSOLE.*', done.stderr), done.stdout
 
 

@@ -1004,12 +1004,21 @@ def test_a_server_that_dies_under_load(load, tmp_path):
                 'did the server die|does the server run')
 
 
+def operations(where: str) -> int:
+    """How many commands a Redis-like server has executed."""
+    answer = re.search(rb'total_commands_processed:(\d+)', talk(where, 'INFO', 'stats'))
+    assert answer
+    return int(answer[1])
+
+
 def stalled(program: Path, where: str, server: subprocess.Popen, *args: object
             ) -> dict[str, float]:
     with subprocess.Popen([program, '--server', where, '--duration', '3',
                            '--warmup', '0.2', *COUNTED, *map(str, args)],
                           stdout=subprocess.PIPE, text=True) as client:
-        time.sleep(1)
+        before = operations(where)
+        until(lambda: operations(where) > before + 100, client)
+        time.sleep(0.5)                     # longer than the warm-up
         server.send_signal(signal.SIGSTOP)
         time.sleep(0.3)
         server.send_signal(signal.SIGCONT)

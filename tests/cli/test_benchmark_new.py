@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def python_and_yaml(folder: Path) -> int:
                ('family.yaml', 'parser.py', f'{folder.name}.py'))
 
 
+@pytest.mark.timeout(1800)             # half a dozen sessions and commands
 @pytest.mark.parametrize('name, options, check, metric', [
     ('copy', [], 'Copy', 'copy_bandwidth'),
     pytest.param('echo', ['--service'], 'Echo', 'echo_rate',
@@ -56,6 +58,9 @@ def test_a_new_family_runs_and_holds_the_contracts(
     # The contracts of a second suite are half of the work; they check types again.
     if request.config.getoption('--strict-tests'):
         request.getfixturevalue('types_checked')
+        # mypy writes to its cache: a copy of that of this repository.
+        shutil.copytree(ROOT / '.plumbline' / 'mypy',
+                        checkout.folder / '.plumbline' / 'mypy')
     checkout('selftest', '--', '-n0', '-q', f'tests/{name}',
              *['tests/test_contracts.py'] * request.config.getoption(
                  '--strict-tests'))

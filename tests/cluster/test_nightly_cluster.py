@@ -29,6 +29,8 @@ ONE_NODE = '''
 @pytest.fixture
 def site(tmp_path, cluster):
     """start(fault, options of plumb): a night of one case on two nodes."""
+    # Jobs get the first nodes that are idle.
+    cluster.wait_idle(cluster.nodes)
     suite = faulty_in(tmp_path)
     for path in (tmp_path / 'omb').iterdir():
         first, rest = path.read_text().split('\n', 1)
@@ -189,12 +191,12 @@ def test_the_nightly_session_after_one_that_hung_ends_it_and_goes_on(site, clust
     notes = '\n'.join(nightly_session['notes'])
     assert notes.count('the previous nightly session hung and was ended: pid ') == 1
     assert 'processes that a killed nightly session left' in notes, notes
-    assert not cluster.ask('squeue', '-h').strip()
+    assert not cluster.ask('squeue', '-h', '-t', 'PD,R').strip()
     last = max(r['session'] for r in site.records)
     assert {r['result'] for r in site.records if r['session'] == last} == {
         'no_reference'}
     job.communicate(timeout=LIMIT)
-    assert not any(Path('/proc', str(pid)).exists() for pid in pids)
+    until(lambda: not any(Path('/proc', str(pid)).exists() for pid in pids))
 
 
 def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
@@ -204,11 +206,11 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
     # Stopped first: else one of them cancels the job when another is killed.
     signal_all(pids, signal.SIGSTOP, signal.SIGKILL)
     job.communicate(timeout=LIMIT)
-    [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
+    [orphan] = cluster.ask('squeue', '-h', '-t', 'R', '-o', '%A').split()
     text, code, nightly_session = site.run('none', '--max-node-age', '0')
     assert code == 0, text
     assert nightly_session['notes'][-1] == (
         'cancelled Slurm jobs that a killed nightly session left: '
         f'{orphan}')
-    assert not cluster.ask('squeue', '-h').strip()
+    assert not cluster.ask('squeue', '-h', '-t', 'PD,R').strip()
     assert {r['guard'] for r in site.records} == {''}

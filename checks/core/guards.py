@@ -68,9 +68,9 @@ def check_job_state(job: Any) -> None:
         fail_test_case('signal', f'{where} was killed by signal {signal}')
     # Some backends have no exit code; the records of measure.sh have it. That of a
     # job that lost a node is any number.
-    lost = describe_lost_node(job)
+    lost_node = describe_lost_node(job)
     failed = job.exitcode not in (0, None)
-    if failed and not lost:
+    if failed and not lost_node:
         killed = (f' (a process killed by signal {job.exitcode - 128})'
                   if 128 < job.exitcode <= 128 + 64 else '')
         fail_test_case('exit_code', f'{where} ended with exit code {job.exitcode}'
@@ -82,8 +82,8 @@ def check_job_state(job: Any) -> None:
     if failed or state not in GOOD_STATES:
         fail_test_case(
             'job_state',
-            f'{where} ended in state {state}{lost}; the scheduler ended it: find the '
-            'reason in its log or accounting',
+            f'{where} ended in state {state}{lost_node}; the scheduler ended it: find '
+            'the reason in its log or accounting',
         )
 
 

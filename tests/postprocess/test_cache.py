@@ -75,7 +75,8 @@ def test_the_cache_gives_what_the_files_say(tree):
     assert any((tree / cache.FOLDER).glob('*.parquet'))
 
 
-def test_only_what_changed_is_read(tree, monkeypatch):
+def test_only_the_batch_of_what_changed_is_read(tree, monkeypatch):
+    monkeypatch.setattr(cache, 'BATCH', 2)
     records.read(tree)
     seen = files_read(monkeypatch)
     records.read(tree)
@@ -83,9 +84,16 @@ def test_only_what_changed_is_read(tree, monkeypatch):
     write_sessions(tree, [9])
     assert len(records.read(tree)) == 50
     assert sorted(seen) == sorted([
-        report_of(tree, 9).name, 'OsuPt2pt.log',
+        report_of(tree, 2).name, report_of(tree, 9).name, 'OsuPt2pt.log',
         *(f'Check{n}.log' for n in range(3))])
     agree(tree)
+
+
+def test_a_report_that_cannot_be_read_costs_no_other(tree):
+    report_of(tree, 0).write_text('{"runs": [}')
+    assert len(agree(tree)) == 40
+    report_of(tree, 1).write_text('{')
+    assert len(agree(tree)) == 40
 
 
 def test_a_value_that_is_edited_in_place_is_seen(tree):

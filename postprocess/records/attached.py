@@ -1,7 +1,7 @@
 """Files that a measurement left beside its record: samples, series of servers.
 
 They stand in `files/<session>/<measurement>/` of the folder of perflogs. They are
-CSV with a header, and each bad row is reported with its line.
+CSV with a header. A file with a bad row is refused as a whole, with the line.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pandas as pd
 
 from config import regular
 
-from .files import ATTACHED, REPAIR, SESSIONS, PerflogError
+from .files import ATTACHED, SESSIONS, PerflogError
 
 Faults = list[PerflogError]
 #: Name of a folder below perflogs. Another text could lead to other files.
@@ -63,7 +63,7 @@ def attached_file_path(record: Any, name: str) -> Path | None:
 def read_attached_file(file: Path, columns: Sequence[str], kind: str,
                        parse: Callable[..., tuple], key: int, faults: Faults
                        ) -> pd.DataFrame:
-    """The good rows of a file; its faults are added to a list.
+    """The rows of a file; none of a damaged file, whose fault is added to a list.
 
     :param kind: what has such a header, for people
     :param parse: cells of a row, as arguments -> the row with its types;
@@ -71,30 +71,13 @@ def read_attached_file(file: Path, columns: Sequence[str], kind: str,
     :param key: no two rows are alike in so many of their first columns
     """
     rows: dict[tuple, tuple] = {}
-    refused: dict[str, list[int]] = {}
+    text = ''
     try:
-        lines = regular.read_regular_file(file).split('\n')
-    except (OSError, UnicodeDecodeError) as err:
-        why = getattr(err, 'strerror', None) or err
-        faults.append(PerflogError(file, 1, f'cannot be read ({why}); check the path '
-                                   'and its permissions'))
-        lines = []
-    *whole, last = lines or ['']
-    if last and whole:
-        faults.append(PerflogError(file, len(lines), f'the last line is cut off; '
-                                   f'{REPAIR}'))
-    elif len(whole) == 1 and _cells(whole[0]) == list(columns):
-        faults.append(PerflogError(file, 1, 'the file has no record after the '
-                                   'header; remove it'))
-    if lines == ['']:
-        faults.append(PerflogError(file, 1, 'the file is empty; remove it'))
-    elif lines and (not whole or _cells(whole[0]) != list(columns)):
-        faults.append(PerflogError(file, 1, f'the first line is not the header of '
-                                   f'{kind}; restore the file'))
-        whole = []
-    for number, line in enumerate(whole[1:], 2):
-        try:
-            cells = _cells(line)
+        text = regular.read_regular_file(file)
+        reader = csv.reader(text.splitlines(keepends=True), strict=True)
+        if next(reader, None) != list(columns):
+            raise ValueError(f'the first line is not the header of {kind}')
+        for cells in reader:
             if len(cells) != len(columns):
                 raise ValueError(f'the line has {len(cells)} columns, not '
                                  f'{len(columns)}')
@@ -104,26 +87,15 @@ def read_attached_file(file: Path, columns: Sequence[str], kind: str,
                     f'{name} {cell}' for name, cell in
                     zip(columns[:key], cells[:key], strict=True)) + ' occurs twice')
             rows[row[:key]] = row
-        except ValueError as err:
-            refused.setdefault(str(err), []).append(number)
-    for reason, numbers in refused.items():
-        more = f' (and {len(numbers) - 1} more)' if len(numbers) > 1 else ''
-        faults.append(PerflogError(file, numbers[0], f'{reason}; {REPAIR}{more}'))
+        if not rows or not text.endswith('\n'):
+            raise ValueError('the file is cut off')
+    except (OSError, ValueError, csv.Error) as err:
+        faults.append(PerflogError(
+            file, reader.line_num if text else 1, 'cannot be read '
+            f'({getattr(err, "strerror", None) or err}); restore the file, or remove it'
+            ))
+        rows = {}
     return pd.DataFrame(list(rows.values()), columns=list(columns))
-
-
-def _cells(line: str) -> list[str]:
-    """The cells of a line of CSV.
-
-    :raises ValueError: it is none
-    """
-    try:
-        [row] = csv.reader([line], strict=True)
-    except (ValueError, csv.Error):
-        row = ['\0']
-    if any('\0' in cell for cell in row):
-        raise ValueError('not a line of CSV')
-    return row
 
 
 def parse_nonnegative_number(name: str, text: str) -> float:

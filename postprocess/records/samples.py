@@ -10,10 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from config.records.samples import CALL, COLUMNS, MAXIMUM, file_name
+from config.records.samples import CALL, COLUMNS, file_name
 
 from . import attached
-from .files import PerflogError
 
 
 def read_samples_of_record(record: Any, faults: attached.Faults) -> pd.DataFrame | None:
@@ -27,25 +26,14 @@ def read_samples_of_record(record: Any, faults: attached.Faults) -> pd.DataFrame
 
 
 def read_samples_file(file: Path, faults: attached.Faults) -> pd.DataFrame:
-    """The good rows of a file; its faults are added to a list.
+    """The rows of a file; see `attached.read_attached_file`.
 
     :returns: columns COLUMNS: rank, iteration and every as whole numbers,
         start (NaN: not known) and seconds in seconds
     """
-    frame = attached.read_attached_file(
+    return attached.read_attached_file(
         file, COLUMNS, 'a file of raw samples (config/records/samples.py)',
         _parse_sample_row, 3, faults)
-    if len(frame) > MAXIMUM:
-        faults.append(
-            PerflogError(
-                file,
-                MAXIMUM + 2,
-                f'{len(frame)} samples, but the maximum is {MAXIMUM}; the '
-                'others are not read',
-            )
-        )
-        frame = frame[:MAXIMUM]
-    return frame
 
 
 def _parse_sample_row(rank: str, call: str, iteration: str, start: str, seconds: str,

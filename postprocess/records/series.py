@@ -86,7 +86,7 @@ def read_series_of_newest_runs(frame: pd.DataFrame) -> Newest:
 
 def read_series_file(file: Path, units: Units, faults: attached.Faults
          ) -> pd.DataFrame:
-    """The good points of a file; its faults are added to a list.
+    """The points of a file; see `attached.read_attached_file`.
 
     :param units: of the family
     """

@@ -74,35 +74,16 @@ def test_what_nobody_could_read_is_not_written(bad):
         samples.samples_as_csv([Sample(0, 'a', 0, 1.0)] * 2)
 
 
-@pytest.mark.parametrize(('text', 'fault'), [
-    ('', '1: the file is empty'),
-    ('{}\n', '1: the first line is not the header of a file of raw '
-     'samples (config/records/samples.py)'),
-    (f'{HEAD}\n', '1: the file has no record after the header'),
-    (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', '3: the last line is cut off'),
-    (f'{HEAD}\n{GOOD}\n1,a,0,1\n', '3: the line has 4 columns, not 6'),
-    (f'{HEAD}\n{GOOD}\n1,"a\n', '3: not a line of CSV'),
-    (f'{HEAD}\n{GOOD}\n{GOOD}\n',
-     '3: rank 0, call MPI_Send, iteration 0 occurs twice'),
-    *[(f'{HEAD}\n{GOOD}\n{bad}\n', f'3: {fault}') for bad, fault in (
-        ('-1,a,0,,1,1', "rank '-1' is not a whole number"),
-        ('0,a b,0,,1,1', "call 'a b' is not the name of a call"),
-        ('0,a,0,-1,1,1', "start '-1' is less than 0"),
-        ('0,a,0,,nan,1', "seconds 'nan' is not a finite number"),
-        ('0,a,0,,1,0', "every '0' is less than 1"),
-    )]])
-def test_a_damaged_file_is_a_fault(tmp_path, text, fault):
-    rows, faults = read(tmp_path, text)
-    assert len(faults) == 1 and faults[0].startswith(fault), faults
-    # What could be read is kept.
-    assert len(rows) == (GOOD + '\n' in text)
-
-
-def test_a_file_that_is_too_long_is_a_fault(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, 'MAXIMUM', 2)
-    rows, faults = read(tmp_path, samples.samples_as_csv(
-        Sample(0, 'a', n, 1.0) for n in range(3)))
-    assert len(rows) == 2 and faults[0].startswith('4: 3 samples, but the m')
+@pytest.mark.parametrize(('bad', 'reason'), [
+    ('-1,a,0,,1,1', "rank '-1' is not a whole number"),
+    ('0,a b,0,,1,1', "call 'a b' is not the name of a call"),
+    ('0,a,0,-1,1,1', "start '-1' is less than 0"),
+    ('0,a,0,,nan,1', "seconds 'nan' is not a finite number"),
+    ('0,a,0,,1,0', "every '0' is less than 1")])
+def test_a_file_with_a_bad_row_is_refused(tmp_path, bad, reason):
+    """tests/postprocess/test_series.py has the other ways to be damaged."""
+    rows, [fault] = read(tmp_path, f'{HEAD}\n{GOOD}\n{bad}\n')
+    assert not rows and fault.startswith(f'3: cannot be read ({reason}')
 
 
 def test_the_newest_sessions_of_a_test_case_keep_theirs(tmp_path):

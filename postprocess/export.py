@@ -139,8 +139,8 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
         if args.junit or args.openmetrics or args.groups:
             from . import records, results
             from .regressions import telling, verdict
-            frame = options.records_of_site(
-                records.read(folder, on_error='collect')[0], args.site)
+            frame, sessions, _ = records.read_with_sessions(folder)
+            frame = options.records_of_site(frame, args.site)
             if args.openmetrics:
                 options.write_text_answer(args.openmetrics, '\n'.join(
                     openmetrics_lines(frame)) + '\n')
@@ -149,7 +149,6 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
                 options.write_text_answer(args.groups, table.to_csv(
                     index=False, lineterminator='\n'))
             if args.junit:
-                sessions = records.sessions(folder)
                 judged = verdict.verdict_of_records(results.add_missing_records(
                     frame, sessions), sessions=sessions)
                 options.write_text_answer(args.junit, telling.junit_xml(judged))

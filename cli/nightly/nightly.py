@@ -218,10 +218,9 @@ class NightlySession:
     def read_records(self) -> None:
         """Reads all records of the system, and the results of this nightly
         session; the page reports what is damaged."""
-        folder = Path(self.work.perflog_folder)
         # All perflogs, as for the page: each folder that is read has a cache.
-        frame, _ = records.read(folder, on_error='collect')
-        frame = results.add_missing_records(frame, records.sessions(folder))
+        frame, sessions, _ = records.read_with_sessions(self.work.perflog_folder)
+        frame = results.add_missing_records(frame, sessions)
         self.frame = frame[frame['system'] == self.system].reset_index(drop=True)
         self.summary.results = [*results.results_of_nightly_session(
             self.frame, self.summary.nightly_session).values()]

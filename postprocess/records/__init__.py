@@ -1,7 +1,8 @@
-"""The record of all sessions in one table.
+"""The record of all sessions as tables.
 
 ReFrame writes it: a report of each session, rows of each value as the session goes on,
-and a log. `read` returns all values as a table, `sessions` one row per session. Values
+and a log. `read` returns all values as a table, `sessions` one row per session, and
+`read_with_sessions` both. Values
 come from the report where it can be read, otherwise from the rows; rows of other suites
 are read, too. config/perflog.yaml describes the columns. Modules in reading order:
 
@@ -20,6 +21,7 @@ sql         ./plumb sql
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -34,6 +36,7 @@ from .typed import METRICS as METRICS
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
+    import duckdb
     import pandas as pd
 
 Paths = os.PathLike | str | Iterable[os.PathLike | str]
@@ -80,7 +83,9 @@ def read(paths, on_error='raise'):
     :param on_error: 'raise': PerflogError at the first fault. 'collect':
         returns (table of the good records, list of PerflogError).
     """
-    frame, errors = _query(paths, on_error, _read_results)
+    errors: list[PerflogError] = []
+    with _open(paths, errors, on_error) as con:
+        frame = _read_results(con)
     return frame if on_error == 'raise' else (frame, errors)
 
 
@@ -93,31 +98,39 @@ def sessions(paths: Paths) -> pd.DataFrame:
     ended; `failures`: short ids of the test cases of which only its log says that they
     failed; `nightly`: the first session of its nightly session; `command`.
     """
-    def fetch(con: Any) -> pd.DataFrame:
-        frame = con.execute('FROM sessions').df()
-        for name in ('started', 'ended'):
-            frame[name] = frame[name].dt.tz_localize('UTC')
-        return frame
-
-    return _query(paths, 'collect', fetch)[0]
+    with _open(paths, []) as con:
+        return _read_sessions(con)
 
 
-def _query(paths: Paths, on_error: str, fetch: Any
-           ) -> tuple[pd.DataFrame, list[PerflogError]]:
+def read_with_sessions(paths: Paths
+                       ) -> tuple[pd.DataFrame, pd.DataFrame, list[PerflogError]]:
+    """The tables of `read` and `sessions`, and the faults."""
     errors: list[PerflogError] = []
+    with _open(paths, errors) as con:
+        return _read_results(con), _read_sessions(con), errors
 
+
+def _open(paths: Paths, errors: list[PerflogError], on_error: str = 'collect'
+          ) -> contextlib.AbstractContextManager[duckdb.DuckDBPyConnection]:
+    """Open the record; faults are added to a list, or raised."""
     def report(file: Any, line: int, reason: str) -> None:
-        error = PerflogError(file, line, reason)
+        errors.append(PerflogError(file, line, reason))
         if on_error == 'raise':
-            raise error
-        errors.append(error)
+            raise errors[0]
 
-    given = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
-    with open_records_database(given, report) as con:
-        return fetch(con), errors
+    return open_records_database(
+        [paths] if isinstance(paths, str | os.PathLike) else [*paths], report)
 
 
-def _read_results(con: Any) -> pd.DataFrame:
+def _read_sessions(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
+    """The view `sessions` as the table of `sessions`."""
+    frame = con.execute('FROM sessions').df()
+    for name in ('started', 'ended'):
+        frame[name] = frame[name].dt.tz_localize('UTC')
+    return frame
+
+
+def _read_results(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """The view `results` as the table of `read`."""
     # A type of DuckDB is a category of pandas; texts would need 2 GiB. There are fewer
     # measurements than values, so theirs are converted first.
@@ -135,7 +148,8 @@ def _read_results(con: Any) -> pd.DataFrame:
     return table
 
 
-def _with_categories(con: Any, table: str, columns: Collection[str]) -> str:
+def _with_categories(con: duckdb.DuckDBPyConnection, table: str,
+                     columns: Collection[str]) -> str:
     """SQL of a table whose texts of some columns have a type of their own."""
     texts = [name for name, kind, *_ in con.execute(f'DESCRIBE {table}').fetchall()
              if kind == 'VARCHAR' and name in columns]

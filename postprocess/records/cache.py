@@ -93,8 +93,8 @@ def open_records_database(paths: Sequence[os.PathLike | str], report_fault: Repo
         sessions.create_sessions_view(con)
         counting.create_views(con)
         con.execute(f'SET allowed_paths = [{", ".join(map(sql_text, parts))}]')
-        for fault in sorted(faults, key=lambda one: (one.file, one.line)):
-            report_fault(fault.file, fault.line, fault.reason)
+        for error in sorted(faults, key=lambda one: (one.file, one.line)):
+            report_fault(error.file, error.line, error.reason)
         yield con
 
 

@@ -188,12 +188,11 @@ def verdict_of_perflogs(folder: str, session: str | None = None,
     :raises ValueError: no records, no such session, or a damaged file beside
         the references
     """
-    frame, faults = records.read(folder, on_error='collect')
+    frame, sessions, faults = records.read_with_sessions(folder)
     if frame.empty:
         raise ValueError('; '.join(map(str, faults[:1]))
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
-    sessions = records.sessions(folder)
     frame = results.add_missing_records(frame, sessions)
     return verdict_of_records(options.records_of_site(frame, site), session,
                               references, sessions), faults

@@ -92,10 +92,9 @@ def write_page(folder: str, output: Path, references: str | None = None,
     :param site: only its records; '': all
     :param last: only so many sessions, the newest
     """
-    frame, faults = records.read(folder, on_error='collect')
+    frame, sessions, faults = records.read_with_sessions(folder)
     _print_faults(faults)
     try:
-        sessions = records.sessions(folder)
         frame = options.records_of_site(
             results.add_missing_records(frame, sessions), site)
         # By the whole history, whatever is shown.

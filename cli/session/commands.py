@@ -388,9 +388,10 @@ def print_zero_test_cases_reason(work: Work, ended: Ended) -> int:
         print('plumb: no test case ran, so nothing was measured; the lines above give '
               'the reason', file=sys.stderr)
         return 2
-    patterns, options = names.split_name_options(work.options)
-    text = patterns and names.suggest_names(patterns, names.list_names(
-        str(WORK / 'bin' / 'reframe'), options, {**os.environ, **work.variables}))
+    patterns = names.name_patterns(work.options)
+    text = patterns and names.suggest_names(patterns, (
+        one.name for one in identities.identities_of_site(
+            Path(work.variables['PLUMBLINE_SITE'])).values()))
     site = places.site_option(work.system['name'])
     print('plumb: nothing was measured: ' + (
         text or 'no test case matches all filters (mode, -n, -t, -p, -E and others); '

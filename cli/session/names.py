@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import re
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 #: Most names that are suggested.
 MAXIMUM = 3
-#: A test case in the list of `reframe -l`.
-_LISTED = re.compile(r'^- (.+) /[0-9a-f]+$', re.MULTILINE)
 
 
 def name_without_blanks(display_name: str) -> str:
@@ -26,24 +22,11 @@ def name_without_blanks(display_name: str) -> str:
     return display_name.replace(' ', '')
 
 
-def split_name_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The values of -n among options of ReFrame, and the options without -n and
-    tags."""
+def name_patterns(words: Sequence[str]) -> list[str]:
+    """The values of -n among options of ReFrame."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('-n', '--name', action='append', default=[])
-    parser.add_argument('-t', '--tag', action='append')
-    known, rest = parser.parse_known_args(words)
-    return known.name, rest
-
-
-def list_names(reframe: str, options: Sequence[str], variables: Mapping[str, str]
-               ) -> list[str]:
-    """The names of all test cases that ReFrame lists with these options; empty if
-    it fails."""
-    done = subprocess.run([reframe, *options, '-l'], env=variables, text=True,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL)
-    return sorted({*map(name_without_blanks, _LISTED.findall(done.stdout))})
+    return list(parser.parse_known_args(words)[0].name)
 
 
 def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:
@@ -52,7 +35,7 @@ def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:
 
     :param names: of all test cases, whatever their tags
     """
-    names = [*names]
+    names = sorted({*map(name_without_blanks, names)})
     checks = sorted({name.partition('%')[0] for name in names})
     texts = []
     for pattern in patterns:

@@ -9,10 +9,9 @@ from reframe.frontend import filters
 from cli.session import identities, names
 
 GET = 'StoreServes %scenario=redis get'
-NAMES = [names.name_without_blanks(name) for name in (
-    GET, 'StoreServes %scenario=redis set',
-    'OsuStartup %program=osu_init %layout=1xfull',
-    'OsuStartup %program=osu_hello %layout=1xfull')]
+NAMES = [GET, 'StoreServes %scenario=redis set',
+         'OsuStartup %program=osu_hello %layout=1xfull',
+         'OsuStartup %program=osu_init %layout=1xfull']
 
 
 @pytest.mark.parametrize('name', [GET, 'Copy %sizes=[1, 2] %at=a@1 %path=/x/y+z'])
@@ -50,14 +49,13 @@ def test_test_cases_of_one_place_and_settings_share_a_session():
      "nearest: -n 'OsuStartup%program=osu_hello%layout=1xfull', "
      "-n 'OsuStartup%program=osu_init%layout=1xfull'"),
     ('OsuStartup', '-n OsuStartup: the other filters (mode, -t) leave out '
-     "-n 'OsuStartup%program=osu_init%layout=1xfull', "
-     "-n 'OsuStartup%program=osu_hello%layout=1xfull'"),
+     "-n 'OsuStartup%program=osu_hello%layout=1xfull', "
+     "-n 'OsuStartup%program=osu_init%layout=1xfull'"),
     ('zzzzzz', '')])
 def test_the_nearest_names_are_suggested(pattern, text):
     assert names.suggest_names([pattern], NAMES) == text
 
 
-def test_names_and_tags_are_taken_from_the_options():
-    assert names.split_name_options(
-        ['--tag=^quick$', '-nA', '--name=B', '-n', 'C', '-p', 'mpi', '-Sx=1']) == (
-        ['A', 'B', 'C'], ['-p', 'mpi', '-Sx=1'])
+def test_names_are_taken_from_the_options():
+    assert names.name_patterns(['--tag=^quick$', '-nA', '--name=B', '-n', 'C', '-p',
+                                'mpi', '-Sx=1']) == ['A', 'B', 'C']

@@ -66,6 +66,7 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
     options: Parser = args.parser
     command = options.prog.removeprefix('plumb ')
     passes = PASSING.get(command)
+    args.words = words[1:]
     for word in unknown:
         if not passes:
             options.refuse_unknown_word(word)

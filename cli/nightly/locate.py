@@ -62,15 +62,6 @@ class Target(NamedTuple):
     expected: float | None
 
 
-def make_locate_command_args(site: str, **given: Any) -> argparse.Namespace:
-    """Arguments of `locate` for a caller in Python."""
-    known: dict[str, Any] = {
-        'site': site, 'partition': None, 'nodes': None, 'test_case': None,
-        'metric': None, 'environ': None, 'slowdown': 10.0, 'parallel': None,
-        'repetitions': 1, 'all_pairs': False, 'json': None, 'reframe': []}
-    return argparse.Namespace(**{**known, **given})
-
-
 class SearchResult(NamedTuple):
     """The result of a search."""
     #: None: nothing was measured.

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cli.arguments import build_parser
 from cli.nightly import locate, nodes, overlap, reruns
 from cli.nightly.summary import Nodes, Summary, shortened_list_text
 from cli.nightly.timers import KINDS
@@ -68,9 +69,8 @@ def nightly(args: argparse.Namespace) -> int:
             work = stack.enter_context(commands.prepare_session(args))
             if slurm_jobs.can_list_jobs(work.system):
                 overlap.cancel_orphaned_jobs(folder.name, summary.add_note)
-            session.remove_old_nightly_sessions(
-                folder.name, args.keep_sessions - 1
-            )
+            session.remove_old_sessions(
+                session.nightly_kind(folder.name), args.keep_sessions - 1)
             summary.nightly_session = session_id.new_session_id()
             if args.max_pending:
                 for options in work.options, work.options_of_any_mode:
@@ -461,9 +461,9 @@ class NightlySession:
             return
         print_progress('looking for the slow node: measuring pairs of nodes')
         try:
-            search = locate.search_slow_nodes(
-                locate.make_locate_command_args(self.summary.site)
-            )
+            args = build_parser().parse_args(['locate', '--site', self.summary.site])
+            args.reframe = []
+            search = locate.search_slow_nodes(args)
         except SetupError as err:
             self.summary.add_note(f'the slow node was not looked for: {err}')
             return

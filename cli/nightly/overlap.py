@@ -117,26 +117,14 @@ def _wait_for_holder_change(path: Path, holder: dict[str, Any]) -> bool:
     return False
 
 
-def end_processes(pids: Iterable[int], signals_and_waits: Sequence[tuple[int, float]]
-        ) -> list[int]:
-    """End processes by several signals, one after the other.
-
-    :param signals_and_waits: (signal, seconds to wait then); signal 0: wait only
-    :returns: the processes that still run
-    """
-    left = {pid: process_start_ticks(pid) for pid in pids}
-    for number, seconds in signals_and_waits:
-        deadline = time.monotonic() + seconds
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-        while left := {pid: when for pid, when in left.items()
-                       if when and process_start_ticks(pid) == when
-                       and processes.is_alive(pid)}:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.1)
-    return sorted(left)
+def end_processes(pids: Iterable[int], signals: Sequence[tuple[int, float]]
+                  ) -> set[int]:
+    """End these processes, and no later ones with their numbers; return those that
+    still run."""
+    starts = {pid: process_start_ticks(pid) for pid in pids}
+    return session.end_processes(lambda: {
+        pid for pid, start in starts.items() if start
+        and process_start_ticks(pid) == start and processes.is_alive(pid)}, signals)
 
 
 def pids_of_nightly_session(path: Path) -> set[int]:
@@ -169,5 +157,5 @@ def end_leftover_processes(path: Path, note: Callable[[str], None]) -> None:
 def cancel_orphaned_jobs(site: str, note: Callable[[str], None]) -> None:
     """Cancel the Slurm jobs that killed nightly sessions of a site left."""
     slurm_jobs.cancel_jobs_in_folders(
-        [one.stage for one in session.ended_nightly_sessions(site)],
+        [one.stage for one in session.ended_sessions(session.nightly_kind(site))],
         'a killed nightly session', note)

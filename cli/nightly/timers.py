@@ -66,27 +66,14 @@ def variables_comment(left: Iterable[str]) -> str:
 
 
 def nightly_command(args: argparse.Namespace) -> list[str]:
-    """The command of a nightly session with these options."""
-    command = ['./plumb', 'nightly', '--site', _site_name_or_absolute_path(args.site)]
-    for name, default in DEFAULTS.items():
-        value = getattr(args, name)
-        if value != default:
-            command += ['--' + name.replace('_', '-'),
-                        f'{value:g}' if isinstance(value, float)
-                        else str(value)]
-    if args.locate:
-        command.append('--locate')
-    if args.require_compared:
-        command.append('--require-compared')
-    if args.bringup:
-        command.append('--bringup')
-    return command + (['--', *args.reframe] if args.reframe else [])
+    """The command of a nightly session: the words of this one, without --print."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('--print')
+    parser.add_argument('--site')
+    end = args.words.index('--') if '--' in args.words else len(args.words)
+    return ['./plumb', 'nightly', '--site', _site_name_or_absolute_path(args.site),
+            *parser.parse_known_args(args.words[:end])[1], *args.words[end:]]
 
-
-#: Options that may be left out, with their defaults.
-DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0, 'max_pending': None,
-            'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None,
-            'webhook_format': 'json', 'page_url': '', 'status': None, 'records': None}
 
 #: Options whose files curl sends -> their media type.
 SENT_BY_CURL = {'webhook': 'application/json', 'records': 'application/x-ndjson'}
@@ -284,7 +271,8 @@ def gitlab_pipeline(args: argparse.Namespace) -> str:
     variables = {name: value.replace('$', '$$') for name, value in variables.items()}
     files = written_files(args)
     if not args.page_url:
-        args = argparse.Namespace(**{**vars(args), 'page_url': GITLAB_PAGE})
+        args = argparse.Namespace(**{**vars(args), 'page_url': GITLAB_PAGE, 'words': [
+            '--page-url', GITLAB_PAGE, *args.words]})
     enter = f'cd {shlex.quote(str(ROOT))}'
     # One job of the site at a time: others would disturb its values.
     group = {'resource_group': timer_name(args)}

@@ -4,8 +4,8 @@ Two sessions share no stage folder and no report. A session's folder is
 $PLUMBLINE_WORK/sessions/SESSION, with the identifier that its records have; its
 stage and output are folders of the same name where the site keeps them.
 
-Those of a nightly session (`plumb nightly`) have a file NIGHTLY_SESSION, which names
-their folders. `plumb nightly` removes them, and `plumb run` does not.
+A file in the folder names the other folders, and the kind of the session. Of each
+kind only the newest sessions are kept.
 """
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
 #: Signals within so many seconds are one: `timeout`, sudo and the first process
 #: of a container forward a signal that the process group got, too.
 SAME_SIGNAL_SECONDS = 2.0
-#: File in the folder of a session of a nightly session.
-NIGHTLY_SESSION = 'night.json'
-#: File in the folder of a session that measures nothing.
-IDLE = 'idle'
+#: File in the folder of a session: its kind, its first session and other folders.
+ABOUT = 'session.json'
+#: Kinds of sessions: those that measure, and dry runs and listings.
+RUN, IDLE = 'run', 'idle'
 #: Seconds between two lines of progress that are not on a terminal.
 REPORT_SECONDS = 60.0
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -55,6 +55,11 @@ class NightlySession(NamedTuple):
     site: str
     #: Identifier of its first session.
     first: str
+
+
+def nightly_kind(site: str) -> str:
+    """The kind of the sessions of a site's nightly sessions."""
+    return f'nightly {site}'
 
 
 @dataclass(frozen=True)
@@ -84,32 +89,30 @@ def create_session_folders(
     system: Mapping[str, Any], nightly_session: NightlySession | None = None,
     runs_jobs: bool = True
 ) -> Iterator[Session]:
-    """A session's folders; those of old ones are removed.
+    """A session's folders; those of old ones are removed, but `plumb nightly` removes
+    its own (`remove_old_sessions`).
 
     :param system: of the site's configuration: stagedir and outputdir
-    :param night: that it belongs to; None: it stands alone
-    :param runs_jobs: whether jobs run; False: a dry run or a listing, which
-        never removes the folders of a session that measured
+    :param nightly_session: that it belongs to; None: it stands alone
+    :param runs_jobs: whether jobs run; False: a dry run or a listing
     """
-    bases = [Path(os.environ.get(variable) or system.get(key)
-                  or WORK / name)
-             for variable, key, name in (
-                 ('RFM_STAGE_DIR', 'stagedir', 'stage'),
-                 ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
-    _remove_old_sessions(bases, runs_jobs)
-    name = nightly_session.first if nightly_session else session_id.new_session_id()
-    if (WORK / 'sessions' / name).exists():
-        name = session_id.new_session_id(name)
+    if nightly_session:
+        kind, first = nightly_kind(nightly_session.site), nightly_session.first
+    else:
+        kind, first = RUN if runs_jobs else IDLE, session_id.new_session_id()
+        remove_old_sessions(kind, KEPT - 1)
+    name = first if not (WORK / 'sessions' / first).exists() else \
+        session_id.new_session_id(first)
     folder = WORK / 'sessions' / name
+    stage, output = (
+        Path(os.environ.get(variable) or system.get(key) or WORK / default, name)
+        for variable, key, default in (('RFM_STAGE_DIR', 'stagedir', 'stage'),
+                                       ('RFM_OUTPUT_DIR', 'outputdir', 'output')))
     folder.mkdir(parents=True)
-    if not runs_jobs:
-        (folder / IDLE).touch()
-    if nightly_session is not None:
-        # Before anything can be in the folders that it names.
-        (folder / NIGHTLY_SESSION).write_text(json.dumps({
-            'site': nightly_session.site, 'nightly_session': nightly_session.first,
-            **{what: str((base / name).absolute())
-               for what, base in zip(('stage', 'output'), bases, strict=True)}}))
+    # Before anything can be in the folders that it names.
+    (folder / ABOUT).write_text(json.dumps({
+        'kind': kind, 'first': first, 'stage': str(stage.absolute()),
+        'output': str(output.absolute())}))
     last = folder.parent / f'last.{os.getpid()}'
     last.symlink_to(name)
     last.replace(folder.parent / 'last')
@@ -117,43 +120,29 @@ def create_session_folders(
                    0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield Session(folder, bases[0] / name, bases[1] / name, lock)
+        yield Session(folder, stage, output, lock)
     finally:
         os.close(lock)
 
 
-def _remove_old_sessions(bases: Sequence[Path], runs_jobs: bool) -> None:
-    """All of one kind but the newest KEPT - 1, and those that still live."""
-    folders = sorted(path.parent for path in
-                     (WORK / 'sessions').glob('[0-9]*/lock')
-                     if not (path.parent / NIGHTLY_SESSION).exists()
-                     and (path.parent / IDLE).exists() is not runs_jobs)
-    for folder in folders[:max(len(folders) - KEPT + 1, 0)]:
-        with contextlib.suppress(OSError), open(folder / 'lock') as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for base in bases:
-                shutil.rmtree(base / folder.name, ignore_errors=True)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 class Left(NamedTuple):
-    """A session of a nightly session, of which nothing runs any more."""
+    """A session of which nothing runs any more."""
     folder: Path
-    nightly_session: str
+    #: The first session of its nightly session, or itself.
+    first: str
     stage: Path
     output: Path
 
 
-def ended_nightly_sessions(site: str) -> Iterator[Left]:
-    """The nightly sessions of a site that have ended, the oldest first."""
-    for mark in sorted((WORK / 'sessions').glob(f'[0-9]*/{NIGHTLY_SESSION}')):
+def ended_sessions(kind: str) -> Iterator[Left]:
+    """The sessions of a kind that have ended, the oldest first."""
+    for about in sorted((WORK / 'sessions').glob(f'[0-9]*/{ABOUT}')):
         # What is cut off was written before anything ran.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads(mark.read_text())
-            if content['site'] == site and not _is_session_running(
-                mark.parent / 'lock'
-            ):
-                yield Left(mark.parent, str(content['nightly_session']),
+            content = json.loads(about.read_text())
+            if content['kind'] == kind and not _is_session_running(
+                    about.parent / 'lock'):
+                yield Left(about.parent, str(content['first']),
                            Path(content['stage']), Path(content['output']))
 
 
@@ -169,21 +158,20 @@ def _is_session_running(path: Path) -> bool:
     return False
 
 
-def remove_old_nightly_sessions(site: str, keep: int) -> list[str]:
-    """Remove the folders of all but the newest nightly sessions of a site.
+def remove_old_sessions(kind: str, keep: int) -> list[str]:
+    """Remove the folders of all but the newest sessions of a kind that have ended.
 
-    Only those that a session's file NIGHTLY_SESSION names, and that are called as the
-    session is: nothing that somebody else has put beside them.
+    Only those that the file ABOUT names, and that are called as the session is:
+    nothing that somebody else has put beside them.
 
-    :param keep: sessions that are left
-    :returns: the sessions that were removed
+    :param keep: number of sessions, or of nightly sessions, that are left
+    :returns: the sessions, or nightly sessions, that were removed
     """
-    left = list(ended_nightly_sessions(site))
-    nightly_sessions = sorted({one.nightly_session for one in left})
-    old = nightly_sessions[:max(len(nightly_sessions) - keep, 0)]
-    for one in left:
-        if one.nightly_session in old:
-            # Its own folder last: while that is there, it is found again.
+    ended = [*ended_sessions(kind)]
+    old = sorted({one.first for one in ended})[:-keep or None]
+    for one in ended:
+        if one.first in old:
+            # Its own folder last: while it exists, the session is found again.
             for path in (one.stage, one.output, one.folder):
                 if path.name == one.folder.name:
                     shutil.rmtree(path, ignore_errors=True)
@@ -319,7 +307,12 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
             code = _wait_for_process(process, received.numbers, reports)
         if received.numbers or code < 0:
             # Also an sbatch that ReFrame no longer waits for.
-            _end_descendants_of_reframe(received.numbers)
+            left = end_processes(
+                processes.reap_and_list_descendants,
+                [(signal.SIGTERM, END_TIMEOUT), (signal.SIGKILL, END_TIMEOUT)],
+                lambda: len(received.numbers) > 1)
+            if left:
+                print_progress(f'still running: pid {", ".join(map(str, left))}')
             if stage is not None:
                 slurm_jobs.cancel_jobs_in_folders(
                     [stage], 'ReFrame', print_progress)
@@ -362,17 +355,27 @@ def _wait_for_process(process: subprocess.Popen[bytes],
             return process.wait()
 
 
-def _end_descendants_of_reframe(received_signals: list[int]) -> None:
-    """Ends what ReFrame left of its jobs: SIGTERM, later SIGKILL."""
-    deadline = time.monotonic() + END_TIMEOUT
-    terminated: set[int] = set()
-    while left := processes.reap_and_list_descendants():
-        kill = time.monotonic() > deadline or len(received_signals) > 1
-        for pid in left if kill else left - terminated:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
-        terminated |= left
-        time.sleep(0.05)
-        if time.monotonic() > deadline + END_TIMEOUT:
-            print_progress(f'still running: pid {", ".join(map(str, sorted(left)))}')
-            break
+def end_processes(list_pids: Callable[[], set[int]],
+                  signals: Sequence[tuple[int, float]],
+                  is_urgent: Callable[[], bool] = lambda: False) -> set[int]:
+    """End processes by several signals, one after the other.
+
+    :param list_pids: the processes that still run
+    :param signals: (signal, seconds to wait then); signal 0: wait only
+    :param is_urgent: whether the last signal is sent at once
+    :returns: the processes that still run after all signals
+    """
+    left: set[int] = set()
+    for number, seconds in signals:
+        deadline = time.monotonic() + seconds
+        signalled: set[int] = set()
+        while left := list_pids():
+            for pid in left - signalled:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            signalled |= left
+            if time.monotonic() > deadline or (
+                    is_urgent() and number != signals[-1][0]):
+                break
+            time.sleep(0.05)
+    return left

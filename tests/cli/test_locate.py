@@ -1,6 +1,7 @@
 """plumb locate: what it measures, where, and how it reads what came."""
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 from data.perflogs_factory import record, write
 from locate import Cluster
 
+from cli import __main__
 from cli.nightly import locate, pairs
 from cli.nightly import nodes as slurm
 from cli.session import commands
@@ -61,6 +63,11 @@ def test_where_no_case_fits(cases, words, match):
         locate.select_test_case(cases, 'batch', *words, [])
 
 
+def options(**given: Any) -> argparse.Namespace:
+    args = __main__.parse_command_line(['locate', '--site', 'alpha'])
+    return argparse.Namespace(**{**vars(args), **given})
+
+
 @pytest.mark.parametrize('given, where, metric, expected', [
     ({}, 'other', 'latency', 2.5),
     ({'metric': 'bandwidth'}, 'other', 'bandwidth', None),
@@ -83,7 +90,7 @@ def test_without_options_it_looks_where_something_regressed(
                      line('alpha', 'other', 'latency', 'latency2', 2.5)]))
     work = commands.Work(TWO, {}, [], [], True, [], False)
     result = locate.select_partition_and_test_case(
-        locate.make_locate_command_args('alpha', **given), Path(), work
+        options(**given), Path(), work
     )
     assert (result.partition['name'], result.metric, result.expected) == (
         where, metric, expected)
@@ -196,7 +203,7 @@ def test_jobs_on_slow_links_are_bounded_in_time(site, tmp_path, capsys):
     nodes = site.stand_in(Cluster(4, 0))
     search = locate.Search(['n1', 'n2', 'n3', 'n4'], 'higher')
     target = locate.Target(SLURM, case('bandwidth'), 'bandwidth', 120.0)
-    given = locate.make_locate_command_args('alpha')
+    given = options()
     work, bounded, known = locate.bound_jobs_in_time(
         search, site.work, target, 4, given)
     assert nodes.asked == [['n1+n2', 'n3+n4']]
@@ -266,7 +273,7 @@ def test_a_metric_that_the_case_has_not(site):
 def test_the_verdict_is_written_and_makes_the_exit_code(
         site, tmp_path, capsys, located, code):
     (result, why, ended), _ = site(Cluster(8, 4, slow={'n1': located}))
-    args = locate.make_locate_command_args('alpha', json=str(tmp_path / 'x.json'))
+    args = options(json=str(tmp_path / 'x.json'))
     assert locate._print_and_write_result(args, result, why, ended, tmp_path) == code
     message = capsys.readouterr().out
     assert ('SLOW    node n1: ' in message) == bool(code)

@@ -818,11 +818,11 @@ def test_only_folders_of_old_nightly_sessions_are_removed(
     # Damaged, or pointing elsewhere: left alone.
     precious = tmp_path / 'precious'
     precious.mkdir()
-    mark = opened[1, 1].folder / session.NIGHTLY_SESSION
+    mark = opened[1, 1].folder / session.ABOUT
     mark.write_text(json.dumps(json.loads(mark.read_text())
                                | {'stage': str(precious)}))
-    (opened[2, 1].folder / session.NIGHTLY_SESSION).write_text('{"site": "al')
-    assert session.remove_old_nightly_sessions('alpha', 2) == [
+    (opened[2, 1].folder / session.ABOUT).write_text('{"kind": "nightly al')
+    assert session.remove_old_sessions('nightly alpha', 2) == [
         NIGHTLY_SESSION.replace('22T', f'{n:02}T') for n in (1, 2)]
     there = {key for key, one in opened.items() if one.folder.exists()}
     assert there == {(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)}
@@ -834,9 +834,9 @@ def test_only_folders_of_old_nightly_sessions_are_removed(
 
 def test_a_nightly_session_that_runs_keeps_its_folders(work):
     with work(1) as alive:
-        assert session.remove_old_nightly_sessions('alpha', 0) == []
+        assert session.remove_old_sessions('nightly alpha', 0) == []
         assert alive.stage.exists()
-    assert session.remove_old_nightly_sessions('alpha', 0) == [alive.folder.name]
+    assert session.remove_old_sessions('nightly alpha', 0) == [alive.folder.name]
     assert not alive.folder.exists()
 
 
@@ -967,24 +967,14 @@ def options(*words: str) -> argparse.Namespace:
     return __main__.parse_command_line(['nightly', *words])
 
 
-def test_options_that_need_not_be_said_are_the_command_s_own():
-    args = options()
-    assert {name: getattr(args, name) for name in timers.DEFAULTS
-            } == timers.DEFAULTS
-    assert timers.nightly_command(options('--site', 'lumi')) == [
-        './plumb', 'nightly', '--site', 'lumi']
-
-
 MANY = ['--site', 'lumi', '--bringup', '--locate', '--max-node-age', '7',
         '--hours', '9.5', '--max-pending', '90m', '--mail', '/srv/a b/50%.eml',
         '--', '-n', 'Osu$']
 
 
 def test_the_timer_says_all_that_was_asked_for():
-    words = timers.nightly_command(options(*MANY))
-    again = options(*words[2:])
-    for name in (*timers.DEFAULTS, 'bringup', 'locate', 'reframe', 'site'):
-        assert getattr(again, name) == getattr(options(*MANY), name)
+    assert timers.nightly_command(options('--print', 'cron', *MANY)) == [
+        './plumb', 'nightly', *MANY]
 
 
 #: All files, with letters that a shell or systemd would read as their own.
@@ -1018,8 +1008,7 @@ def test_systemd_takes_the_units(tmp_path, shell, words):
 def test_systemd_gets_the_words_as_they_are():
     text = timers.systemd_service(options(*MANY))
     [line] = re.findall('ExecStart=(.*)', text)
-    assert line.endswith('"/srv/a b/50%%.eml" --locate --bringup -- '
-                         '-n Osu$$')
+    assert line.endswith('"/srv/a b/50%%.eml" -- -n Osu$$')
     assert 'TimeoutStartSec=34380' in text
     # SIGTERM to plumb alone: it ends the rest by itself.
     assert 'KillMode=mixed' in text

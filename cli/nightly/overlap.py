@@ -45,21 +45,19 @@ def hold_nightly_lock(path: Path, hours: float, note: Callable[[str], None],
     :param began: start of this session; seconds since 1970
     :raises SetupError: another session runs, or the lock cannot be taken
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        limit = 0.0
-        while True:
+        # A process that was killed closes its files a little later.
+        for limit in 0, session.END_TIMEOUT:
             try:
                 stack.enter_context(lock.hold_file_lock(
-                    path, limit=limit, host=socket.gethostname(), began=began,
+                    path, limit=limit, busy='another nightly session runs:',
+                    host=socket.gethostname(), began=began,
                     started=process_start_ticks(os.getpid())))
                 break
             except lock.LockError as err:
-                if err.holder is None:
+                if limit or err.holder is None:
                     raise SetupError(str(err)) from None
                 _end_hanging_session(path, err.holder, hours, note)
-                # A process that was killed closes its files a little later.
-                limit = session.END_TIMEOUT
         yield
 
 
@@ -76,45 +74,27 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
     :raises SetupError: it does not hang, or cannot be ended from here
     """
     if not holder:
-        if _wait_for_holder_change(path, holder):
-            return
         raise SetupError(f'{path} is locked by an unknown process; '
                          f'`fuser {path}` prints its pid')
     age = time.time() - float(holder.get('began', time.time()))
     who = f'{lock.holder_text(holder)}, for {age / 3600:.1f} h'
-    host = holder.get('host', '')
+    host, pid = holder.get('host', ''), int(holder.get('pid', 0))
     if age < 3600 * hours:
         raise SetupError(f'another nightly session of this site runs: {who}. '
                          f'It is ended when it is {hours:g} h old (--hours)')
     if host != socket.gethostname():
         raise SetupError(f'the previous nightly session hangs on {host}: '
-                         f'{who}; end it there: kill -9 {holder.get("pid")}')
-    pid = int(holder.get('pid', 0))
-    if pid and process_start_ticks(pid) == holder.get('started', '?'):
-        note(f'the previous nightly session hung and was ended: {who}')
-        if end_processes([pid], [(signal.SIGTERM, STOP_TIMEOUT),
-                                 (signal.SIGKILL, session.END_TIMEOUT)]):
-            raise SetupError(f'the previous nightly session does not end, '
-                             f'even '
-                             f'with kill -9: {who}; a file system may hang')
-    elif not _wait_for_holder_change(path, holder):
-        # The process that wrote its name is dead; a child inherited the lock.
+                         f'{who}; end it there: kill -9 {pid}')
+    if not pid or process_start_ticks(pid) != holder.get('started', '?'):
+        # The process that wrote its name is dead, and a child inherited the lock; or
+        # a session that has just begun has not written its name yet.
         raise SetupError(f'{path} is locked by another process than it names '
                          f'({who}); find it with `fuser {path}`, and end it')
-
-
-def _wait_for_holder_change(path: Path, holder: dict[str, Any]) -> bool:
-    """Whether another holder's name appears: a process writes its name after
-    it has taken the lock."""
-    for _ in range(20):
-        time.sleep(0.1)
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if lock.read_holder(handle) != holder:
-                return True
-        finally:
-            os.close(handle)
-    return False
+    note(f'the previous nightly session hung and was ended: {who}')
+    if end_processes([pid], [(signal.SIGTERM, STOP_TIMEOUT),
+                             (signal.SIGKILL, session.END_TIMEOUT)]):
+        raise SetupError('the previous nightly session does not end, even with '
+                         f'kill -9: {who}; a file system may hang')
 
 
 def end_processes(pids: Iterable[int], signals: Sequence[tuple[int, float]]

@@ -180,27 +180,35 @@ def parse_sinfo(text: str) -> list[Partition]:
     return list(parts.values())
 
 
+def ask_scheduler(command: Sequence[str]) -> tuple[str, str]:
+    """What a command of the scheduler prints, and its errors in one line.
+
+    :raises SetupError: it fails, or does not answer
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise SetupError(f'{command[0]}: no answer in {LIMIT} s') from None
+    except OSError as err:
+        raise SetupError(f'{command[0]}: {err.strerror}: run this on a node where '
+                         'jobs are submitted') from None
+    errors = ' '.join(done.stderr.split())
+    if done.returncode:
+        raise SetupError(f'{command[0]}: {errors or f"exit code {done.returncode}"}')
+    return done.stdout, errors
+
+
 def query_sinfo() -> list[Partition]:
     """The partitions that sinfo reports now.
 
     :raises SetupError: sinfo fails, or reports no node
     """
-    try:
-        done = subprocess.run(SINFO, capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        raise SetupError(f'sinfo: no answer in {LIMIT} s') from None
-    except OSError as err:
-        raise SetupError(f'sinfo: {err.strerror}: run this on a node where '
-                         'jobs are submitted') from None
-    errors = ' '.join(done.stderr.split())
-    if done.returncode:
-        raise SetupError(f'sinfo: {errors or f"exit code {done.returncode}"}')
-    known_partitions = parse_sinfo(done.stdout)
+    output, errors = ask_scheduler(SINFO)
+    known_partitions = parse_sinfo(output)
     if not known_partitions:
         raise SetupError('sinfo reports no node in any partition: '
-                         + (errors or done.stdout.strip()[:80] or 'no '
-                            'output'))
+                         + (errors or output.strip()[:80] or 'no output'))
     return known_partitions
 
 
@@ -238,6 +246,18 @@ def parse_access(access: Iterable[str]) -> Access:
               if (value := getattr(values, long[2:]))]
     return Access(tuple(values.partition.split(',')),
                   frozenset(topology.expand_host_list(values.exclude)), tuple(chosen))
+
+
+def nodes_of_access(place: Access, there: Mapping[str, Mapping[str, Node]]
+                    ) -> dict[str, Node]:
+    """The nodes of the partitions of Slurm that options name, less those that they
+    exclude.
+
+    :param there: what `nodes_by_partition` says
+    """
+    return {name: node for one in place.partitions
+            for name, node in there.get(one, {}).items()
+            if name not in place.excluded}
 
 
 def find_node_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
@@ -300,14 +320,10 @@ def query_nodes_of_access_options(access: Iterable[str], name: str
     :raises SetupError: Slurm cannot be asked, or has no such partition
     """
     place, there = parse_access(access), nodes_by_partition(query_sinfo())
-    nodes: dict[str, Node] = {}
-    for one in place.partitions:
-        nodes |= there.get(one, {})
-    if not nodes:
+    if not any(map(there.get, place.partitions)):
         raise SetupError(f'access of {name}: '
                          + _missing_partition_message(place.partitions, there))
-    return {node: about for node, about in nodes.items()
-            if node not in place.excluded}, place
+    return nodes_of_access(place, there), place
 
 
 def pools_by_partition(places: Mapping[str, Access],
@@ -319,13 +335,10 @@ def pools_by_partition(places: Mapping[str, Access],
     """
     made: dict[tuple[str, frozenset[str]], Pool] = {}
     pool_of = {}
-    for name, ((partition, *_), without, _) in places.items():
-        key = partition, without
+    for name, place in places.items():
+        key = place.partitions[0], place.excluded
         if key not in made:
-            made[key] = Pool(partition, {
-                node: about for node, about in
-                there.get(partition, {}).items() if node not in without},
-                without)
+            made[key] = Pool(key[0], nodes_of_access(place, there), place.excluded)
         if made[key].nodes:
             pool_of[name] = made[key]
     return pool_of

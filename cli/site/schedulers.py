@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -57,20 +56,8 @@ def _query_pbs() -> list[nodes.Partition]:
 
     :raises SetupError: a command fails, or does not answer
     """
-    texts = []
-    for command in PBS_COMMANDS:
-        try:
-            done = subprocess.run(command, capture_output=True, text=True,
-                                  stdin=subprocess.DEVNULL, timeout=nodes.LIMIT)
-        except subprocess.TimeoutExpired:
-            raise SetupError(f'{command[0]}: no answer in {nodes.LIMIT} s') from None
-        except OSError as err:
-            raise SetupError(f'{command[0]}: {err.strerror}: run this on a node where '
-                             'jobs are submitted') from None
-        if done.returncode:
-            raise SetupError(f'{command[0]}: {" ".join(done.stderr.split())}')
-        texts.append(done.stdout)
-    return pbs.parse_partitions(*texts)
+    return pbs.parse_partitions(*(
+        nodes.ask_scheduler(command)[0] for command in PBS_COMMANDS))
 
 
 def _nodes_of_partition(part: Mapping[str, Any], known: list[nodes.Partition],
@@ -80,10 +67,8 @@ def _nodes_of_partition(part: Mapping[str, Any], known: list[nodes.Partition],
     access = list(map(str, part.get('access', ())))
     if is_slurm:
         place = nodes.parse_access(access)
-        by_name = nodes.nodes_by_partition(known)
-        return {name: node for one in place.partitions
-                for name, node in by_name.get(one, {}).items()
-                if name not in place.excluded}, ','.join(place.partitions)
+        return nodes.nodes_of_access(place, nodes.nodes_by_partition(known)), ','.join(
+            place.partitions)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('-q', default='')
     queue = parser.parse_known_args(

@@ -32,11 +32,11 @@ def sessions_needed_by_test_case(frame: pd.DataFrame, session: str | None = None
     :returns: test case -> number; 0: there are enough, None: no number would do
     """
     records = frame[frame['session'] == session] if session else newest_records(frame)
-    return {case: p.needs for case, p in _progress_by_test_case(
+    return {case: p.needs for case, p in progress_by_test_case(
         records, progress_of_test_cases(frame) if ahead is None else ahead).items()}
 
 
-def _progress_by_test_case(records: pd.DataFrame, ahead: list[Progress]
+def progress_by_test_case(records: pd.DataFrame, ahead: list[Progress]
                            ) -> dict[str, Progress]:
     """Test case -> its progress, with the source and version of these records."""
     known = {(p.test_case, p.source, p.edition): p for p in ahead}
@@ -70,7 +70,7 @@ def summarize_reference_status(frame: pd.DataFrame, ahead: list[Progress] | None
     :param ahead: as `sessions_needed_by_test_case` has it
     """
     standing_, records = Standing(), newest_records(frame)
-    far = _progress_by_test_case(
+    far = progress_by_test_case(
         records, progress_of_test_cases(frame) if ahead is None else ahead
     )
     records = records[records['metric'] != 'completed']

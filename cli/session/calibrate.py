@@ -15,11 +15,9 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import Any
 
 from cli.session import commands, identities, table
 from cli.session import process as session
@@ -28,13 +26,11 @@ from config import console
 from config import references as grammar
 from config.places import CALIBRATE, site_option
 from config.sessions.progress import duration_text
-from postprocess import records, results
+from postprocess import outcomes, records, results
 from postprocess.references import editing
 from postprocess.references import proposal as references
 from postprocess.references.progress import (
-    KEYS,
     Progress,
-    add_edition_column,
     progress_of_test_cases,
     usable_records,
 )
@@ -49,34 +45,14 @@ DISTURBED_ROUNDS = 12
 NAMES = 3
 
 
-class Standing(NamedTuple):
-    """The progress of a test case."""
-    #: None: no conclusive session yet.
-    progress: Progress | None = None
+def _sessions_needed_today(one: Progress | None) -> int:
+    """Sessions that a test case still needs; 0: no further session on the same days
+    would help.
 
-    @property
-    def runs(self) -> int:
-        """Sessions that a reference may be made of."""
-        return self.progress.runs if self.progress else 0
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether all its tolerances are within the max tolerance."""
-        return self.progress is not None and self.progress.needs == 0
-
-    @property
-    def sessions_needed(self) -> int:
-        """Sessions that are still needed; 0: no further session on the same days
-        would help."""
-        return _sessions_needed_today(self.progress) if self.progress else FEWEST_RUNS
-
-    def __str__(self) -> str:
-        return _progress_text(self.progress) if self.progress else (
-            'no conclusive session yet')
-
-
-def _sessions_needed_today(one: Progress) -> int:
-    """Sessions needed for the metrics that more sessions on the same days can help."""
+    :param one: None: it has no conclusive session yet
+    """
+    if one is None:
+        return FEWEST_RUNS
     return 0 if one.is_mixed else max(
         (judgement.needs_on_same_days or 0 for judgement in one.judgements), default=0)
 
@@ -100,33 +76,15 @@ def _reasons_and_details(one: Progress) -> Iterator[tuple[str, str]]:
             yield reason, f'about {max(filter(None, needs))}'
 
 
-def _progress_text(one: Progress) -> str:
+def _progress_text(one: Progress | None) -> str:
+    if one is None:
+        return 'no conclusive session yet'
     below = sum(judgement.needs == 0 for judgement in one.judgements)
     return ', '.join([
         console.count_with_noun(one.runs, 'session'),
         f'{below} of {len(one.judgements)} tolerances within the max tolerance',
         *(reason + f' ({detail})' * bool(detail)
           for reason, detail in _reasons_and_details(one))])
-
-
-def progress_by_test_case(ids: Iterable[str], frame: pd.DataFrame, ahead: list[Progress]
-                          ) -> dict[str, Standing]:
-    """The progress of test cases, by their short IDs.
-
-    :param frame: all records
-    :param ahead: `progress_of_test_cases` of the records
-    """
-    progress_of = {tuple(getattr(one, name) for name in KEYS): one
-                   for one in ahead if one.runs}
-    standing_of = dict.fromkeys(ids, Standing())
-    # If versions have separate references: only the current version.
-    newest = add_edition_column(frame[
-        frame['test_case'].isin([*standing_of]) & (frame['guard'] == '')
-        ]).drop_duplicates('test_case', keep='last')
-    for test_case, row in zip(newest['test_case'].astype(str), newest[KEYS].itertuples(
-            index=False, name=None), strict=True):
-        standing_of[test_case] = Standing(progress_of.get(tuple(map(str, row))))
-    return standing_of
 
 
 class Calibration:
@@ -146,7 +104,8 @@ class Calibration:
         self.families: set[str] = set()
         #: All of these are by the short IDs of test cases.
         self.identities: dict[str, identities.Identity] = {}
-        self.standing: dict[str, Standing] = {}
+        #: None: no conclusive session yet.
+        self.progress: dict[str, Progress | None] = {}
         #: Rounds in which each test case was measured, and with usable values.
         self.measured: Counter[str] = Counter()
         self.usable: Counter[str] = Counter()
@@ -166,8 +125,8 @@ class Calibration:
     @property
     def unready_test_cases(self) -> list[str]:
         """Test cases that are not ready, and are measured again."""
-        return [key for key, standing in self.standing.items()
-                if standing.sessions_needed and key not in self.excluded_test_cases]
+        return [key for key, one in self.progress.items()
+                if _sessions_needed_today(one) and key not in self.excluded_test_cases]
 
     def run_all_rounds(self) -> int:
         """Run all rounds; return 0, or the exit code of one without test
@@ -219,8 +178,13 @@ class Calibration:
         ahead = progress_of_test_cases(frame)
         ended_so = {one.test_case: one for session in sessions
                     for one in results.results_of_session(frame, session).values()}
-        now = progress_by_test_case(ended_so, frame, ahead)
-        self.standing |= now
+        # If versions have separate references: only the current version.
+        newest = frame[frame['test_case'].isin([*ended_so]) & (frame['guard'] == '')
+                       ].drop_duplicates('test_case', keep='last')
+        known = outcomes.progress_by_test_case(
+            newest, [one for one in ahead if one.runs])
+        now = {key: known.get(key) for key in ended_so}
+        self.progress |= now
         of_round = frame[frame['session'].isin(sessions)]
         self.identities = identities.identities_of_records(of_round) | self.identities
         self.families |= {one.family for one in ended_so.values()}
@@ -235,7 +199,7 @@ class Calibration:
         good, _ = usable_records(of_round)
         self.usable.update({*good['test_case'].astype(str)})
         for key in now:
-            barren = key in failed or not now[key].progress
+            barren = key in failed or not now[key]
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
     def print_round_progress(self, took: float) -> None:
@@ -247,13 +211,15 @@ class Calibration:
             key for key in missing if key in self.failed]
         console.print_entries([
             ('fail' if key in self.failed else 'unready', self.rows[key].name,
-             [str(self.standing[key])] + [self.rows[key].text] * (key in self.failed))
+             [_progress_text(self.progress[key]),
+              *[self.rows[key].text] * (key in self.failed)])
             for key in sorted(shown, key=lambda key: key in self.failed)])
-        ready = sum(standing.is_ready for standing in self.standing.values())
-        left = len(self.standing) - ready - len(missing)
+        ready = sum(one is not None and one.needs == 0
+                    for one in self.progress.values())
+        left = len(self.progress) - ready - len(missing)
         console.print_lines([
             f'round {self.rounds}: {ready} of '
-            f'{console.count_with_noun(len(self.standing), "test case")} ready'
+            f'{console.count_with_noun(len(self.progress), "test case")} ready'
             + f', {len(missing)} to go' * bool(missing)
             + ' (--all lists them)' * (len(shown) < len(missing))
             + f', {left} left out' * bool(left)
@@ -273,10 +239,11 @@ class Calibration:
             return ''
         share = self.usable.total() / self.measured.total()
         # The share of a test case counts as if one more round had the share of all.
-        rounds = max(self.standing[key].sessions_needed * (self.measured[key] + 1)
-                     / (self.usable[key] + share) for key in missing)
+        rounds = max(
+            _sessions_needed_today(self.progress[key]) * (self.measured[key] + 1)
+            / (self.usable[key] + share) for key in missing)
         # Fewer sessions do not show how much the values vary.
-        fewest = min(self.standing[key].runs for key in missing)
+        fewest = min(one.runs if (one := self.progress[key]) else 0 for key in missing)
         minutes = math.ceil(math.ceil(rounds) * max(took, self.interval) / 60)
         return (f', {"at least" if fewest < FEWEST_RUNS else "about"} '
                 f'{duration_text(60 * minutes)} left')
@@ -285,7 +252,7 @@ class Calibration:
         """Why a test case failed, or is not ready: reasons, each with details and the
         text of the session."""
         row, rounds = self.rows[key], self.barren[key]
-        is_failed, progress = key in self.failed, self.standing[key].progress
+        is_failed, progress = key in self.failed, self.progress[key]
         if is_failed or not progress:
             yield ('left out, ' * (key in self.excluded_test_cases)
                    + f'{"failed" if is_failed else row.result} in the last '
@@ -300,7 +267,7 @@ class Calibration:
         first names; return the exit code."""
         #: Without numbers, and the processes that interfered -> with them, and names.
         entries: dict[tuple[str, str], tuple[str, str, list[str]]] = {}
-        for key in sorted(self.standing, key=lambda key: self.rows[key].name):
+        for key in sorted(self.progress, key=lambda key: self.rows[key].name):
             for reason, detail, text in self.reasons_and_details(key):
                 group = re.sub(r'\d+', '0', reason), re.sub(
                     r'\d+', '0', text) * (not self.rows[key].transient)

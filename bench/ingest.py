@@ -44,7 +44,7 @@ MAX_MIB = 2048
 OPEN = '''
 import sys; sys.path.insert(0, {root!r})
 from postprocess.records import cache
-with cache.open_records_database([{folder!r}], print) as con:
+with cache.open_records_database([{folder!r}], []) as con:
     print(*con.execute('SELECT {what}').fetchone())
 '''
 TABLE = '''

@@ -138,8 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with options.folder_of_records(args, 'compare') as folder:
             frame, faults = read(folder, on_error='collect')
-        for fault in faults:
-            print(f'plumb compare: {fault}', file=sys.stderr)
+        options.print_faults('compare', faults)
         frame = options.records_of_site(frame, args.site)
         rows = compare_metrics(frame, args.a, args.b, args.min_change)
         if args.csv or args.json:

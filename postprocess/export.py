@@ -5,7 +5,7 @@ import argparse
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from config.families import all_metrics
 from config.sessions.judged import point_with_unit
 
 from . import options
-from .records import open_records_database, restrict_views_to_site
+from .records import Faults, open_records_database, restrict_views_to_site
 from .records.typed import sql_text
 
 if TYPE_CHECKING:
@@ -91,15 +91,10 @@ def main(argv: list[str] | None = None) -> int:
     if not any((args.parquet, args.csv, args.junit, args.openmetrics, args.groups)):
         cmd.error('nothing to write; give at least one of --parquet, --csv, '
                   '--junit, --openmetrics and --groups')
-    faults: list[str] = []
-
-    def print_and_collect_fault(file: Path, line: int, reason: str) -> None:
-        faults.append(f'{file}:{line}: {reason}')
-        print(f'plumb export: {faults[-1]}', file=sys.stderr)
-
+    faults: Faults = []
     try:
         with options.folder_of_records(args, 'export') as folder:
-            code = _export_folder(args, folder, faults, print_and_collect_fault)
+            code = _export_folder(args, folder, faults)
     except BrokenPipeError:             # `| head`
         raise
     except (OSError, ValueError) as err:
@@ -108,13 +103,13 @@ def main(argv: list[str] | None = None) -> int:
     return code or (1 if faults else 0)
 
 
-def _export_folder(args: argparse.Namespace, folder: Path, faults: list[str],
-                   report: Callable[[Path, int, str], None]) -> int:
+def _export_folder(args: argparse.Namespace, folder: Path, faults: Faults) -> int:
     """Exports the perflogs of a folder; returns an exit code.
 
     :raises ValueError: the site has no records
     """
-    with open_records_database([folder], report) as con:
+    with open_records_database([folder], faults) as con:
+        options.print_faults('export', faults)
         restrict_views_to_site(con, args.site)
         if not con.execute('FROM results LIMIT 1').fetchone():
             if not faults:

@@ -24,7 +24,7 @@ from config.sessions.judged import point_with_unit
 
 from . import options
 from .names import short_name
-from .records import open_records_database, restrict_views_to_site
+from .records import Faults, open_records_database, restrict_views_to_site
 from .records.typed import sql_text
 
 HELP = """\
@@ -156,12 +156,8 @@ def main(argv: list[str] | None = None) -> int:
               '`./plumb run` first, or name another folder with --perflogs',
               file=sys.stderr)
         return 2
-    faults: list[str] = []
-
-    def collect_fault(file: Path, line: int, reason: str) -> None:
-        faults.append(f'{file}:{line}: {reason}')
-
-    with open_records_database([args.perflogs], collect_fault) as con:
+    faults: Faults = []
+    with open_records_database([args.perflogs], faults) as con:
         try:
             restrict_views_to_site(con, args.site)
         except ValueError as err:
@@ -174,8 +170,7 @@ def main(argv: list[str] | None = None) -> int:
             and not re.fullmatch('[0-9a-f]{8}', args.case)
         answer: list[Any] = con.execute(
             _CHANGES).fetchall() if many else read_answer_rows(con)
-    for fault in faults:
-        print(f'plumb history: {fault}', file=sys.stderr)
+    options.print_faults('history', faults)
     if not answer:
         print(
             f'plumb history: {_reason_for_empty_answer(args, known)}',

@@ -63,6 +63,12 @@ def folder_of_records(args: argparse.Namespace, command: str) -> Iterator[Path]:
         yield folder
 
 
+def print_faults(command: str, faults: Iterable[object]) -> None:
+    """Print the faults of perflogs, as `plumb COMMAND`."""
+    for fault in faults:
+        print(f'plumb {command}: {fault}', file=sys.stderr)
+
+
 def system_name(site: str) -> str:
     """The name that a site has in the records, from its name or folder."""
     return Path(site).name

@@ -24,13 +24,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from . import counting
 from .cache import open_records_database as open_records_database
 from .cache import restrict_views_to_site as restrict_views_to_site
 from .counting import NOT_CONFIRMED as NOT_CONFIRMED
 from .counting import OUT_THEN_PASSED as OUT_THEN_PASSED
+from .files import Faults as Faults
 from .files import PerflogError as PerflogError
 from .typed import METRICS as METRICS
 
@@ -52,7 +53,7 @@ def read(paths: Paths, on_error: Literal['raise'] = ...) -> pd.DataFrame: ...
 
 @overload
 def read(paths: Paths, on_error: Literal['collect']
-         ) -> tuple[pd.DataFrame, list[PerflogError]]: ...
+         ) -> tuple[pd.DataFrame, Faults]: ...
 
 
 def read(paths, on_error='raise'):
@@ -83,10 +84,12 @@ def read(paths, on_error='raise'):
     :param on_error: 'raise': PerflogError at the first fault. 'collect':
         returns (table of the good records, list of PerflogError).
     """
-    errors: list[PerflogError] = []
-    with _open(paths, errors, on_error) as con:
+    faults: Faults = []
+    with _open(paths, faults) as con:
+        if faults and on_error == 'raise':
+            raise faults[0]
         frame = _read_results(con)
-    return frame if on_error == 'raise' else (frame, errors)
+    return frame if on_error == 'raise' else (frame, faults)
 
 
 def sessions(paths: Paths) -> pd.DataFrame:
@@ -102,24 +105,17 @@ def sessions(paths: Paths) -> pd.DataFrame:
         return _read_sessions(con)
 
 
-def read_with_sessions(paths: Paths
-                       ) -> tuple[pd.DataFrame, pd.DataFrame, list[PerflogError]]:
+def read_with_sessions(paths: Paths) -> tuple[pd.DataFrame, pd.DataFrame, Faults]:
     """The tables of `read` and `sessions`, and the faults."""
-    errors: list[PerflogError] = []
-    with _open(paths, errors) as con:
-        return _read_results(con), _read_sessions(con), errors
+    faults: Faults = []
+    with _open(paths, faults) as con:
+        return _read_results(con), _read_sessions(con), faults
 
 
-def _open(paths: Paths, errors: list[PerflogError], on_error: str = 'collect'
+def _open(paths: Paths, faults: Faults
           ) -> contextlib.AbstractContextManager[duckdb.DuckDBPyConnection]:
-    """Open the record; faults are added to a list, or raised."""
-    def report(file: Any, line: int, reason: str) -> None:
-        errors.append(PerflogError(file, line, reason))
-        if on_error == 'raise':
-            raise errors[0]
-
     return open_records_database(
-        [paths] if isinstance(paths, str | os.PathLike) else [*paths], report)
+        [paths] if isinstance(paths, str | os.PathLike) else [*paths], faults)
 
 
 def _read_sessions(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:

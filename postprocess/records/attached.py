@@ -17,9 +17,8 @@ import pandas as pd
 
 from config import regular
 
-from .files import ATTACHED, SESSIONS, PerflogError
+from .files import ATTACHED, SESSIONS, Faults, PerflogError
 
-Faults = list[PerflogError]
 #: Name of a folder below perflogs. Another text could lead to other files.
 _NAME = re.compile(r'\w[\w.-]*')
 

@@ -25,7 +25,7 @@ from config import regular
 
 from .. import options
 from . import counting, reports, rows, sessions
-from .files import PerflogError, RecordFiles, Report, find_record_files
+from .files import Faults, PerflogError, RecordFiles, find_record_files
 from .typed import NO_MEASUREMENTS, sql_text
 
 FOLDER = '.store'
@@ -41,12 +41,12 @@ WHOLE_FILE = 0
 
 
 @contextlib.contextmanager
-def open_records_database(paths: Sequence[os.PathLike | str], report_fault: Report
+def open_records_database(paths: Sequence[os.PathLike | str], faults: Faults
                           ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with the views `results`, `measurements` and `sessions`.
 
     :param paths: folders and files
-    :param report_fault: called with file, line and reason of each fault
+    :param faults: all faults are added to it, in order
     """
     with contextlib.ExitStack() as stack:
         # DuckDB puts there what does not fit into memory.
@@ -62,17 +62,12 @@ def open_records_database(paths: Sequence[os.PathLike | str], report_fault: Repo
         # Values stream through the joins of the views: they are never what one of them
         # keeps in memory.
         con.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-        faults: list[PerflogError] = []
-
-        def report(file: Any, line: int, reason: str) -> None:
-            faults.append(PerflogError(file, line, reason))
-
-        files = find_record_files(paths, report)
+        new: Faults = []
+        files = find_record_files(paths, new)
         refused = {name: (path, why) for name, path in {
             path.stem: path for path in [*files.logs, *files.reports]}.items()
             if (why := sessions.wrong_clock_reason(path))}
-        for path, why in refused.values():
-            report(path, 1, why)
+        new += [PerflogError(path, 1, why) for path, why in refused.values()]
         store = _Store(con, paths, temporary)
         try:
             parts, read = store.create_parts_view(files, refused)
@@ -81,11 +76,11 @@ def open_records_database(paths: Sequence[os.PathLike | str], report_fault: Repo
             store.remove_all()
             store = _Store(con, paths, temporary, temporary)
             parts, read = store.create_parts_view(files, refused)
-        for file, line, fault, count in store.faults:
-            report(store.root / file, max(line, 1),
-                   fault + f' (and {count - 1} more)' * (count > 1))
+        new += [PerflogError(store.root / file, max(line, 1),
+                             fault + f' (and {count - 1} more)' * (count > 1))
+                for file, line, fault, count in store.faults]
         logs = [log for path in files.logs if path.stem not in read
-                and (log := sessions.read_log(path, store.name(path), report))]
+                and (log := sessions.read_log(path, store.name(path), new))]
         folder = str(store.root).rstrip('/') + '/'
         con.execute(f'SET VARIABLE root = {sql_text(folder)}')
         con.execute("SET VARIABLE site = ''")
@@ -93,8 +88,7 @@ def open_records_database(paths: Sequence[os.PathLike | str], report_fault: Repo
         sessions.create_sessions_view(con)
         counting.create_views(con)
         con.execute(f'SET allowed_paths = [{", ".join(map(sql_text, parts))}]')
-        for error in sorted(faults, key=lambda one: (one.file, one.line)):
-            report_fault(error.file, error.line, error.reason)
+        faults += sorted(new, key=lambda one: (one.file, one.line))
         yield con
 
 

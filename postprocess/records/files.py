@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 #: Folder of ReFrame's reports and logs of sessions.
 SESSIONS = 'sessions'
@@ -16,9 +16,6 @@ ATTACHED, MACHINES = 'files', 'machines'
 ROWS = re.compile(r'.+\.log(\.h\d+)?')
 REPAIR = 'remove the line, or restore the file'
 
-#: Called with file, line and reason of a fault.
-Report = Callable[[Any, int, str], None]
-
 
 class PerflogError(Exception):
     """A fault of a file of the record: `FILE:LINE: reason; what to do`."""
@@ -26,6 +23,9 @@ class PerflogError(Exception):
     def __init__(self, file: os.PathLike | str, line: int, reason: str) -> None:
         super().__init__(f'{file}:{line}: {reason}')
         self.file, self.line, self.reason = str(file), line, reason
+
+
+Faults = list[PerflogError]
 
 
 class RecordFiles(NamedTuple):
@@ -38,22 +38,20 @@ class RecordFiles(NamedTuple):
     rows: list[Path]
 
 
-def find_record_files(paths: Iterable[os.PathLike | str], report: Report
+def find_record_files(paths: Iterable[os.PathLike | str], faults: Faults
                       ) -> RecordFiles:
-    """The files of the record in folders and among files.
-
-    :param report: called with file, line and reason of what cannot be searched
-    """
+    """The files of the record in folders and among files; what cannot be searched is
+    added to the faults."""
     paths_of_record: set[Path] = set()
 
     def report_unreadable_folder(err: OSError) -> None:
-        report(err.filename, 1, f'cannot be read ({err.strerror}); '
-               'check the path and its permissions')
+        faults.append(PerflogError(err.filename, 1, f'cannot be read ({err.strerror}); '
+                                   'check the path and its permissions'))
 
     for path in map(Path, paths):
         if not path.exists():
-            report(path, 1, 'does not exist; run `./plumb run` first, or '
-                   'give another path')
+            faults.append(PerflogError(path, 1, 'does not exist; run `./plumb run` '
+                                       'first, or give another path'))
         elif not path.is_dir():
             paths_of_record.add(path)
         else:

@@ -20,7 +20,7 @@ import duckdb
 from config import regular
 from config.sessions import clock, modes
 
-from .files import Report
+from .files import Faults, PerflogError
 from .rows import LONGEST, name_query
 from .typed import (
     COUNTS,
@@ -97,9 +97,9 @@ class Log(NamedTuple):
     failures: list[Failure]
 
 
-def read_log(file: Path, name: str, report: Report) -> Log | None:
+def read_log(file: Path, name: str, faults: Faults) -> Log | None:
     """The log of a session; None: it ran no test case, or it cannot be read, which is
-    reported.
+    added to the faults.
 
     :param name: name of the file in the records
     """
@@ -111,8 +111,8 @@ def read_log(file: Path, name: str, report: Report) -> Log | None:
                       [])
             return _log_with_lines(log, _lines(handle))
     except OSError as err:
-        report(file, 1, f'cannot be read ({err.strerror or err}); check the path and '
-               'its permissions')
+        faults.append(PerflogError(file, 1, f'cannot be read ({err.strerror or err}); '
+                                   'check the path and its permissions'))
         return None
 
 

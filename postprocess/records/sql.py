@@ -10,6 +10,7 @@ from config.commandline import Parser
 
 from .. import options
 from . import cache, counting
+from .files import Faults
 
 HELP = """\
 Answers a question in SQL about all records.
@@ -84,15 +85,10 @@ def parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     args = parser().parse_args(argv)
-    faults: list[str] = []
-
-    def collect_fault(file: object, line: int, reason: str) -> None:
-        faults.append(f'{file}:{line}: {reason}')
-
+    faults: Faults = []
     try:
-        with cache.open_records_database([args.perflogs], collect_fault) as con:
-            for fault in faults:
-                print(f'plumb sql: {fault}', file=sys.stderr)
+        with cache.open_records_database([args.perflogs], faults) as con:
+            options.print_faults('sql', faults)
             cache.restrict_views_to_site(con, args.site)
             names, rows = run_query(con, args.question)
             if not options.write_rows(args, names, rows):

@@ -170,8 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verdict, faults = verdict_of_perflogs(args.perflogs, args.session,
                                               args.references, args.site)
-        for fault in faults:
-            print(f'plumb verdict: {fault}', file=sys.stderr)
+        options.print_faults('verdict', faults)
         if action:
             return _accept_or_mute_regression(action, args, verdict)
         return _write_output(args, verdict, len(faults))
@@ -182,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def verdict_of_perflogs(folder: str, session: str | None = None,
                         references: str | None = None, site: str = ''
-                ) -> tuple[Verdict, list[records.PerflogError]]:
+                ) -> tuple[Verdict, records.Faults]:
     """The verdict of a folder's perflogs, and what is damaged in them.
 
     :raises ValueError: no records, no such session, or a damaged file beside

@@ -93,7 +93,7 @@ def write_page(folder: str, output: Path, references: str | None = None,
     :param last: only so many sessions, the newest
     """
     frame, sessions, faults = records.read_with_sessions(folder)
-    _print_faults(faults)
+    options.print_faults('report', faults)
     try:
         frame = options.records_of_site(
             results.add_missing_records(frame, sessions), site)
@@ -111,7 +111,7 @@ def write_page(folder: str, output: Path, references: str | None = None,
             frame, f'no records in {folder}: run `./plumb run` first, or name another '
             'folder with --perflogs')
     over_time = series.read_series_of_newest_runs(frame)
-    _print_faults(over_time.faults)
+    options.print_faults('report', over_time.faults)
     faults += over_time.faults
     known = len(faults)
     ahead = progress_of_test_cases(frame)
@@ -119,7 +119,7 @@ def write_page(folder: str, output: Path, references: str | None = None,
         made = build_page(frame, faults, title, over_time, ahead, output, png, judged)
     except strict.Fault as err:
         return _print_error_and_return_failure(frame, str(err))
-    _print_faults(faults[known:])
+    options.print_faults('report', faults[known:])
     counts = made.counts
     try:
         write_files_atomically(output, made.files)
@@ -147,11 +147,6 @@ def write_page(folder: str, output: Path, references: str | None = None,
     print_lines(lines)
     code = 1 if faults else results.exit_code_of_state(judged.state)
     return Written(code, frame, ahead, judged)
-
-
-def _print_faults(faults: list) -> None:
-    for fault in faults:
-        print(f'plumb report: {fault}', file=sys.stderr)
 
 
 def _remove_old_plots(output: Path, named: list[str]) -> None:

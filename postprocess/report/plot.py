@@ -18,6 +18,7 @@ from ..options import (
     add_parsed_csv_option,
     add_record_options,
     folder_of_records,
+    print_faults,
     records_of_site,
 )
 from ..records import read, series
@@ -91,8 +92,7 @@ def main(argv: list[str] | None = None) -> int:
         title, entries = load_plot_entries(args.file) if args.file else ('', [])
         with folder_of_records(args, 'plot') as folder:
             frame, faults = read(folder, on_error='collect')
-        for fault in faults:
-            print(f'plumb plot: {fault}', file=sys.stderr)
+        print_faults('plot', faults)
         frame = records_of_site(frame, args.site)
         if frame.empty:
             print(f'plumb plot: no records in {args.perflogs}: run '

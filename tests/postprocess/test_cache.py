@@ -187,7 +187,7 @@ READER = textwrap.dedent('''
     sys.path.insert(0, sys.argv[1])
     from postprocess.records import cache
     while True:
-        with cache.open_records_database([sys.argv[2]], print) as con:
+        with cache.open_records_database([sys.argv[2]], []) as con:
             [[count]] = con.execute('SELECT count(*) FROM results').fetchall()
         print(count, flush=True)
 ''')

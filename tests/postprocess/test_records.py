@@ -457,7 +457,7 @@ def values_and_faults(path):
     """How many values are read, and the faults; without a table."""
     faults = []
     with cache.open_records_database(
-            [path], lambda *fault: faults.append(fault)) as con:
+            [path], faults) as con:
         [[count]] = con.execute("SELECT count(*) FROM results "
                                 "WHERE metric <> 'completed'").fetchall()
     return count, faults

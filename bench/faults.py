@@ -354,8 +354,6 @@ def site_configuration_without_fault(box: Box) -> dict[str, Any]:
                        'launcher_free': ['--overcommit', '--cpu-bind=none'],
                        'launcher_oversubscribe': ['--overcommit',
                                                   '--cpu-bind=none'],
-                       'launcher_spread': ['--cpu-bind=none', '--mpi=none',
-                                           '--kill-on-bad-exit=1'],
                        'service_interface': 'eth0',
                        # To each node the others are other programs.
                        'others_cpu_limit': 1e6}}

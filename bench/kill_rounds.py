@@ -2,17 +2,17 @@
 """Kills parts of a job at random moments, and checks that all is cleaned up.
 
     P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
-    $P bench/kill_rounds.py service --rounds 100
+    $P bench/kill_rounds.py service --rounds 10
     sudo $P bench/kill_rounds.py impostor --rounds 50
 
 service   a job with a store on its first node and clients on three others, on
-          a cluster in a box (tests/cluster); --family selects TaoBench's
-          servers instead, or MPI ranks of SmartRedis as clients. Processes,
-          ports, mounts and files are counted afterwards on every node. The job
-          must end in time, with one line that names the cause.
-impostor  batch script and conductor of a run, before its agents connect. User
-          `nobody` takes the port and poses as conductor (tests/impostor.py).
-          No agent may execute its command.
+          a cluster in a box (tests/cluster) with Slurm or with sshd; --family selects
+          TaoBench's servers instead, or MPI ranks of SmartRedis as clients.
+          Processes, ports, mounts and files are counted afterwards on every node.
+          The job must end in time, with one line that names the cause.
+impostor  a job with a store on one node. User `nobody` listens on the port of the
+          store and answers as one (tests/impostor.py). It must not get the
+          password, and nothing of it may be measured.
 """
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ import random
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,14 +45,14 @@ from tests import impostor
 
 
 @contextlib.contextmanager
-def keep_cluster_running(folder: Path) -> Iterator[Cluster]:
+def keep_cluster_running(folder: Path, ssh: bool) -> Iterator[Cluster]:
     """A cluster whose nodes see the folder.
 
     :raises Missing: the cluster cannot be started
     """
     cluster = Cluster(folder / 'box')
     try:
-        cluster.up(share=[folder])
+        cluster.up(share=[folder], ssh=ssh)
     except ClusterError as err:
         raise Missing(str(err)) from None
     try:
@@ -76,7 +77,7 @@ def print_service_table(rounds: list[services.Round]) -> None:
         return f'{statistics.median(seconds):.1f}, {max(seconds):.1f}'
 
     print_table_head('victim', 'launcher', 'rounds', 'ended after (s)',
-                     'clean after (s)', 'faults')
+                     'clean after (s)', 'data folders', 'faults')
     groups: dict[tuple[str, str], list[services.Round]] = {}
     for entry in rounds:
         groups.setdefault((entry.victim, entry.launcher), []).append(entry)
@@ -84,24 +85,37 @@ def print_service_table(rounds: list[services.Round]) -> None:
         print_table_row(*titles, len(group),
                         median_and_max_text([r.ended for r in group]),
                         median_and_max_text([r.clean for r in group]),
+                        sum(bool(r.data) for r in group),
                         sum(bool(r.faults) for r in group))
 
 
 def run_service_kill_benchmark(args: argparse.Namespace) -> bool:
-    require_folders('stores', *(mpi for mpi, _ in services.MPI.values()))
-    args.dir.mkdir(parents=True, exist_ok=True)
-    with keep_cluster_running(args.dir) as cluster:
-        (services.build_ranks if args.family in services.OF_RANKS
-         else services.build)(args.dir)
-        return run_service_kill_rounds(args, cluster)
-
-
-def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
-    rng = random.Random(args.seed)
     launchers = args.launcher or list(services.LAUNCHERS)
-    plans = {launcher: services.PLANS[args.family](args.load, args.dir,
-                                                   launcher)
-             for launcher in launchers}
+    require_folders('stores', *(services.MPI[name][0] for name in launchers
+                                if name in services.MPI))
+    args.dir.mkdir(parents=True, exist_ok=True)
+    (services.build_ranks if args.family in services.OF_RANKS
+     else services.build)(args.dir)
+    rounds: list[services.Round] = []
+    good = True
+    for ssh in (False, True):
+        names = [name for name in launchers if (name in services.SSH) == ssh]
+        if names:
+            with keep_cluster_running(args.dir, ssh) as cluster:
+                good &= run_service_kill_rounds(args, cluster, names, rounds)
+    print_service_table(rounds)
+    return good
+
+
+def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster,
+                            launchers: list[str], all_rounds: list[services.Round]
+                            ) -> bool:
+    """The rounds on one cluster, each victim in turn; appended to all_rounds.
+
+    :returns: whether nothing was left or wrong.
+    """
+    rng = random.Random(args.seed)
+    plan_of = services.PLANS[args.family]
     # Only an MPI program has a launcher of its own.
     victims = args.victim or [
         victim for victim in services.VICTIMS
@@ -109,9 +123,10 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
     lasts, bad = {}, []
 
     def run_without_kill() -> None:
-        for launcher, plan in plans.items():
+        for launcher in launchers:
             lasts[launcher], verdict = services.undisturbed(
-                cluster, launcher, plan, args.dir / 'undisturbed')
+                cluster, launcher, plan_of(args.load, args.dir, launcher),
+                args.dir / 'undisturbed')
             print(f'undisturbed, {launcher}: {lasts[launcher]:.1f} s '
                   f'{verdict}', flush=True)
             if verdict:
@@ -119,19 +134,27 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
 
     run_without_kill()
     before = services.seen(cluster)
+    pairs = [(launcher, victim) for victim in victims for launcher in launchers
+             if victim not in services.WITHOUT.get(launcher, ())]
+    # All pairs once, then all again: a campaign that is cut short has all of them.
+    ends = time.monotonic() + args.minutes * 60 if args.minutes else float('inf')
+    counts = dict.fromkeys(pairs, 0)
     rounds: list[services.Round] = []
-    while len(rounds) < args.rounds:
-        number = len(rounds)
-        launcher = launchers[number % len(launchers)]
-        victim = victims[number // len(launchers) % len(victims)]
-        entry = services.play(cluster, launcher, victim, plans[launcher],
-                              args.dir / f'round{number}',
+    while (left := [pair for pair in pairs if counts[pair] < args.rounds]
+           ) and time.monotonic() < ends:
+        launcher, victim = min(left, key=lambda pair: counts[pair])
+        # Only a job that lasts reaches its time limit.
+        seconds = 120 if victim == 'timeout' else args.load
+        entry = services.play(cluster, launcher, victim,
+                              plan_of(seconds, args.dir, launcher),
+                              args.dir / f'round-{launcher}-{len(rounds)}',
                               rng.uniform(0, lasts[launcher]), rng)
         if not entry.killed and not entry.faults:
             continue                    # too late: the victim had ended
+        counts[launcher, victim] += 1
         rounds.append(entry)
         print(
-            f'{number} {launcher} {victim} {entry.killed!r} '
+            f'{len(rounds)} {launcher} {victim} {entry.killed!r} '
             f'at {entry.at:.1f} ended {entry.ended:.1f} '
             f'clean {entry.clean:.1f} {entry.state}: '
             f'{entry.verdict or "passed"}',
@@ -140,14 +163,14 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
             sep='\n    ',
             flush=True,
         )
-    # Starts agents on all nodes, which remove data of killed agents.
+    # Its servers remove data of killed ones.
     run_without_kill()
     bad += [f'left in the end: {node}: {entry}'
             for node, all_of_it in services.seen(cluster).items()
             for entry in all_of_it - before[node]
             if not any(path in entry for path in services.FOREIGN)]
-    print_service_table(rounds)
     print(*bad, sep='\n')
+    all_rounds += rounds
     return not bad and not any(r.faults for r in rounds)
 
 
@@ -156,30 +179,30 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
 def run_impostor_attacks(args: argparse.Namespace) -> bool:
     if os.geteuid():
         raise Missing('only root can switch to another user')
+    require_folders('stores')
     rng = random.Random(args.seed)
     attacks = args.attack or list(impostor.ATTACKS)
+    args.dir.mkdir(parents=True, exist_ok=True)
+    services.build(args.dir)
     rounds: list[impostor.Round] = []
     for number in range(args.rounds):
         with tempfile.TemporaryDirectory(prefix='plumbimpostor') as folder:
             entry = impostor.play(
-                Path(folder), attacks[number % len(attacks)], rng
+                Path(folder), attacks[number % len(attacks)],
+                services.load(2, args.dir, 'none'), rng
             )
         rounds.append(entry)
-        print(
-            f'{number} {entry.attack}: '
-            f'{"OBEYED" if entry.obeyed else "no"}; {entry.output}',
-            *entry.left,
-            flush=True,
-        )
-    print_table_head(
-        'attack', 'rounds', 'had the port', 'met an agent', 'obeyed', 'left'
-    )
+        print(f'{number} {entry.attack}: {entry.outcome}', *entry.left, flush=True)
+    print_table_head('attack', 'rounds', 'had the port', 'got a connection',
+                     'got the password', 'measured', 'left')
     for attack in attacks:
         group = [r for r in rounds if r.attack == attack]
-        print_table_row(attack, len(group), sum(r.taken for r in group),
-                        sum(r.met for r in group), sum(r.obeyed for r in group),
-                        sum(bool(r.left) for r in group))
-    return not any(entry.obeyed or entry.left for entry in rounds)
+        print_table_row(attack, len(group), *(
+            sum(bool(getattr(r, name)) for r in group)
+            for name in ('taken', 'met', 'password', 'measured', 'left')))
+    # The password of a store that was killed is of no use.
+    return not any(r.measured or r.left or r.password and r.attack != 'successor'
+                   for r in rounds)
 
 
 # The command -----------------------------------------------------------------
@@ -192,12 +215,15 @@ def main() -> bool:
                        ('impostor', run_impostor_attacks)):
         options[name] = subparser = parts.add_parser(name)
         subparser.set_defaults(play=play)
-        subparser.add_argument('--rounds', type=int, default=50)
+        subparser.add_argument('--rounds', type=int, default=10,
+                               help='service: of each launcher and victim')
         subparser.add_argument('--seed', type=int, default=1)
+        subparser.add_argument('--dir', type=lambda path: Path(path).absolute(),
+                               default=WORK / f'kill-{name}',
+                               help='folder of the rounds')
     subparser = options['service']
-    subparser.add_argument('--dir', type=lambda path: Path(path).absolute(),
-                           default=WORK / 'kill-service',
-                           help='folder of the rounds')
+    subparser.add_argument('--minutes', type=float, default=0, metavar='M',
+                           help='longest time on each cluster (default: no limit)')
     subparser.add_argument('--family', choices=list(services.PLANS),
                            default='keyvalue')
     subparser.add_argument('--launcher', choices=list(services.LAUNCHERS),

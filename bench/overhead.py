@@ -19,7 +19,6 @@ from __future__ import annotations
 import csv
 import os
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
@@ -33,8 +32,9 @@ from common import (
     variables_from_plumb_env,
 )
 
-from checks.services.parser import split_conductor_output
+from checks.services.parser import split_service_record
 from checks.services.plan import Clients, Plan, Program, Step
+from checks.services.script import Launching, job_script_lines
 from checks.stores.servers import Needs, make_server_role
 
 TRIVIAL = '''
@@ -100,6 +100,18 @@ def measure_run_overhead(rounds: int) -> bool:
     return True
 
 
+#: Scripts around the programs of a job.
+SRC = ROOT / 'checks' / 'core' / 'src'
+
+
+def build_observer(folder: str) -> str:
+    """Build the observer of nodes; its path."""
+    observe = f'{folder}/observe'
+    run(['cc', '-O2', '-std=gnu11', SRC / 'observe.c', '-o', observe],
+        'building the observer')
+    return observe
+
+
 def measure_service_overhead(rounds: int) -> bool:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
     plan = Plan(
@@ -110,16 +122,19 @@ def measure_service_overhead(rounds: int) -> bool:
             Step('measure', (Program(('true',)),), 10.0),
         ),
     )
-    serving = ROOT / 'checks' / 'services'
-    walls, stores = [], []
+    walls, cpus, stores = [], [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            plan.write(Path(folder, 'service.json'))
-            done = run(['env', '-C', folder,
-                        sys.executable, serving, 'conduct', 'service.json', '--',
-                        sys.executable, serving, 'agent', 'service.json'], 'a service')
+            observe = build_observer(folder)
+            lines = job_script_lines(plan, Launching(
+                [], [], True, observer=observe, watch=f'{SRC / "rank.sh"} {observe}'))
+            script = '\n'.join([*lines, f'. {SRC / "measure.sh"} --repetitions 1 -- '
+                                'run_and_stop'])
+            done = run(['env', '-C', folder, 'bash', '-c', script], 'a service')
         walls.append(done.wall)
-        stores.append(split_conductor_output(done.out)[0].servers[0].ready_ms / 1e3)
+        cpus.append(done.cpu)
+        stores.append(split_service_record(done.out)[0].servers[0].ready_ms / 1e3)
+    print(f'CPU time: {statistics.median(cpus):.2f} s')
     print(f'{rounds} rounds: {statistics.median(walls):.2f} s per service '
           f'(median; {min(walls):.2f} to {max(walls):.2f}), of which '
           f'{statistics.median(stores):.2f} s for the start of the store')
@@ -127,12 +142,9 @@ def measure_service_overhead(rounds: int) -> bool:
 
 
 def measure_observer_overhead(rounds: int) -> bool:
-    src = ROOT / 'checks' / 'core' / 'src'
     with tempfile.TemporaryDirectory() as folder:
-        observe = f'{folder}/observe'
-        run(['cc', '-O2', '-std=gnu11', src / 'observe.c', '-o', observe],
-            'building the observer')
-        measure, rank = str(src / 'measure.sh'), str(src / 'rank.sh')
+        observe = build_observer(folder)
+        measure, rank = str(SRC / 'measure.sh'), str(SRC / 'rank.sh')
         os.chdir(folder)
         commands = {'with': [measure, '--observe', observe, '--', rank,
                              observe, '--', 'true'],

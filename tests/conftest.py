@@ -451,8 +451,9 @@ def end_clusters(shared: Path) -> None:
 
 def started_cluster(folder: Path, share: Path, **more: Any) -> Cluster:
     """Starts a cluster; skips the test, with the reason, where it cannot."""
-    if lost():
-        skip_missing(lost()[0], f'cluster: {missing()}')
+    ssh = more.get('ssh', False)
+    if programs := lost(ssh):
+        skip_missing(programs[0], f'cluster: {missing(ssh)}')
     cluster = Cluster(folder)
     if forks.address:
         Path(tempfile.mkdtemp(CLUSTER, dir=Path(forks.address).parent),

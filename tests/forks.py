@@ -44,6 +44,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
+
+#: sys.path of the first process.
+PATH = [*sys.path]
 #: Imported beforehand; only speed depends on them.
 PACKAGES = ('reframe.frontend.cli', 'pandas', 'matplotlib.figure',
             'matplotlib.dates', 'matplotlib.ticker',
@@ -372,8 +375,8 @@ def become(request: dict[str, Any]) -> NoReturn:
     sys.orig_argv = [python, script, *request['args']]
     sys.argv = sys.orig_argv[1:]
     prefix = str(Path(python).parent.parent)
-    # The first is the folder of the script that ran before.
-    sys.path[:] = [path.replace(sys.prefix, prefix) for path in sys.path[1:]]
+    # Without the folder of the script that ran before, and without what that has added.
+    sys.path[:] = [path.replace(sys.prefix, prefix) for path in PATH[1:]]
     sys.path.insert(0, script if folder else
                     str(Path(script).resolve().parent))
     _old.append(sys.modules['__main__'])

@@ -1,52 +1,61 @@
-"""An impostor: another user of the node poses as conductor or as agent.
+"""An impostor: another user of the node listens on the port of a store.
 
-For bench/kill_rounds.py and tests/serving/test_connection.py. If the conductor
-of a run is killed before its agents have connected, its port is free, and they
-connect to the process that takes it. The impostor knows the protocol and its
-previous version, and has recorded a conductor's side of a handshake; it does
-not know the secret of the run.
+For bench/kill_rounds.py and tests/serving. It answers as a store does, and keeps what
+it receives. It does not know the password of the run.
 """
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
-import secrets
-import shlex
 import signal
 import socket
-import struct
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 
-from checks.services.plan import Clients, Plan, Program, Server, Step
-from checks.services.wire import MAC, MAGIC, NONCE, Channel
-
-ROOT = Path(__file__).resolve().parent.parent
-SERVING = ROOT / 'checks' / 'services'
+from checks.services.parser import split_service_record
+from checks.services.plan import Plan
+from tests.serving.job import Job
 
 #: User id of the impostor: `nobody`.
 UID = 65534
 
-#: Delay of a round's agents; the kill comes within it. Unit: seconds.
-HEAD_START = 1.0
-
-#: A server that prints its configuration and accepts connections.
-IDLE = '''
-import socket, sys
-print(sys.stdin.read(), flush=True)
-with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:
-    while True:
-        server.accept()[0].close()
+#: In front of a store: writes the port of its configuration into a file, and waits in
+#: some attacks until another file has it, because the impostor listens then.
+LATE = '''
+folder=$1 attack=$2
+shift 2
+config=$(cat)
+port=$(printf '%s\\n' "$config" | sed -n 's/^port //p')
+case $attack in
+    first) if [ ! -e "$folder/wanted" ]; then waits=yes; fi ;;
+    always | instead) waits=yes ;;
+esac
+echo "$port" >"$folder/wanted.new"
+chmod 644 "$folder/wanted.new"          # the job has another umask
+name=wanted
+if [ "$attack" = successor ]; then name=later; fi
+mv "$folder/wanted.new" "$folder/$name"
+if [ -n "${waits-}" ]; then
+    until [ -e "$folder/taken.$port" ]; do sleep 0.01; done
+fi
+if [ "$attack" = instead ]; then exec sleep 600; fi
+printf '%s\\n' "$config" | "$@"
 '''
 
-Attack = Callable[[socket.socket, bytes, str], None]
+#: Attack -> what happens.
+ATTACKS = {
+    'first': 'The impostor has the first port that the store was to get.',
+    'always': 'It has each port that the store was to get.',
+    'instead': 'It has the port, and the store never starts.',
+    'successor': 'The store is killed while it serves; the impostor takes its port.',
+}
+
+INFO = ('redis_version:8.0.0\r\nprocess_id:1\r\ntotal_commands_processed:1\r\n'
+        'used_memory:1\r\n')
 
 
 def as_another_user(act: Callable[[], None]) -> int:
@@ -62,228 +71,96 @@ def as_another_user(act: Callable[[], None]) -> int:
     return pid
 
 
-# Attacks on an agent --------------------------------------------------------
-
-def orders(proof: str) -> list[dict]:
-    """A conductor's command that leaves a file as proof. Versions before
-    `type` called the key `say`."""
-    return [{'type': 'run', 'say': 'run', 'clients': [{
-        'index': 0, 'cpus': sorted(os.sched_getaffinity(0)), 'address': '',
-        'port': 0, 'hostname': '', 'connections': 1, 'gate': False,
-        'command': ['sh', '-c', f'id -u >{proof}'], 'output': proof}]}]
-
-
-def plain(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """The protocol without a handshake."""
-    for order in orders(proof):
-        connection.sendall(json.dumps(order).encode() + b'\n')
-
-
-def frames(connection: socket.socket, proof: str) -> None:
-    """Orders with guessed keys: empty, and all zeros."""
-    for key in (b'', b'\0' * MAC):
-        channel = Channel(connection, key, key)
-        for order in orders(proof):
-            channel.send(**order)
+def take_ports(folder: Path) -> None:
+    """Listen on each port that a store was to get, as soon as it is free."""
+    taken: set[str] = set()
+    while True:
+        time.sleep(0.002)
+        with contextlib.suppress(OSError):
+            port = (folder / 'wanted').read_text().strip()
+            if port not in taken:
+                listener = socket.socket()
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(('127.0.0.1', int(port)))
+                listener.listen(50)
+                taken.add(port)
+                (folder / f'taken.{port}').touch()
+                Thread(target=accept, args=(listener, folder), daemon=True).start()
 
 
-def unproven(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """A handshake with a random proof."""
-    connection.recv(1000)
-    connection.sendall(secrets.token_bytes(NONCE + MAC))
-    frames(connection, proof)
+def accept(listener: socket.socket, folder: Path) -> None:
+    """Answer all connections."""
+    while True:
+        connection, _ = listener.accept()
+        (folder / 'met').touch()
+        Thread(target=answer, args=(connection, folder), daemon=True).start()
 
 
-def reflected(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """A reflection attack: sends the agent's own messages back."""
-    output = connection.recv(1000)
-    connection.sendall((output + output[len(MAGIC):])[-NONCE - MAC:])
-    connection.sendall(connection.recv(1000))
-    frames(connection, proof)
+def answer(connection: socket.socket, folder: Path) -> None:
+    """Answer as a store that accepts any password."""
+    with contextlib.suppress(OSError), open(folder / 'received', 'ab', 0) as file:
+        while data := connection.recv(65536):
+            file.write(data)
+            words = data.upper()
+            connection.sendall(
+                f'${len(INFO)}\r\n{INFO}\r\n'.encode() if b'INFO' in words
+                else b'+PONG\r\n' if b'PING' in words
+                else b'*0\r\n' if b'CONFIG' in words else b'+OK\r\n')
 
-
-def replayed(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """A replay attack: sends the conductor's recorded messages."""
-    connection.recv(1000)
-    connection.sendall(recorded)
-    frames(connection, proof)
-
-
-def blind(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """Frames without a handshake."""
-    frames(connection, proof)
-
-
-ATTACKS: dict[str, Attack] = {
-    one.__name__: one
-    for one in (plain, unproven, reflected, replayed, blind)}
-
-
-def play_conductor(address: tuple[str, int], attack: Attack, recorded: bytes,
-                   proof: str, seconds: float) -> None:
-    """Takes the port as soon as it is free, and attacks its peers."""
-    end = time.monotonic() + seconds
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        while True:
-            try:
-                listener.bind(address)
-                break
-            except OSError:
-                if time.monotonic() > end:
-                    return
-        listener.listen(50)
-        listener.settimeout(0.2)
-        Path(f'{proof}.taken').touch()
-        connections = []
-        while time.monotonic() < end:
-            with contextlib.suppress(TimeoutError):
-                connection, _ = listener.accept()
-                Path(f'{proof}.met').touch()
-                connections.append(connection)
-                with contextlib.suppress(OSError):
-                    connection.settimeout(3)
-                    attack(connection, recorded, proof)
-
-
-# Attacks on a conductor ------------------------------------------------------
-
-def overheard(address: tuple[str, int]) -> bytes:
-    """Records a conductor's answer to the first message of a handshake."""
-    with contextlib.suppress(OSError), socket.create_connection(
-            address, 3) as connection:
-        connection.sendall(MAGIC + secrets.token_bytes(NONCE))
-        return connection.recv(1000)
-    return b''
-
-
-def play_agent(address: tuple[str, int], seconds: float) -> None:
-    """AuthenticationError agents of every kind, one after the other."""
-    end = time.monotonic() + seconds
-    hello = json.dumps({'type': 'hello', 'name': 'n9', 'cpus': []}).encode()
-    frame = struct.pack('!I', len(hello)) + b'\0' * MAC + hello
-    while time.monotonic() < end:
-        output = overheard(address)
-        for words in (
-                (b'agent ' + b'0' * 32 + b' n9\n', hello + b'\n'),
-                (b'GET / HTTP/1.1\r\n\r\n',), (b'',), (b'\xff' * 100_000,),
-                (MAGIC + secrets.token_bytes(NONCE), secrets.token_bytes(MAC),
-                 frame),
-                # The conductor's own proof, reflected.
-                (MAGIC + output[:NONCE], output[NONCE:], frame),
-                (MAGIC + secrets.token_bytes(NONCE), struct.pack(
-                    '!I', 1 << 31) * 100)):
-            with contextlib.suppress(OSError), socket.create_connection(
-                    address, 1) as connection:
-                connection.settimeout(0.2)
-                for word in words:
-                    connection.sendall(word)
-                    with contextlib.suppress(TimeoutError):
-                        connection.recv(1000)
-
-
-# A round -----------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Round:
-    """The outcome of a run whose conductor an impostor replaced."""
+    """The outcome of a job with an impostor beside it."""
     attack: str
-    #: Whether the impostor got the port, got a connection from an agent, and
-    #: had its command executed.
+    #: Whether the impostor had a port of the store, got a connection, got a password,
+    #: and whether the job passed with it.
     taken: bool
     met: bool
-    obeyed: bool
-    #: The agent's last line on stderr.
-    output: str
-    #: Processes, and folders of secrets, that were left.
+    password: bool
+    measured: bool
+    #: The message of the job; `passed`.
+    outcome: str
+    #: Processes and files that were left.
     left: tuple[str, ...]
 
 
-def start(folder: Path, head_start: float | Path, serving: Path = SERVING,
-          seconds: float = 1.0, agents: str = 'service.json'
-          ) -> subprocess.Popen:
-    """Starts a batch script whose agents connect after `head_start` s, or when
-    this file exists."""
-    Plan(Server('idle', (sys.executable, '-c', IDLE, '{address}', '{port}'),
-                'password {password}\n', dialect='tcp'),
-         (Clients(),),
-         (Step('measure', (Program(('sleep', str(seconds))),), 30),),
-         scratch=tempfile.gettempdir(), heartbeat_timeout=4.0).write(
-        folder / 'service.json')
-    return conducted(folder, head_start, serving, agents)
-
-
-def conducted(folder: Path, head_start: float | Path, serving: Path = SERVING,
-              agents: str = 'service.json') -> subprocess.Popen:
-    """The same with an existing plan."""
-    serve = shlex.join([sys.executable, str(serving)])
-    agent = f'{serve} agent {agents}'
-    wait = (f'until [ -e {head_start} ]; do sleep 0.05; done'
-            if isinstance(head_start, Path) else f'sleep {head_start}')
-    # The agent is no child of the conductor, as under srun.
-    with open(folder / 'out', 'wb') as out, open(folder / 'err', 'wb') as err:
-        return subprocess.Popen(
-            ['bash', '-c', f'{serve} conduct service.json '
-             f"-- sh -c '{wait}; \"$@\"; exit $?' sh {agent} & "
-             'echo $! >pid; wait $!'], cwd=folder, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-
-
-def address_in(folder: Path, limit: float = 120) -> tuple[str, int]:
-    """Where the conductor of a run listens."""
-    file = folder / 'service.json.private' / 'conductor'
-    end = time.monotonic() + limit
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            host, port = json.loads(file.read_text())['address']
-            return host, port
-        time.sleep(0.01)
-    raise TimeoutError(f'no conductor in {folder}')
-
-
-def processes_in(folder: Path) -> list[int]:
-    """Processes whose working folder this is."""
-    result = []
-    for path in Path('/proc').glob('[0-9]*'):
-        with contextlib.suppress(OSError):
-            if (os.readlink(path / 'cwd') == str(folder)
-                    and int(path.name) != os.getpid()):
-                result.append(int(path.name))
-    return result
-
-
-def play(folder: Path, name: str, chance: random.Random,
-         serving: Path = SERVING) -> Round:
-    """One round: batch script and conductor are killed, the port is taken.
+def play(folder: Path, attack: str, plan: Plan, chance: random.Random) -> Round:
+    """One round.
 
     :arg folder: empty, and its own.
+    :arg plan: of a store on the node of its clients.
     """
-    folder.chmod(0o777 | 0o1000)            # the impostor writes marks there
-    proof = folder / 'proof'
-    batch = start(folder, HEAD_START, serving)
-    address = address_in(folder)
-    recorded = overheard(address)
-    impostor = as_another_user(lambda: play_conductor(
-        address, ATTACKS[name], recorded, str(proof), 20))
+    ports = folder / 'ports'
+    ports.mkdir()
+    ports.chmod(0o777)                      # the impostor writes marks there
+    folder.chmod(0o755)
+    impostor = as_another_user(lambda: take_ports(ports))
+    # Commands of a plan are templates.
+    late = LATE.replace('{', '{{').replace('}', '}}')
+    server = replace(plan.server, command=(
+        'sh', '-c', late, 'sh', str(ports), attack, *plan.server.command))
+    job = Job(folder / 'job', replace(plan, server=server, interface=''))
     try:
-        time.sleep(chance.uniform(0, 0.8 * HEAD_START))
-        for pid in (batch.pid, int((folder / 'pid').read_text())):
-            os.kill(pid, signal.SIGKILL)
-        batch.wait()
-        end = time.monotonic() + 120
-        while processes_in(folder) and time.monotonic() < end:
-            # The impostor runs in that folder, too.
-            if processes_in(folder) == [impostor]:
-                break
-            time.sleep(0.05)
+        if attack == 'successor':
+            # A client has begun.
+            job.until(lambda: any(job.folder.glob('run.*.0.out')))
+            (ports / 'later').rename(ports / 'wanted')
+            time.sleep(chance.uniform(0, 2))
+            for pid in job.processes(Path(plan.server.command[0]).name + ' 127.'):
+                os.kill(pid, signal.SIGKILL)
+        passed = job.end() == 0
+        measured = False
+        if passed:
+            record, _ = split_service_record((job.folder / 'out').read_text())
+            measured = any((ports / f'taken.{one.port}').exists()
+                           for one in record.servers) and attack != 'successor'
+        left = job.leftovers()
     finally:
+        job.kill()
         os.kill(impostor, signal.SIGKILL)
         os.waitpid(impostor, 0)
-    left = [f'process {pid}' for pid in processes_in(folder)]
-    for pid in processes_in(folder):
-        os.kill(pid, signal.SIGKILL)
-    output = (folder / 'run.launcher.err').read_text().splitlines()
-    return Round(name, Path(f'{proof}.taken').exists(),
-                 Path(f'{proof}.met').exists(), proof.exists(),
-                 output[-1] if output else '',
-                 (*left, *map(str, folder.glob('*.private'))))
+    received = ports / 'received'
+    return Round(attack, any(ports.glob('taken.*')), (ports / 'met').exists(),
+                 received.exists() and b'AUTH' in received.read_bytes().upper(),
+                 measured, 'passed' if passed else ' / '.join(job.messages()),
+                 tuple(map(str, left)))

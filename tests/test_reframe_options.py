@@ -148,7 +148,8 @@ def of_plumb_run(suite):
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'zero cases' not in done.stderr
     # It removes no session that measured.
-    assert (suite.tmp / 'work' / 'sessions' / 'last' / 'idle').exists()
+    about = suite.tmp / 'work' / 'sessions' / 'last' / 'session.json'
+    assert json.loads(about.read_text())['kind'] == 'idle'
     done = suite.plumb('run', '-l', *ALONE[:-1], '-p', '^nosuch$')
     # ReFrame ignores -p beside --mode.
     assert done.returncode == 0 and 'Found 0 check' in done.stdout

@@ -329,28 +329,34 @@ class Measured(Plugin):
     #: Options of one more repetition that validates data; empty: none.
     validation = variable(str, value='')
 
-    def command_before_launcher(self) -> list[str]:
-        """Words of a command in front of the launcher."""
-        return []
-
     @run_before('run', always_last=True)
     def add_measurement_wrappers(self) -> None:
-        observe = f'{self.programs.stagedir}/observe'
         options = ['--repetitions', self.repetitions, '--accept',
-                   ' '.join(map(str, self.accept)), '--observe', observe]
+                   ' '.join(map(str, self.accept))]
         if self.validation:
             options += ['--validate', self.validation]
-        self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
-        self.job.launcher.modifier_options = [
-            *(shlex.quote(str(o)) for o in options), '--',
-            *self.command_before_launcher()]
-        self.executable_opts = [
-            shlex.quote(observe), '--facts', *(shlex.quote(str(word)) for word
-                                               in self.node_facts_arguments()),
-            '--', self.executable, *self.executable_opts]
-        self.executable = shlex.quote(str(SRC / 'rank.sh'))
+        self.put_under_measurement([shlex.quote(str(o)) for o in options])
         self.keep_files = [*self.keep_files, 'run.*.out', 'run.*.err',
                            'runs.tsv', 'validate.*']
+
+    def put_under_measurement(self, options: list[str]) -> None:
+        """Put measure.sh before the launcher, and rank.sh before the program.
+
+        :param options: of measure.sh, words of the shell
+        """
+        self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
+        self.job.launcher.modifier_options = [
+            *options, '--observe', shlex.quote(f'{self.programs.stagedir}/observe'),
+            '--']
+        self.executable_opts = [*self.words_before_program()[1:], self.executable,
+                                *self.executable_opts]
+        self.executable = self.words_before_program()[0]
+
+    def words_before_program(self) -> list[str]:
+        """Words of the shell in front of the program in each rank."""
+        return [shlex.quote(str(word)) for word in (
+            SRC / 'rank.sh', f'{self.programs.stagedir}/observe', '--facts',
+            *self.node_facts_arguments(), '--')]
 
     def node_facts_arguments(self) -> list[Any]:
         """Arguments of `observe --facts`: folder, script, scratch, launcher.

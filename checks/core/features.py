@@ -51,14 +51,13 @@ PARTITION_EXTRAS: dict[str, str] = {
     'no rank, for CPUs that are shared anyway (list)',
     'launcher_oversubscribe': 'options for more ranks than cores (list); default: '
     'SHARE in config/sites/launch.py',
-    'launcher_spread': 'launcher options that start one process per node, '
-    'bound to no core: an agent that starts servers (list); default: SPREAD in '
-    'config/sites/launch.py',
+    'launcher_step': 'words of a command that starts processes inside a job of '
+    'several nodes, beside others and bound to no core: servers and their clients; '
+    '{ranks}, {nodes}, {each} (processes per node), {names} (n2,n3) and {slots} '
+    '(n2:4,n3:4) are filled in (list); default: STEP in config/sites/launch.py',
     'service_interface': 'network interface of servers inside a job; default: '
     'loopback on one node, on several nodes the address at which they reach '
     'each other',
-    'service_heartbeat_timeout': 'seconds without a heartbeat after which a '
-    'node of a service counts as lost; default: 30',
     'scratch': "folder on a node's own disk for the data of servers inside a "
     'job; default: TMPDIR or /tmp',
     'gpus_only_if_used': 'True: a test case requests only the GPUs that it uses; '

@@ -134,9 +134,9 @@ def check_disk_not_full(stage: Path) -> None:
 
 
 def check_service_failures(stage: Path, job: Any) -> None:
-    """Check that no conductor reported a failure of its servers or clients.
+    """Check that the job script reported no failure of its servers or clients.
 
-    This guard comes before the job's state, because the conductor's message
+    This guard comes before the job's state, because the message of the script
     is more precise.
     """
     for path in sorted(stage.glob('run.*.err')):

@@ -75,10 +75,10 @@ def pinning_launcher_extra_name(part: Any) -> str:
 def launcher_extra(part: Any, extra: str) -> Any:
     """An extra of a partition, or its value for the launcher; None: unknown."""
     return launch.launcher_extra(
-        extra, part.launcher_type.registered_name, _mpi_of_partition(part), part.extras)
+        extra, part.launcher_type.registered_name, mpi_of_partition(part), part.extras)
 
 
-def _mpi_of_partition(part: Any) -> str:
+def mpi_of_partition(part: Any) -> str:
     return next((env.extras['mpi_library'] for env in part.environs
                  if 'mpi_library' in env.extras), '')
 
@@ -98,7 +98,7 @@ def launcher_options(check: Any) -> list[str]:
                  f"its extras: '{extra}': [...],")
         raise PlacementError(
             f'{_partition_config_location(part)} needs launcher options for {extra}, '
-            f'and those of {launcher} with {_mpi_of_partition(part) or "no MPI"} are '
+            f'and those of {launcher} with {mpi_of_partition(part) or "no MPI"} are '
             f'unknown; add them to {place}')
     if extra == 'launcher_pin' and check.gpus_per_rank():
         # The ranks must spread over the sockets, as the GPUs do.

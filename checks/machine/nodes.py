@@ -7,7 +7,7 @@ import math
 import pwd
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,11 +100,15 @@ def read_node_reports(run: Run, accept: Iterable[int] = (0,),
         except ValueError:
             fail_test_case('observer', f'{run.name}.err: the report of the observer '
                            f'on {host} is damaged: {text[:80]!r}')
-    silent = set(re.findall(r'plumbline-rank (\S+)', run.err)) - set(lines)
+    ranks = Counter(re.findall(r'plumbline-rank (\S+)', run.err))
+    reports = Counter({host: sum('within' not in one for one in reported)
+                       for host, reported in lines.items()})
+    silent = [f'{ranks[host] - reports[host]} of {ranks[host]} on {host}'
+              for host in sorted(ranks) if reports[host] < ranks[host]]
     if silent:
-        fail_test_case('observer', f'{run.name}.err: the observer on '
-                       f'{", ".join(sorted(silent))} sent no report: its ranks were '
-                       'killed before they could end; read the log of the scheduler')
+        fail_test_case('observer', f'{run.name}.err: observers of ranks sent no '
+                       f'report: {", ".join(silent)}; these ranks were killed before '
+                       'they could end; read the log of the scheduler')
     try:
         check_rank_exit_codes(run, lines, accept)
         check_clocks(run, {host: (min(rank['clock'][0] for rank in ranks),

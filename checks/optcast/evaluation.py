@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import yaml
 
@@ -40,6 +41,9 @@ class Evaluation:
     timeout: int = 60
     #: Environments of the servers of a node, in order; empty: the job's.
     environments: tuple[dict[str, str], ...] = ()
+
+    #: Threads of a client that poll without sleep. All of the embedded programs sleep.
+    spinning_client_threads: ClassVar[int] = 0
 
     @property
     def step_time_limit(self) -> float:
@@ -103,7 +107,7 @@ class Evaluation:
     def plan_with_steps(self, *steps: Step) -> Plan:
         """The plan with these steps of the clients."""
         clients = Clients(self.client_nodes, self.setup.clients // self.client_nodes,
-                          unbound=True)
+                          unbound=True, spinning=self.spinning_client_threads)
         return Plan(self.server_role(), (clients,), steps)
 
     # Analysis ---------------------------------------------------------------

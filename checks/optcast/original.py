@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from config.records import metrics
 
@@ -59,8 +60,10 @@ class OriginalServers(Evaluation):
 
     def server_role(self) -> Server:
         of, embedded = self.setup, super().server_role()
+        spinning = of.threads + of.recvs + of.sends
         return replace(
             embedded, program=programs.SERVER, config='', password=False,
+            cpus=max(embedded.cpus, spinning), spinning=spinning,
             memory=2 * embedded.memory, commands=tuple(
                 (*self.shim_command(number, self.server_environment(number), 'serve',
                                     '{address}', '{port}'),
@@ -74,6 +77,7 @@ class OriginalServers(Evaluation):
 @dataclass(frozen=True)
 class Original(OriginalServers):
     """The servers with their own clients."""
+    spinning_client_threads: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if self.setup.nsplit != 1:
@@ -161,6 +165,8 @@ class Original(OriginalServers):
 class NcclClients(OriginalServers):
     """The servers with NCCL as their client, as run.py evaluates them: first
     NCCL alone over the same NICs, then NCCL with the servers."""
+    #: The proxy of NCCL, and the thread that waits for the GPU.
+    spinning_client_threads: ClassVar[int] = 2
     #: Path of all_reduce_perf.
     all_reduce: str = ''
 

@@ -185,15 +185,10 @@ def run_client(library: str, service: str, program: str, *options: str) -> None:
     :raises SystemExit: a server does not send its port, or the job ends
     """
     where, own = find_client_ports(service)
-    lines = Path(service).read_text().splitlines()
-    if 'gate' in lines:
-        os.write(0, b'ready\n')
-        signal_line = b''
-        while not signal_line.endswith(b'\n'):
-            data = os.read(0, 64)
-            if not data:
-                raise SystemExit('the agent closed stdin before the start')
-            signal_line += data
+    if 'gate' in Path(service).read_text().splitlines():
+        print('ready', file=sys.stderr, flush=True)
+        if not sys.stdin.readline():
+            raise SystemExit('standard input was closed before the start')
     os.dup2(2, 1)                       # the log, and below it any panic
     os.execve(program, [program, '-c', '-a', ','.join(where), *options],
               plugin_environment(library, own))

@@ -1,15 +1,36 @@
-"""Requests to servers: readiness, identity, counters, persistence."""
+#!/usr/bin/env python3
+"""Requests to servers: readiness, identity, counters, persistence.
+
+The job script calls it (services.sh):
+
+    ask.py counters RUN SECRETS DIALECT USER PERSISTENCE SERVER...
+    ask.py saved    RUN SECRETS DIALECT USER PERSISTENCE SERVER...
+    ask.py cluster  RUN SECRETS DIALECT USER PERSISTENCE SERVER...
+
+RUN begins the names of the job's files, SECRETS is the folder of the password and the
+certificate of the run (services.sh), SERVER the number of a server. `counters` prints a
+JSON list. `saved` waits until the servers have written their data, `cluster` forms a
+cluster of them. A failure is one line on standard output.
+"""
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
-import ssl
 import struct
-from collections.abc import Iterator, Mapping, Sequence, Set
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any, NamedTuple
 
 #: Timeout of one answer. Unit: seconds.
 ANSWER_TIMEOUT = 3.0
+
+#: Wait for servers to write their data to disk after the workload, and to form a
+#: cluster. Unit: seconds.
+WRITE_TIMEOUT = 120.0
+CLUSTER_TIMEOUT = 60.0
 
 #: Slots of a Redis cluster.
 SLOTS = 16384
@@ -33,15 +54,15 @@ class PasswordRefused(Exception):
 
 
 class Server(NamedTuple):
-    """The address of a server, its password and user, and its CA.
+    """The address of a server, its password and user, and its certificate (file).
 
     If the port is 0, `host` is the path of a Unix socket.
     """
     host: str
     port: int
     password: str = ''
-    ca: str = ''
     user: str = ''
+    certificate: str = ''
 
     def __str__(self) -> str:
         return f'{self.host}:{self.port}'
@@ -54,10 +75,14 @@ class Server(NamedTuple):
             sock.connect(self.host)
             return sock
         sock = socket.create_connection((self.host, self.port), ANSWER_TIMEOUT)
-        if not self.ca:
+        if not self.certificate:
             return sock
-        context = ssl.create_default_context(cafile=self.ca)
-        return context.wrap_socket(sock, server_hostname=self.host)
+        import ssl  # slow, and few servers need it
+
+        context = ssl.create_default_context(cafile=self.certificate)
+        # Clients know the server by its certificate, which belongs to one run.
+        context.check_hostname = False
+        return context.wrap_socket(sock)
 
 
 class Counters(NamedTuple):
@@ -393,3 +418,106 @@ def reason_cluster_is_incomplete(servers: Sequence[Server]) -> str:
     covered = sum(last - first + 1 for first, last, *_ in next(iter(maps)))
     return ('' if covered == SLOTS
             else f'{covered} of {SLOTS} slots are assigned')
+
+
+# What the job script asks -----------------------------------------------------
+
+class Failed(Exception):
+    """A server does not answer, or answers with an error; one line."""
+
+
+def read_secrets(folder: Path) -> tuple[str, str]:
+    """The password and the file of the certificate of a run; '': there is none."""
+    password, certificate = folder / 'password', folder / 'server.crt'
+    return (password.read_text().strip() if password.exists() else '',
+            str(certificate) if certificate.exists() else '')
+
+
+def lines_of_servers(run: str) -> list[dict[str, Any]]:
+    """What node.py printed of each server of a run, in their order."""
+    paths = Path(f'{run}.x').parent.glob(f'{Path(run).name}.server*.line')
+    found_lines = [json.loads(line) for path in paths
+                   for line in path.read_text().splitlines() if line.startswith('{')]
+    return sorted(found_lines, key=lambda line: line['index'])
+
+
+def read_counters(dialect: Dialect, servers: Mapping[str, Server]
+                  ) -> list[dict[str, Any]]:
+    """The counters of servers, by their names.
+
+    :raises Failed: a server does not answer.
+    """
+    result = []
+    for name, server in servers.items():
+        try:
+            result.append(dialect.counters(server)._asdict())
+        except (OSError, Refusal, ValueError) as err:
+            raise Failed(f'{name} no longer answers: {err}') from None
+    return result
+
+
+def wait_until(missing: Callable[[], str], seconds: float) -> None:
+    """Wait until nothing is missing.
+
+    :raises Failed: something is missing after this time.
+    """
+    deadline = time.monotonic() + seconds
+    while reason := missing():
+        if time.monotonic() > deadline:
+            raise Failed(f'{reason} after {seconds:g} s')
+        time.sleep(0.25)
+
+
+def wait_until_saved(dialect: Dialect, servers: Mapping[str, Server],
+                     persistence: str) -> None:
+    """Wait until servers have written their data to disk.
+
+    A workload that only reads would not notice a full disk.
+
+    :raises Failed: a server failed to write, or has not written in time.
+    """
+    def describe_unsaved() -> str:
+        for name, server in servers.items():
+            try:
+                if not dialect.is_data_on_disk(server, persistence):
+                    return f'{name} has not written its data to disk'
+            except SaveError as err:
+                raise Failed(f'{name} did not save its data ({err})') from None
+            except (OSError, Refusal, ValueError) as err:
+                return f'{name} does not answer ({err})'
+        return ''
+
+    wait_until(describe_unsaved, WRITE_TIMEOUT if persistence != 'off' else 0)
+
+
+def main(words: list[str]) -> int:
+    """Do what the command line says; see the head of this file.
+
+    :returns: the exit code.
+    """
+    action, run, secrets, kind, user, persistence, *numbers = words
+    try:
+        secret = read_secrets(Path(secrets))
+        servers = {line['name']: Server(line['address'], line['port'], secret[0], user,
+                                        secret[1])
+                   for line in lines_of_servers(run) if str(line['index']) in numbers}
+        dialect = DIALECTS[kind]
+        if action == 'counters':
+            print(json.dumps(read_counters(dialect, servers)))
+        elif action == 'saved':
+            wait_until_saved(dialect, servers, persistence)
+        else:
+            form_cluster([*servers.values()])
+            wait_until(lambda: reason_cluster_is_incomplete([*servers.values()]),
+                       CLUSTER_TIMEOUT)
+    except Failed as err:
+        print(err)
+        return 1
+    except (OSError, Refusal, ValueError, KeyError) as err:
+        print(f'{action} of {run}: {type(err).__name__}: {err}')
+        return 1
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

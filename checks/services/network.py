@@ -6,12 +6,11 @@ import fcntl
 import os
 import socket
 import struct
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-#: States of a socket in /proc/net/tcp.
-_CONNECTED, _LISTENS = '01', '0A'
+#: State of a socket in /proc/net/tcp.
+_LISTENS = '0A'
 
 #: ioctl for the address of an interface, see netdevice(7).
 _SIOCGIFADDR = 0x8915
@@ -35,21 +34,16 @@ def find_interface(address: str) -> str:
                  if has == address), '')
 
 
-def parse_tcp_table(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Local port and fields of each socket in the text of /proc/net/tcp."""
-    for fields in map(str.split, lines):
-        if fields[0] != 'sl':
-            yield int(fields[1].rpartition(':')[2], 16), fields
-
-
 def _listening_sockets(port: int) -> Iterator[list[str]]:
     """Fields of the sockets that listen on a port."""
     for table in ('/proc/net/tcp', '/proc/net/tcp6'):
         # Read line by line: listening sockets come first, and thousands of
         # others may follow.
         with contextlib.suppress(OSError), open(table) as lines:
-            for own_port, fields in parse_tcp_table(lines):
-                if fields[3] == _LISTENS and own_port == port:
+            next(lines, None)
+            for fields in map(str.split, lines):
+                if (fields[3] == _LISTENS
+                        and int(fields[1].rpartition(':')[2], 16) == port):
                     yield fields
 
 
@@ -73,24 +67,3 @@ def find_listening_program(port: int) -> str:
                     name = (folder / 'comm').read_text().strip()
                     return f'{name}, process {folder.name}'
     return 'another program'
-
-
-def count_connections_by_address(ports: Iterable[int], lines: Iterable[str]
-                                 ) -> dict[int, Counter[str]]:
-    """Connections to these ports, by address.
-
-    :arg lines: of /proc/net/tcp.
-    """
-    result: dict[int, Counter[str]] = {port: Counter() for port in ports}
-    for port, fields in parse_tcp_table(lines):
-        if fields[3] == _CONNECTED and port in result:
-            # Addresses are hexadecimal, the last byte first.
-            raw = bytes.fromhex(fields[2].partition(':')[0])
-            result[port]['.'.join(map(str, reversed(raw)))] += 1
-    return result
-
-
-def count_local_connections(ports: Iterable[int]) -> dict[int, Counter[str]]:
-    """Connections to these ports of this machine, by address."""
-    with open('/proc/net/tcp') as lines:
-        return count_connections_by_address(ports, lines)

@@ -1,7 +1,14 @@
-"""Parser of the conductor's output.
+"""Parser of the output of a job with services.
 
-It is one line `# service {...}` (checks/services/conduct.py), then the
-standard output of the last step's clients.
+Lines of the record are followed by the standard output of the clients of the last
+step (services.sh):
+
+    # service server JSON               what node.py printed of a server
+    # service client STEP NODE ROLE CPUS PLACED
+                                        the CPUs of a client; PLACED: what no two
+                                        processes of the node share
+    # service step JSON                 begin and end of a step, and the counters
+                                        of all servers before and after it
 """
 from __future__ import annotations
 
@@ -14,7 +21,8 @@ from config.console import count_with_noun
 
 from ..core.parsers import ParseError
 
-MARK = '# service '
+#: Beginnings of the lines of the record.
+SERVER, CLIENT, STEP = '# service server ', '# service client ', '# service step '
 
 
 @dataclass(frozen=True)
@@ -69,56 +77,90 @@ class Services:
     """Servers and clients of one run."""
     servers: tuple[Server, ...]
     clients: int
-    #: Servers and clients that shared CPUs because a node has too few; '': none
-    #: did.
+    #: Servers and clients on nodes with fewer CPUs than they need; '': there are
+    #: enough.
     shared: str
     steps: Mapping[str, Step]
     #: Node of each client.
     client_nodes: tuple[str, ...] = ()
 
 
-def split_conductor_output(text: str) -> tuple[Services, str]:
+def split_service_record(text: str, spinning: Mapping[str, int] = {}
+                         ) -> tuple[Services, str]:
     """The record of a run's services, and the output of its clients.
 
+    :param spinning: role -> threads of one of its processes that poll without sleep
     :raises ParseError: the record is missing or damaged.
     """
-    lines = text.splitlines(keepends=True)
-    for number, line in enumerate(lines, 1):
-        if line.startswith(MARK):
-            rest = ''.join(lines[:number - 1] + lines[number:])
-            try:
-                return _services_from_json(json.loads(line.removeprefix(MARK))), rest
-            except (ValueError, KeyError, TypeError) as err:
-                raise ParseError(number, line, 'the record of the services '
-                                 f'is damaged: {err!r}') from None
-    raise ParseError(len(lines), '', f'no line begins with {MARK!r}: the '
-                     'conductor of the servers ended early')
+    records: dict[str, list[Any]] = {SERVER: [], CLIENT: [], STEP: []}
+    rest = []
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        kind = next((kind for kind in records if line.startswith(kind)), '')
+        if not kind:
+            rest.append(line)
+            continue
+        try:
+            records[kind].append(_check_record_line(kind, line.removeprefix(kind)))
+        except (ValueError, KeyError, TypeError) as err:
+            raise ParseError(number, line, 'the record of the services is damaged: '
+                             f'{err!r}') from None
+    if not records[SERVER] or not records[STEP]:
+        raise ParseError(len(text.splitlines()), '', f'no line begins with {SERVER!r} '
+                         f'or {STEP!r}: the job script ended early')
+    return _make_services(records[SERVER], records[CLIENT], records[STEP],
+                          spinning), ''.join(rest)
 
 
-def _services_from_json(data: Mapping[str, Any]) -> Services:
+def _check_record_line(kind: str, text: str) -> Any:
+    """One line of the record, with its parts in their types.
+
+    :raises ValueError, KeyError, TypeError: it is damaged
+    """
+    if kind == CLIENT:
+        step, node, role, cpus, placed_by = text.split()
+        return step, {'node': node, 'role': role, 'placed_by': placed_by,
+                      'cpus': [*map(int, cpus.split(','))]}
+    data = json.loads(text)
+    if kind == SERVER:
+        own = {name: data[name] for name in Server.__annotations__}
+        return Server(**{**own, 'cpus': tuple(own['cpus'])}), data['placed_by']
+    began, ended = float(data['began']), float(data['ended'])
+    return data['name'], Step(round(ended - began, 3), began,
+                              _sum_counters(data['before']),
+                              _sum_counters(data['after']))
+
+
+def _make_services(servers: Sequence[tuple[Server, str]],
+                   clients: Sequence[tuple[str, Mapping[str, Any]]],
+                   steps: Sequence[tuple[str, Step]], spinning: Mapping[str, int]
+                   ) -> Services:
+    # Some steps have only a part of the clients.
+    by_step = [[client for name, client in clients if name == step]
+               for step, _ in steps]
+    most = max(by_step, key=len)
+    placed = {**{server.node: placed_by for server, placed_by in servers},
+              **{client['node']: client['placed_by'] for client in most}}
     return Services(
-        tuple(Server(**{**one, 'cpus': tuple(one['cpus'])})
-              for one in data['servers']),
-        len(data['clients']), shared_cpus_text(
-            data['servers'], data['clients'],
-            [node for node, by in data['placed'].items() if by == 'shared']),
-        {name: Step(step['seconds'], step['at'], _sum_counters(step['before']),
-                    _sum_counters(step['after']))
-         for name, step in data['steps'].items()},
-        tuple(one['node'] for one in data['clients']))
+        tuple(server for server, _ in sorted(
+            servers, key=lambda pair: pair[0].index)),
+        len(most), shared_cpus_text(
+            [{'node': server.node, 'cpus': server.cpus} for server, _ in servers], most,
+            [node for node, by in placed.items() if by == 'shared'], spinning),
+        dict(steps), tuple(client['node'] for client in most))
 
 
 def shared_cpus_text(servers: Sequence[Mapping[str, Any]],
                      clients: Sequence[Mapping[str, Any]],
-                     crowded: Iterable[str]) -> str:
-    """Which servers and clients shared CPUs, on which nodes; '': none did.
+                     crowded: Iterable[str], spinning: Mapping[str, int] = {}) -> str:
+    """Which servers and clients had too few CPUs, on which nodes; '': none had.
 
     :param servers: each with `node` and `cpus`
-    :param clients: the same
-    :param crowded: nodes with fewer CPUs than their processes need
+    :param clients: the same, and `role`
+    :param crowded: nodes with fewer CPUs than their processes request
+    :param spinning: role -> threads of one of its processes that poll without sleep
     """
     nodes_by_text: dict[str, list[str]] = {}
-    for node in crowded:
+    for node in dict.fromkeys(one['node'] for one in (*servers, *clients)):
         here = [[one for one in processes if one['node'] == node]
                 for processes in (servers, clients)]
         who = ' and '.join(count_with_noun(len(processes), what) for processes, what
@@ -126,9 +168,13 @@ def shared_cpus_text(servers: Sequence[Mapping[str, Any]],
                            if processes)
         processes = here[0] + here[1]
         number = len({cpu for one in processes for cpu in one['cpus']})
+        threads = sum(spinning.get(one.get('role', 'server'), 0) for one in processes)
+        if threads <= number and node not in crowded:
+            continue
         verb = 'shared' if len(processes) > 1 else 'had'
+        what = f' with {threads} threads that spin' if threads > number else ''
         nodes_by_text.setdefault(
-            f'{who} {verb} {count_with_noun(number, "CPU")}', []).append(node)
+            f'{who}{what} {verb} {count_with_noun(number, "CPU")}', []).append(node)
     return ', '.join(f'{text} of {" ".join(nodes)}'
                      for text, nodes in nodes_by_text.items())
 

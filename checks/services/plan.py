@@ -1,8 +1,7 @@
-"""The plan of a job's servers and clients: written by a check, read on nodes.
+"""Servers and clients of a job, as a check describes them.
 
-A plan contains no secret: the conductor creates secrets when the job runs.
-Texts marked *template* may contain, in braces, values that are known only
-then:
+:mod:`.script` turns a plan into a part of the job script. Texts marked *template*
+may contain, in braces, values that are known only when the job runs:
 
     server  {address} {port} {bus_port} {data} {password} {cpus} {memory}
             {index} {ca} {cert} {key} {user}
@@ -15,14 +14,8 @@ Ranks of an MPI program all get the same command: `{index}` is 0 there, and
 """
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
-
-from .wire import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 class PlanError(ValueError):
@@ -52,6 +45,8 @@ class Server:
     #: Threads of an instance that serve connections; its own report must
     #: match; 0: not checked.
     threads: int = 0
+    #: Threads of an instance that poll without sleep: each needs a CPU.
+    spinning: int = 0
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
     #: Instances divide all CPUs of the node, core by core; `required_cpus_per_node`
@@ -71,7 +66,7 @@ class Server:
     password: bool = True
     #: User of the password; empty: the store's default user.
     user: str = ''
-    #: Encrypts its connections; certificates are made for the run.
+    #: Encrypts its connections; the job makes a certificate.
     tls: bool = False
     #: The instances form a Redis cluster.
     cluster: bool = False
@@ -98,6 +93,8 @@ class Clients:
     total: int = 0
     #: CPUs of a client.
     cpus: int = 1
+    #: Threads of a client that poll without sleep: each needs a CPU.
+    spinning: int = 0
     #: Not bound to CPUs.
     unbound: bool = False
     #: Each client uses one server (assigned round-robin), else all of them.
@@ -120,7 +117,7 @@ class Program:
     #: The role whose clients run it.
     role: str = 'client'
     #: The clients are the ranks of one MPI program: the launcher starts all
-    #: of them; else each agent starts its own.
+    #: of them; else each is started by itself.
     mpi: bool = False
     #: Only the first client runs it.
     alone: bool = False
@@ -146,33 +143,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Outside:
-    """Clients that users start on machines outside the job."""
-
-    #: Instructions for them; {host} and {pem} (the text of the certificate to
-    #: trust) are replaced, other braces stay.
-    words: str
-    #: Connections of each client, and the number of its machine, from 0;
-    #: servers are assigned to clients round-robin.
-    connections: tuple[int, ...]
-    machines: tuple[int, ...]
-    #: Names of the phases and their duration in seconds.
-    phases: tuple[tuple[str, float], ...]
-    #: Time for all clients to connect. Unit: seconds.
-    limit: float
-    #: Time for clients to finish after the last phase. Unit: seconds.
-    linger: float = 0
-
-
-@dataclass(frozen=True)
 class Plan:
     """Servers, clients and steps of one job."""
 
     server: Server
     clients: tuple[Clients, ...]
     steps: tuple[Step, ...]
-    #: Instead of the steps.
-    outside: Outside | None = None
     #: Host name by which clients reach the server; empty: its address.
     hostname: str = ''
     #: Slowest acceptable interface. Unit: Mb/s.
@@ -180,21 +156,9 @@ class Plan:
     #: Interface whose address servers bind to; empty: loopback on one node,
     #: on several the address that the nodes reach each other by.
     interface: str = ''
-    #: Folder on the nodes for the servers' data; empty: TMPDIR or /tmp.
-    scratch: str = ''
-    #: Time for the launcher to start all agents. Unit: seconds.
-    start_limit: float = 120
-    #: Time without a message after which a node counts as lost. Unit:
-    #: seconds.
-    heartbeat_timeout: float = HEARTBEAT_TIMEOUT
     #: Interval at which CPU usage of the servers' nodes is recorded; 0: not
     #: recorded. Unit: seconds.
     sample: float = 0
-    #: Starts the ranks of an MPI program; templates as in
-    #: config/sites/launch.py.
-    launcher: tuple[str, ...] = ()
-    #: Program that counts the CPU time of a rank (observe.c); empty: none.
-    observer: str = ''
 
     def node_numbers_by_role(self) -> dict[str, range]:
         """The node numbers of each role, in the order of the node names."""
@@ -215,44 +179,23 @@ class Plan:
 
     def required_cpus_per_node(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
-        layout, maximum = self.node_numbers_by_role(), 1
-        # Role, whether its processes are unbound, and their CPUs.
-        wants = [('server', False, self.server.instances * self.server.cpus),
-                 *((role.name, role.unbound, role.instances * role.cpus)
-                   for role in self.clients)]
-        for node in range(self.node_count):
-            for free in (False, True):
-                maximum = max(maximum, sum(
-                    count for role, unbound, count in wants
-                    if unbound is free and node in layout[role]))
-        return maximum
+        layout, server = self.node_numbers_by_role(), self.server
+        # Role -> CPUs of its bound processes, of its unbound ones, and threads that
+        # spin.
+        counts = {'server': (server.instances * server.cpus, 0,
+                             server.instances * server.spinning),
+                  **{role.name: (role.instances * role.cpus * (not role.unbound),
+                                 role.instances * role.cpus * role.unbound,
+                                 role.instances * role.spinning)
+                     for role in self.clients}}
+        return max(1, *(sum(count[kind] for role, count in counts.items()
+                            if node in layout[role])
+                        for node in range(self.node_count) for kind in range(3)))
 
-    def with_site_values(
-        self,
-        interface: str,
-        scratch: str,
-        launcher: Iterable[str] = (),
-        observer: str = '',
-        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
-    ) -> Plan:
-        """The same plan with the values of a site and a build.
-
-        :arg interface: network interface of the servers.
-        :arg scratch: folder for the servers' data.
-        :arg launcher: words that start the ranks of MPI programs.
-        :arg observer: program that counts the CPU time of these ranks.
-        :arg heartbeat_timeout: in seconds.
-        :raises PlanError: the timeout is not a valid number.
-        """
-        if (not isinstance(heartbeat_timeout, int | float)
-                or not 2 * HEARTBEAT_INTERVAL <= heartbeat_timeout < math.inf):
-            raise PlanError(
-                f'service_heartbeat_timeout is {heartbeat_timeout!r}; it must '
-                f'be a number of seconds, at least {2 * HEARTBEAT_INTERVAL:g}:'
-                " correct the extras of the partition in the site's system.py")
-        return replace(self, interface=self.interface or interface,
-                       scratch=scratch, launcher=tuple(launcher),
-                       observer=observer, heartbeat_timeout=heartbeat_timeout)
+    def spinning_threads_by_role(self) -> dict[str, int]:
+        """Threads of one process of each role that poll without sleep."""
+        return {'server': self.server.spinning,
+                **{role.name: role.spinning for role in self.clients}}
 
     def find_client_role(self, name: str) -> Clients:
         """The client role of this name.
@@ -265,51 +208,6 @@ class Plan:
         raise PlanError(f'the plan has no client role {name!r}, only '
                         f'{", ".join(role.name for role in self.clients)}')
 
-    def write(self, path: Path) -> None:
-        """Write it as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=1))
-
-    @classmethod
-    def read(cls, path: Path) -> Plan:
-        """Read a plan.
-
-        :raises PlanError: the file is missing or damaged.
-        """
-        try:
-            return cls.from_json_data(json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError, KeyError,
-                AttributeError) as err:
-            raise PlanError(f'{path}: cannot read the plan: {err}') from None
-
-    @classmethod
-    def from_json_data(cls, data: Mapping[str, Any]) -> Plan:
-        """The plan of a JSON document."""
-        def dataclass_from_json(kind: type, entry: Mapping[str, Any]) -> Any:
-            return kind(**{key: _convert_lists_to_tuples(value)
-                           for key, value in entry.items()})
-
-        return cls(**{**data,
-                      'server': dataclass_from_json(Server, data['server']),
-                      'clients': tuple(dataclass_from_json(Clients, role)
-                                       for role in data['clients']),
-                      'launcher': tuple(data.get('launcher', ())),
-                      'steps': tuple(dataclass_from_json(Step, {
-                          **step, 'programs': tuple(
-                              dataclass_from_json(Program, program)
-                              for program in step['programs'])})
-                          for step in data['steps']),
-                      'outside': data.get('outside') and dataclass_from_json(
-                          Outside, data['outside'])})
-
-
-def _convert_lists_to_tuples(value: Any) -> Any:
-    """Convert lists of JSON to tuples."""
-    return (
-        tuple(map(_convert_lists_to_tuples, value))
-        if isinstance(value, list | tuple)
-        else value
-    )
-
 
 def command_with_environment(variables: Mapping[str, str], *command: str
                    ) -> tuple[str, ...]:
@@ -320,16 +218,3 @@ def command_with_environment(variables: Mapping[str, str], *command: str
     """
     return ('env', *(f'{name}={value}' for name, value in variables.items()),
             'sh', '-c', 'exec "$@"', 'sh', *command) if variables else command
-
-
-def fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Fill the values into a template.
-
-    :raises PlanError: it contains an unknown value.
-    """
-    try:
-        return template.format_map(values)
-    except (KeyError, ValueError, IndexError) as err:
-        raise PlanError(f'{template!r} contains the unknown value {err}; '
-                        f'known values: {", ".join(sorted(values))}'
-                        ) from None

@@ -1,15 +1,17 @@
 """The base class of checks that start servers inside their job.
 
 A check describes servers and clients in `service_plan`. Nodes and CPUs, ports and
-addresses, passwords and certificates, readiness, supervision and shutdown
-follow from it, see :mod:`checks.services`.
+addresses, passwords, readiness and shutdown follow from it, see :mod:`.script`.
 """
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import shlex
-import sys
+import shutil
+import socket
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,20 +24,17 @@ from config import families
 from config.sites import launch
 
 from ..core import features, guards, placement
-from ..core.base import Benchmark
+from ..core.base import SRC, Benchmark
 from ..core.parsers import ParseError
-from . import private
-from .parser import Services, split_conductor_output
+from .parser import Services, split_service_record
 from .plan import Plan
-from .wire import HEARTBEAT_TIMEOUT
+from .script import Launching, job_script_lines
 
-SERVING = Path(__file__).resolve().parent
+#: Folders of secrets in the stage directories (services.sh).
+SECRETS = 'secrets.private.*'
 
-#: The plan of a job, in its stage directory.
-PLAN = 'service.json'
-
-#: The folder of secrets beside it.
-SECRETS = f'{PLAN}{private.SUFFIX}'
+#: Age of a folder of secrets of another node from which its job has ended. Unit: s.
+MAX_JOB_SECONDS = 2 * 24 * 3600
 
 
 @functools.cache
@@ -48,10 +47,14 @@ def remove_secrets_of_dead_runs(stage_prefix: str) -> None:
     """
     # A session of `plumb run` has a folder of stage directories beside those of
     # others. ReFrame's folders: system, partition, environment, test case.
-    folders = Path(stage_prefix).parent.glob(f'*/*/*/*/*/{SECRETS}')
-    with contextlib.suppress(OSError):
-        for folder in folders:
-            private.remove_if_owner_dead(folder)
+    for folder in Path(stage_prefix).parent.glob(f'*/*/*/*/*/{SECRETS}'):
+        with contextlib.suppress(OSError), open(folder / 'lock') as lock:
+            # The script that made it holds the lock while it runs.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Not every file system has the locks of other nodes.
+            age = time.time() - folder.stat().st_mtime
+            if lock.read().strip() == socket.gethostname() or age > MAX_JOB_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def cpus_of_largest_node() -> int:
@@ -70,8 +73,8 @@ def has_partition_with_nodes(family: str, count: int) -> bool:
 class ServiceBenchmark(Benchmark, special=True):
     """A benchmark with servers and clients inside its own job.
 
-    Setup: `service_plan` gives nodes and CPUs. Run: the plan is written and the
-    conductor put before the launcher. Sanity: `extract_service_values` turns the
+    Setup: `service_plan` gives nodes and CPUs. Run: the plan becomes a part of the
+    job script. Sanity: `extract_service_values` turns the
     record of the services and the clients' output into values.
     """
 
@@ -121,56 +124,75 @@ class ServiceBenchmark(Benchmark, special=True):
 
     def check_launcher(self) -> None:
         super().check_launcher()
-        if self.has_mpi_steps and not self.mpi_launcher_command():
+        needed = self.has_mpi_steps or self.num_nodes > 1
+        if needed and not self.step_launcher(self.has_mpi_steps):
             raise placement.PlacementError(
                 f'partition {self.current_partition.fullname}: the suite does not '
-                'know how its launcher starts an MPI program inside a job; add the '
+                'know how its launcher starts a program inside a job; add the '
                 'launcher or the MPI to STEP in config/sites/launch.py')
 
     @run_before('run')
-    def write_plan_and_set_executable(self) -> None:
-        extras = self.current_partition.extras
-        plan, launcher = self.service_plan(), self.mpi_launcher_command()
+    def add_services_to_job_script(self) -> None:
+        plan, launching = self.service_plan(), self.launching()
         is_mpi = any(program.mpi for step in plan.steps for program in step.programs)
         if is_mpi != self.has_mpi_steps:
             raise TypeError(f'{type(self).__name__}: has_mpi_steps does not agree with '
                             f'the programs of its plan; set it to {is_mpi}')
-        plan.with_site_values(
-            extras.get('service_interface', ''),
-            extras.get('scratch', ''),
-            launcher,
-            f'{self.programs.stagedir}/observe',
-            extras.get('service_heartbeat_timeout', HEARTBEAT_TIMEOUT),
-        ).write(Path(self.stagedir, PLAN))
         # Otherwise only this test case's next run would find leftover secrets.
         remove_secrets_of_dead_runs(rt.runtime().stage_prefix)
-        if self.num_nodes == 1:
-            # The batch script is on the node already: no launcher needed.
-            self.job.launcher = LocalLauncher()
-        self.executable = shlex.quote(sys.executable)
-        self.executable_opts = [shlex.quote(str(SERVING)), 'agent', PLAN]
+        self.prerun_cmds = [f'cd {shlex.quote(self.stagedir)}', *self.prerun_cmds,
+                            *job_script_lines(plan, launching)]
+        # The script itself starts launchers.
+        self.job.launcher = LocalLauncher()
+        self.executable = 'run_and_stop'
 
-    def mpi_launcher_command(self) -> list[str]:
-        """Words that start the ranks of an MPI program; empty: unknown."""
-        return launch.step_launch_command(
-            self.current_partition.launcher_type.registered_name,
-            self.current_environ.extras.get('mpi_library', ''),
-            self.num_nodes)
+    def launching(self) -> Launching:
+        """How processes are started inside the job."""
+        part, extras = self.current_partition, self.current_partition.extras
+        words = extras.get('launcher_step') or self.step_launcher()
+        return Launching(
+            # On one node the script is on the node already: no launcher is needed.
+            words if self.num_nodes > 1 else [],
+            self.step_launcher(mpi=True),
+            not part.launcher_type.registered_name.startswith('srun'),
+            extras.get('service_interface', ''), extras.get('scratch', ''),
+            f'{self.programs.stagedir}/observe',
+            ' '.join(self.words_before_program()[:-1]))
+
+    def step_launcher(self, mpi: bool = False) -> list[str]:
+        """Words that start processes, or ranks of an MPI program; empty: unknown."""
+        return launch.step_launch_command(*self.launcher_and_mpi(), self.num_nodes, mpi)
+
+    def launcher_and_mpi(self) -> tuple[str, str]:
+        """Launcher of the partition, and the MPI whose launcher it may be."""
+        part = self.current_partition
+        return (part.launcher_type.registered_name,
+                self.current_environ.extras.get('mpi_library')
+                or placement.mpi_of_partition(part))
+
+    def unproven_launcher(self) -> str:
+        """The launcher, if no server has run on one of its kind yet; else empty."""
+        if self.current_partition.extras.get('launcher_step'):
+            return ''
+        return launch.UNPROVEN.get(launch.step_key(*self.launcher_and_mpi()), '')
+
+    def put_under_measurement(self, options: list[str]) -> None:
+        """Measure in the shell of the job script, which has the function."""
+        self.job.launcher.modifier = '.'
+        self.job.launcher.modifier_options = [
+            shlex.quote(str(SRC / 'measure.sh')), *options, '--']
 
     def cpus_per_rank(self) -> int:
         return self.num_cpus_per_task or 1
 
     def partition_launcher_extra_name(self) -> str:
-        # One unbound agent per node; on one node the script starts it.
-        return '' if self.node_count_before_setup == 1 else 'launcher_spread'
-
-    def command_before_launcher(self) -> list[str]:
-        return [shlex.quote(sys.executable), shlex.quote(str(SERVING)),
-                'conduct', PLAN, '--']
+        # Each process binds itself.
+        return ''
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         try:
-            services, output = split_conductor_output(run.out)
+            services, output = split_service_record(
+                run.out, self.service_plan().spinning_threads_by_role())
             values = self.extract_service_values(services, output, run)
             values['ready_time'] = max(
                 server.ready_ms for server in services.servers)

@@ -5,8 +5,7 @@ comparison.md explains the differences from the original's commands.
 from __future__ import annotations
 
 from ..services.plan import command_with_environment
-from .sizing import Client, Instance, Plan
-from .sizing import original_client_start_instructions as original
+from .sizing import Client, Instance
 
 #: Length of a key: a constant prefix and the index.
 KEY_BYTES = 220
@@ -18,9 +17,6 @@ PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
 STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
           (135, 156, 5), (157, 203, 10), (204, 243, 10), (244, 266, 25),
           (267, 267, 15), (268, 273, 9), (274, 521, 1))
-
-#: File with the servers' certificate, for clients outside the job.
-CERTIFICATE = 'tao_server.crt'
 
 #: Options for tao_server, which creates the values; a full queue is a miss.
 _BY_SERVER = '--verify', 'none', '--on-miss', 'count'
@@ -34,7 +30,7 @@ def server_command_template(program: str, instance: Instance, prefix: str,
                             connections: int, libraries: str = '') -> tuple[str, ...]:
     """The command of one server.
 
-    The agent that starts it sets its CPUs and its port.
+    checks/services/node.py sets its CPUs and its port.
 
     :param prefix: folder of the program
     :param connections: maximum number of connections
@@ -135,37 +131,6 @@ def _plumbload_options(client: Client, seconds: int, seed: int) -> list[str]:
             str(client.threads * client.connections), '--key-prefix', PREFIX,
             '--keys', str(client.keys), '--duration', str(seconds), '--seed',
             str(seed)]
-
-
-def client_start_instructions(program: str, plan: Plan) -> str:
-    """Instructions for people who start clients outside the job.
-
-    The caller replaces `{host}` and `{pem}`, the servers' certificate.
-
-    :raises ValueError: the program prints no statistics
-    """
-    if program == 'tao_bench_server':
-        return original(plan)
-    if program == 'memcached':
-        raise ValueError('outside: not possible with memcached, because only '
-                         'clients inside the job record values over time')
-    lines = ['Run these commands on the client machines at the same time '
-             '(plumbload: checks/loadgen/src).', '']
-    if not plan.clients[0].arguments['disable_tls']:
-        lines += ["On each machine, first save the servers' certificate:", '',
-                  f"cat >{CERTIFICATE} <<'EOF'", '{pem}', 'EOF', '']
-    for number, one in enumerate(plan.clients):
-        where = ['plumbload', '--server', f'{{host}}:{one.port}', '--share',
-                 f'{number}/{len(plan.clients)}',
-                 *([] if one.arguments['disable_tls']
-                   else ['--tls', '--ca', CERTIFICATE])]
-        warm, test = (' '.join([*where, *_plumbload_options(one, seconds, seed),
-                                *_BY_SERVER])
-                      for seconds, seed in ((plan.warmup_time, 1),
-                                            (plan.test_time, 2)))
-        lines += [f'Client {one.machine + 1}:', f'{warm} && sleep '
-                  f'{one.arguments["wait_after_warmup"]} && {test}', '']
-    return '\n'.join(lines)
 
 
 def format_value_sizes() -> str:

@@ -20,7 +20,7 @@ Phases = Mapping[str, tuple[float, float]]
 
 
 class Busy:
-    """CPU use of a node over time, recorded by services/usage.py.
+    """CPU use of a node over time, recorded by observe.c.
 
     :raises ParseError: a line is damaged
     """

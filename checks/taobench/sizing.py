@@ -5,8 +5,6 @@ The rules are those of the original's code (DCPerf, packages/tao_bench,
 """
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,9 +27,8 @@ CONNECTIONS = 32768
 #: CPUs that a client does not use.
 SPARE_CPUS = 6
 PORT = 11211
-#: Time limit for the start of clients; additional time of a phase, and of the
-#: servers before they are killed. Unit: seconds.
-START_TIMEOUT, PHASE_MARGIN, SERVER_MARGIN = 60, 30, 60
+#: Additional time of a phase, and of the servers before they are killed. Unit: s.
+PHASE_MARGIN, SERVER_MARGIN = 30, 60
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,6 @@ class Client:
     keys: int
     #: The arguments of `run.py client`.
     arguments: Mapping[str, Value]
-    #: The client's options in the original's instructions, in their order.
-    instruction_options: Mapping[str, Value]
 
 
 @dataclass(frozen=True)
@@ -203,7 +198,7 @@ def _plan_single_server(of: Job, machine: Machine, given: Mapping[str, Value] | 
                'disable_tls': values['disable_tls'], **(client_given or {})}
     client_values = jobs.role_arguments_with_defaults(of, 'client', options)
     server = _make_instance(0, machine.cpus, values, memsize, port)
-    clients = tuple(_make_client(index, 0, own, client_values, options)
+    clients = tuple(_make_client(index, 0, own, client_values)
                     for index, own in enumerate(client_cpus or [machine.cpus] * 2))
     return _make_plan(of, values, (server,), clients,
                       int(_numeric_value(values, 'warmup_time')), 0)
@@ -258,8 +253,6 @@ def _plan_autoscaled_servers(
                    'warmup_time': values['warmup_time'],
                    'test_time': values['test_time'],
                    'server_port_number': first + server, **connections}
-        if integer_value('sanity') and index == 0:
-            options['sanity'] = values['sanity']
         if integer_value('client_wait_after_warmup') >= 0:
             options['wait_after_warmup'] = values['client_wait_after_warmup']
         if integer_value('disable_tls'):
@@ -267,7 +260,7 @@ def _plan_autoscaled_servers(
         options |= client_given or {}
         clients.append(_make_client(
             place, server, own[place],
-            jobs.role_arguments_with_defaults(client_job, 'client', options), options))
+            jobs.role_arguments_with_defaults(client_job, 'client', options)))
     return _make_plan(of, values, tuple(instances), tuple(clients),
                       integer_value('warmup_time'), SERVER_MARGIN)
 
@@ -320,8 +313,7 @@ def _make_instance(index: int, cpus: int, values: Mapping[str, Value],
 
 
 def _make_client(machine: int, server: int, cpus: int,
-                 values: Mapping[str, Value], options: Mapping[str, Value]
-            ) -> Client:
+                 values: Mapping[str, Value]) -> Client:
     if cpus < 1:
         raise ValueError(f'client machine {machine + 1} has no CPUs')
     return Client(
@@ -333,7 +325,7 @@ def _make_client(machine: int, server: int, cpus: int,
         max(key_count(_numeric_value(values, 'server_memsize'),
                       _numeric_value(values, 'target_hit_ratio'),
                       _numeric_value(values, 'tunning_factor')), 1),
-        values, options)
+        values)
 
 
 def _make_plan(of: Job, values: Mapping[str, Value],
@@ -366,22 +358,3 @@ def nic_setup_commands(server: Instance, values: Mapping[str, Value],
              channels],
             [f'{prefix}/affinitize/affinitize_nic.py', '-f', '-a', '--xps',
              *where]]
-
-
-def original_client_start_instructions(of: Plan,
-                                       program: str = './benchpress_cli.py') -> str:
-    """The original's instructions for the client machines.
-
-    :param program: DCPerf's command on these machines
-    """
-    lines = ['Please run the following commands **simultaneously** on all '
-             'the client machines.']
-    count = max(client.machine for client in of.clients) + 1
-    for machine in range(count):
-        lines.append(f'Client {machine + 1}:')
-        lines += [' '.join([
-            program, 'run', 'tao_bench_custom', '-r', 'client', '-i',
-            shlex.quote(json.dumps(dict(client.instruction_options)))])
-            for client in of.clients if client.machine == machine]
-        lines.append('')
-    return '\n'.join(lines) + '\n'

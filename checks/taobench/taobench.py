@@ -24,7 +24,7 @@ from ..core.parsers import ParseError
 from ..loadgen import BUILD, memtier, plumbload
 from ..machine import builds
 from ..services.parser import Services
-from ..services.plan import Clients, Outside, Plan, Program, Server, Step
+from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
@@ -66,7 +66,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     """A job of TaoBench, sized by the original's rules."""
 
     family = 'taobench'
-    SETTINGS = {'settings': {}, 'client_settings': {}, 'outside': False, 'rule': 'code'}
+    SETTINGS = {'settings': {}, 'client_settings': {}, 'rule': 'code'}
 
     #: Job, program, scale and place of the clients; each check makes it a
     #: parameter.
@@ -78,14 +78,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     #: Parameters of the clients under the original's names.
     client_settings = variable(typ.Dict[str, str], value={})
-
-    #: Users start the clients on machines outside the job; run.1.clients.txt
-    #: has the commands, and the job waits for them.
-    outside = variable(typ.Bool, value=False)
-
-    #: Time limit for the clients to connect. Unit: s. Default: ten times the
-    #: original's.
-    come_limit = variable(float, value=10.0 * sizing.START_TIMEOUT)
 
     #: Rule for the number of data points and for the default of the warm-up:
     #: the original's code, or its guide.
@@ -101,9 +93,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         instead = jobs.find_job(self.scenario.job).deprecated
         if instead:
             self.descr += f' (deprecated: use {instead})'
-        if self.outside:
-            # Users start the clients only once.
-            self.repetitions = 1
         if self.scenario.scale == 'original':
             # A run takes half an hour and already has many data points.
             self.repetitions = 1
@@ -122,8 +111,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.time_limit = max(self.time_limit or 0, self.required_job_seconds())
 
     def required_job_seconds(self) -> float:
-        once = self.process_plan.kill_after + 120 + self.come_limit * self.outside
-        return self.repetitions * once
+        return self.repetitions * (self.process_plan.kill_after + 120)
 
     @run_before('run')
     def add_machine_description_command(self) -> None:
@@ -132,18 +120,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             f'{shlex.quote(str(HERE / "machine.py"))} >machine.json']
         self.keep_files = [*self.keep_files, 'machine.json', 'run.*.log',
                            'run.*.csv', 'run.*.txt']
-
-    def run_complete(self) -> bool:
-        """Poll the job; print the instructions for users when they exist."""
-        instructions = Path(self.stagedir, 'run.1.clients.txt')
-        if (self.outside and not self.instructions_printed
-                and instructions.exists()):
-            self.instructions_printed = True
-            self.logger.info(instructions.read_text())
-        return super().run_complete()
-
-    #: Whether the instructions were printed.
-    instructions_printed = False
 
     # The plan ------------------------------------------------------------
 
@@ -230,11 +206,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             password=False,
             tls=bool(first.options.keys() & {'Z'}),
             beside=not self.scenario.client_nodes,
-            # Free ports, because two runs may share a machine, unless users
-            # must know them.
+            # By default free ports, because two runs may share a machine.
             port=first.port
-            if self.outside
-            or any(
+            if any(
                 int(given.get(name, 0))
                 for name in ('port_number', 'port_number_start')
             )
@@ -281,7 +255,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 rest=rest,
             )
 
-        plan = Plan(
+        return Plan(
             server, (clients,),
             (make_step('warmup', sized.warmup_time, 1, 0.0, passes),
              make_step('test', sized.test_time, 2, self.pause_before_test_seconds)),
@@ -291,18 +265,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             link=sizing.min_link_speed(self.server_machine.cpus)
             if self.has_network_rule else 0,
             sample=max(interval, 0.25))
-        if not self.outside:
-            return plan
-        return replace(
-            plan, clients=(),
-            server=replace(server, beside=True), steps=(), outside=Outside(
-                calls.client_start_instructions(self.program, sized),
-                tuple(one.threads * one.connections for one in sized.clients),
-                tuple(one.machine for one in sized.clients),
-                (('warmup', float(sized.warmup_time)),
-                 ('rest', self.pause_before_test_seconds),
-                 ('test', float(sized.test_time))), self.come_limit,
-                linger=float(sized.settings['timeout_buffer'])))
 
     @property
     def client_install_prefix(self) -> str:
@@ -313,8 +275,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def has_network_rule(self) -> bool:
         """Whether the guide's rule for the network applies: the original's load
         from other machines."""
-        return self.scenario.scale == 'original' and (
-            self.outside or self.scenario.client_nodes > 0)
+        return self.scenario.scale == 'original' and self.scenario.client_nodes > 0
 
     @property
     def library_path(self) -> str:
@@ -361,9 +322,12 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                         services.servers[0].link)
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}
-        # Enough requests end the warm-up before its time.
-        expected = replace(self.validity_requirements, warmup_time=min(
-            sized.warmup_time, services.steps['warmup'].seconds))
+        # Enough requests end the warm-up before its time, and clients need time to
+        # start.
+        expected = replace(
+            self.validity_requirements,
+            warmup_time=min(sized.warmup_time, services.steps['warmup'].seconds),
+            rest=phases['test'][0] - phases['warmup'][1])
         rows = [
             tao.summarise_log(
                 log, tao.counted_window_seconds(sized.test_time), interval
@@ -430,8 +394,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         """Latencies that the clients measured, and names of clients that were
         the limit. Set `clients`, the values of each client."""
         self.clients: list[dict[str, float | str]] = []
-        if self.outside:
-            return {}, []
         if self.program == 'tao_bench_server':
             self.clients = [report.client_metrics(memtier.parse(Path(
                 self.stagedir, f'{run.name}.test.{number}.out').read_text()))
@@ -505,20 +467,19 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             self.files['invalid.txt'] = self.invalid.replace('; ', '\n')
 
     def read_output_logs(self, services: Services, run: guards.Run) -> dict[str, str]:
-        """The output of each server and client under the original's names; clients
-        outside the job have none."""
+        """The output of each server and client under the original's names."""
         def read(*names: str) -> str:
             return report.drop_overwritten_text(''.join(
                 Path(self.stagedir, f'{run.name}.{name}').read_text(errors='replace')
                 for name in names))
 
-        clients = () if self.outside else self.process_plan.clients
         return {
             **{report.server_log_name(server.index, server.at):
                read(f'server{server.index}.log') for server in services.servers},
             **{f'client_{number}.log': read(*(
                 f'{phase}.{number}.{kind}' for phase in ('warmup', 'test')
-                for kind in ('out', 'err'))) for number, _ in enumerate(clients)}}
+                for kind in ('out', 'err')))
+               for number, _ in enumerate(self.process_plan.clients)}}
 
     def describe_server_machine(self, services: Services) -> list[dict[str, Any]]:
         """Description of the servers' machine, for the report."""

@@ -150,6 +150,8 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
                'reference': kind, 'lacks': lacks, 'fault': fault,
                'judges': judges,
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
+               # Of checks with servers.
+               'unproven_launcher': getattr(check, 'unproven_launcher', str)(),
                'misplaced': misplaced, 'test_case': check.test_case,
                'system': runtime.runtime().system.name, 'partition': partition.name,
                'environ': environ.name, 'settings': check.changed_settings,

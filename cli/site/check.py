@@ -31,6 +31,7 @@ from config.places import (
     CALIBRATE,
     default_reference_folder,
     is_site_named_local,
+    perflog_folder,
     site_name_or_path,
     site_option,
 )
@@ -131,6 +132,7 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
             for row in answer['unused_vendor_rows']]
         verdict.findings += idle_environment_faults(folder, answer)
         verdict.findings += answer['partitions']
+        verdict.facts += unproven_launcher_lines(answer['cases'])
         verdict.facts += [
             f'to finish   {folder}/system.py: partition {name}: the cores near its '
             'GPUs are unknown, so ranks may run far from them; add gpu_cores to its '
@@ -147,6 +149,25 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
                          else 'yaml        no spack/ folder')
     verdict.findings += map(str, yaml_faults)
     return verdict
+
+
+def unproven_launcher_lines(cases: list[dict[str, Any]]) -> list[str]:
+    """Partitions with a launcher on which no server has run, until the perflogs have
+    values of one of their test cases with servers, as lines."""
+    partitions = {(c['system'], c['partition']): c['unproven_launcher']
+                  for c in cases if c['unproven_launcher']}
+    if not partitions:
+        return []
+    from postprocess import records  # slow to import, and few sites need it
+    frame, _ = records.read(perflog_folder(), on_error='collect')
+    values = frame[frame['check'].isin({c['check'] for c in cases
+                                        if c['unproven_launcher']})
+                   & (frame['metric'] != 'completed')]
+    recorded = set(zip(values['system'], values['partition'], strict=True))
+    return [f'services    not proven on this launcher ({launcher}, partition '
+            f'{partition}): no session with values of a test case with servers'
+            for (system, partition), launcher in partitions.items()
+            if (system, partition) not in recorded]
 
 
 def unfinished_lines(folder: Path) -> list[str]:

@@ -64,36 +64,23 @@ UNBOUND: dict[str, list[str]] = {
     'cray-mpich': ['--ppn', '{ranks}', '--cpu-bind', 'none'],
 }
 
-#: The same -> options that start one process on each node: an agent that
-#: starts servers, and may use all CPUs of the job there. If one of the agents
-#: dies, the launcher ends.
-SPREAD: dict[str, list[str]] = {
-    'srun': ['--cpu-bind=none', '--mpi=none', '--kill-on-bad-exit=1'],
-    'openmpi': ['--map-by', 'ppr:1:node', '--bind-to', 'none'],
-    'mpich': ['-ppn', '1', '-bind-to', 'none'],
-    'intelmpi': ['-ppn', '1', '-genv', 'I_MPI_PIN', '0'],
-    'cray-mpich': ['--ppn', '1', '--cpu-bind', 'none'],
-}
-
 #: Extra of a partition -> the table that has it if the site does not.
 TABLES: dict[str, dict[str, Any]] = {
     'launcher_pin': PIN,
     'launcher_socket_pin': SOCKETS,
     'launcher_oversubscribe': SHARE,
-    'launcher_spread': SPREAD,
     'oversubscribe_env': SHARE_ENV,
 }
 
-#: The same -> the command that starts the ranks of an MPI program inside a job
-#: in which agents run already, and further arguments for a job of several
-#: nodes. Ranks are not bound, because each rank binds itself. In braces:
-#: {ranks}, {nodes}, {each} (ranks of a node), {names} (n2,n3) and {slots}
-#: (n2:4,n3:4).
+#: The same -> the command that starts processes inside a job, beside others, and
+#: further arguments for a job of several nodes. Processes are not bound, because each
+#: binds itself. In braces: {ranks}, {nodes}, {each} (processes of a node), {names}
+#: (n2,n3) and {slots} (n2:4,n3:4).
 STEP: dict[str, tuple[list[str], list[str]]] = {
     # --cpus-per-task, by option or variable, would leave the step only the
     # CPUs that Slurm picks, and --overlap needs them all.
     'srun': (['env', '-u', 'SRUN_CPUS_PER_TASK', '-u', 'SLURM_CPUS_PER_TASK',
-              'srun', '--overlap', '--overcommit', '--cpu-bind=none',
+              'srun', '--overlap', '--overcommit', '--cpu-bind=none', '--mem=0',
               '--kill-on-bad-exit=1', '--nodes={nodes}', '--ntasks={ranks}',
               '--ntasks-per-node={each}'], ['--nodelist={names}']),
     # In a Slurm job mpirun starts its daemons with srun.
@@ -108,21 +95,35 @@ STEP: dict[str, tuple[list[str], list[str]]] = {
                     '--cpu-bind', 'none'], ['--hosts', '{names}']),
 }
 
+#: Key of STEP -> name of a launcher on which no server has run yet.
+UNPROVEN = {'cray-mpich': 'PALS'}
+
+#: Further options for processes that are not ranks of an MPI program.
+STEP_WITHOUT_MPI: dict[str, list[str]] = {'srun': ['--mpi=none']}
+
 #: Launchers to which ReFrame itself passes the CPUs of a task.
 TOLD_CPUS = ('srun', 'srunalloc', 'alps')
 
 
-def step_launch_command(launcher: str, mpi: str, nodes: int) -> list[str]:
-    """The command that starts an MPI program inside a job; see STEP.
+def step_key(launcher: str, mpi_library: str) -> str:
+    """The key of STEP for a launcher and an MPI; STEP may not have it."""
+    return launcher if launcher in STEP else mpi_library.partition(' ')[0]
+
+
+def step_launch_command(launcher: str, mpi_library: str, nodes: int, mpi: bool = False
+                        ) -> list[str]:
+    """The command that starts processes inside a job; see STEP.
 
     :arg launcher: ReFrame's name of the partition's launcher
-    :arg mpi: MPI of the environment, e.g. `openmpi 5.0`
+    :arg mpi_library: MPI of the environment, e.g. `openmpi 5.0`
     :arg nodes: number of nodes of the job
+    :arg mpi: they are ranks of an MPI program
     :returns: empty if the launcher is unknown
     """
-    words, named = STEP.get(launcher) or STEP.get(
-        mpi.partition(' ')[0]) or ([], [])
-    return [*words, *(named if nodes > 1 else [])]
+    key = step_key(launcher, mpi_library)
+    words, named = STEP.get(key, ([], []))
+    return [*words, *([] if mpi else STEP_WITHOUT_MPI.get(key, [])),
+            *(named if nodes > 1 else [])]
 
 
 def launcher_extra(extra: str, launcher: str, mpi: str, extras: Mapping[str, Any]

@@ -24,7 +24,6 @@ site_configuration = {{**SETTINGS, 'systems': [{{
         'features': ['gpu_nvidia'], 'devices': NODE,
         'processor': {{'num_cpus': 64, 'num_cpus_per_core': 1}},
         'extras': {{'max_nodes': {nodes}, 'launcher_pin': ['--pin={{cpus}}'],
-                   'launcher_spread': ['--spread'],
                    **hardware.bandwidth_extras(NODE)}}}}]}}],
     'environments': [
         {{'name': 'mpi', 'cc': 'mpicc',

@@ -168,7 +168,6 @@ def test_a_launcher_that_cannot_leave_ranks_unbound_is_refused():
 
 @pytest.mark.parametrize('extra, launcher, mpi, extras, expected', [
     ('launcher_pin', 'srun', 'openmpi 5', {}, launch.PIN['srun']),
-    ('launcher_spread', 'mpiexec', 'mpich 4', {}, launch.SPREAD['mpich']),
     # Of the site, also if it is empty.
     ('launcher_pin', 'srun', '', {'launcher_pin': []}, []),
     ('gpu_cores', 'srun', '', {'gpu_cores': ['0-3']}, launch.UNBOUND['srun']),
@@ -255,3 +254,12 @@ def test_ranks_that_share_a_core_are_no_measurement(suite):
     assert 'message="inconclusive: 2 threads shared 1 core' in done.stdout
     assert '2 threads shared 1 core' in (
         suite.tmp / 'report' / 'index.html').read_text()
+
+
+def test_the_launcher_of_a_step():
+    one = launch.step_launch_command('mpirun', 'openmpi 5.0', 1)
+    assert 'mpirun' in one and '--host' not in one
+    assert launch.step_launch_command('mpirun', 'openmpi 5.0', 2)[-1] == '{slots}'
+    assert launch.step_launch_command('srun', 'mpich 5.0', 2)[-1] == (
+        '--nodelist={names}')
+    assert launch.step_launch_command('ibrun', '', 2) == []

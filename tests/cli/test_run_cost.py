@@ -19,8 +19,7 @@ site_configuration = {**SETTINGS, 'systems': [{
         'name': 'nodes', 'scheduler': 'slurm', 'launcher': 'srun',
         'environs': ['mpi', 'tao'], 'access': ['--exclusive'],
         'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
-        'extras': {'max_nodes': 2, 'launcher_pin': ['--cpu-bind=cores'],
-                   'launcher_spread': ['--cpu-bind=none']}}]}],
+        'extras': {'max_nodes': 2, 'launcher_pin': ['--cpu-bind=cores']}}]}],
     'environments': [environs.mpi_environment('mpi', 'mpich 5'),
                      environs.embedded_program_environment('tao', 'taobench')]}
 '''

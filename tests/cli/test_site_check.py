@@ -5,6 +5,7 @@ import os
 import re
 from pathlib import Path
 
+import perflogs_factory as perflogs
 import pytest
 import yaml
 
@@ -93,6 +94,36 @@ def test_cores_near_gpus_that_are_unknown(site):
     assert unknown not in str(sites.examine_site(site).facts)
     change(site, "'features': []", "'features': ['gpu_nvidia']")
     assert unknown in str(sites.examine_site(site).facts)
+
+
+def test_services_on_a_launcher_that_never_ran_servers(site, tmp_path, monkeypatch):
+    """PALS: until the perflogs have values of such a test case."""
+    folder = tmp_path / 'perflogs'
+    monkeypatch.setenv('PLUMBLINE_PERFLOGS', str(folder))
+
+    def line():
+        return [fact for fact in sites.examine_site(site).facts
+                if fact.startswith('services ')]
+
+    change(site, "'environs': ['gnu']", "'environs': ['gnu', 'stores']")
+    change(site, '# more', STORES)
+    assert line() == []
+    change(site, "'launcher': 'srun'", "'launcher': 'mpiexec'")
+    change(site, "'openmpi 5'", "'cray-mpich 8.1'")
+    expected = ['services    not proven on this launcher (PALS, partition cluster-a): '
+                'no session with values of a test case with servers']
+    assert line() == expected
+    kind = {'system': 'cluster', 'family': 'keyvalue', 'check': 'StoreServes'}
+    # Refused, and of another partition.
+    perflogs.write(folder, [
+        perflogs.record('completed', 0, guard='sanity', reason='x',
+                        partition='cluster-a', **kind),
+        perflogs.record(partition='other', **kind)])
+    assert line() == expected
+    perflogs.write(folder, [perflogs.record(day=2, partition='cluster-a', **kind)])
+    assert line() == []
+    change(site, "'max_nodes': 2", "'max_nodes': 2, 'launcher_step': ['mpiexec']")
+    assert line() == []
 
 
 def test_a_row_of_the_vendor_profile_without_a_test_case(site):
@@ -241,8 +272,7 @@ def test_a_fault_of_the_site_is_one_line(site, old, new, words):
 
 
 @pytest.mark.parametrize('old, new, extra', [
-    ("'launcher_pin': ['--cpu-bind=cores']", '', 'launcher_pin'),
-    ("'environs': ['gnu']", "'environs': ['gnu', 'stores']", 'launcher_spread')])
+    ("'launcher_pin': ['--cpu-bind=cores']", '', 'launcher_pin')])
 def test_unknown_options_of_a_launcher_are_one_line(site, old, new, extra):
     change(site, "'srun'", "'ibrun'")
     change(site, old, new)
@@ -280,11 +310,10 @@ def test_faults_that_hide_none_are_a_line_each(site):
 
 def test_a_launcher_that_cannot_start_an_mpi_program_in_a_job(site):
     change(site, "'srun'", "'ssh'")
-    change(site, "'environs': ['gnu']", "'environs': ['gnu', 'tensors']")
-    change(site, "'launcher_pin'", "'launcher_spread': [], 'launcher_pin'")
+    change(site, "'environs': ['gnu']", "'environs': ['tensors']")
     change(site, '# more', TENSORS)
     line, = (line for line in findings(site).splitlines()
-             if 'how its launcher starts an MPI program inside a job' in line)
+             if 'how its launcher starts a program inside a job' in line)
     assert 'partition cluster:cluster-a: the suite does not know' in line
 
 

@@ -96,16 +96,14 @@ def site_of(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize('launcher, module, extras', [
     ('mpirun', 'openmpi/5', {
-        'launcher_pin': ['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],
-        'launcher_spread': ['--map-by', 'ppr:1:node', '--bind-to', 'none']}),
+        'launcher_pin': ['--map-by', 'slot:PE={cpus}', '--bind-to', 'core']}),
     ('mpirun', 'mpich/4', {'launcher_pin': ['-bind-to', 'core:{cpus}']}),
     ('mpiexec', 'cray-mpich/9', {
         'launcher_pin': ['--ppn', '{ranks}', '--depth', '{cpus}', '--cpu-bind',
-                         'depth'],
-        'launcher_spread': ['--ppn', '1', '--cpu-bind', 'none']}),
+                         'depth']}),
     ('srun', 'cray-mpich/9', {
         'launcher_pin': ['--cpu-bind=cores', '--distribution=block:block']}),
-    # Empty lists would say that it binds by itself, and spreads agents.
+    # An empty list would say that it binds by itself.
     ('mpirun', 'cray-mpich/9', None),
 ])
 def test_how_ranks_are_bound_is_known_or_left_to_finish(site_of, launcher, module,

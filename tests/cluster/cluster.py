@@ -32,9 +32,9 @@ WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 #: The two namespaces that are no compute nodes.
 SWITCH, LOGIN = 'switch', 'login'
 
-#: Programs that a cluster needs, and the Debian packages that have them.
-PROGRAMS = {program: package_of()[program] for program in (
-    'slurmctld', 'slurmd', 'scontrol', 'srun', 'munged', 'ip', 'tc')}
+#: Programs that a cluster needs, with Slurm and with sshd in its place.
+PROGRAMS = {False: ('slurmctld', 'slurmd', 'scontrol', 'srun', 'munged', 'ip', 'tc'),
+            True: ('sshd', 'ssh', 'ssh-keygen', 'ip', 'tc')}
 
 #: Longest wait for a daemon, a node or a job. It is far beyond what any needs on a
 #: loaded machine. Unit: seconds.
@@ -83,6 +83,34 @@ NodeName={nodes} CPUs={cpus} State=UNKNOWN
 PartitionName=batch Nodes=ALL Default=YES DefaultTime=10 State=UP
 '''
 
+#: A node has one user. sshd becomes its user `sshd`, and an ordinary user's namespace
+#: has only the number 0. Without PAM, it refuses an account with a locked password.
+ACCOUNTS = {'passwd': f'root:x:0:0::{Path.home()}:/bin/bash\n'
+                      'sshd:x:0:0::/run/sshd:/usr/sbin/nologin\n',
+            'shadow': 'root:*:::::::\n'}
+
+SSHD_CONFIG = '''\
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/user_key.pub
+StrictModes no
+UsePAM no
+PidFile none
+PermitRootLogin yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+MaxStartups 100
+'''
+
+SSH_CONFIG = '''\
+User root
+IdentityFile {folder}/user_key
+UserKnownHostsFile {folder}/known_hosts
+GlobalKnownHostsFile /dev/null
+StrictHostKeyChecking yes
+BatchMode yes
+LogLevel ERROR
+'''
+
 
 class ClusterError(Exception):
     """A request failed; one line that says why and what to do."""
@@ -96,17 +124,17 @@ def default_folder() -> Path:
     return WORK / 'cluster'
 
 
-def lost() -> list[str]:
+def lost(ssh: bool = False) -> list[str]:
     """Programs that the cluster needs and this machine does not have."""
-    return [p for p in PROGRAMS if not shutil.which(p, path=PATH)]
+    return [p for p in PROGRAMS[ssh] if not shutil.which(p, path=PATH)]
 
 
-def missing() -> str:
+def missing(ssh: bool = False) -> str:
     """The missing programs and their packages, in one line; '': none."""
-    programs = lost()
+    programs = lost(ssh)
     if not programs:
         return ''
-    packages = ' '.join(dict.fromkeys(PROGRAMS[p] for p in programs))
+    packages = ' '.join(dict.fromkeys(package_of()[p] for p in programs))
     return (f'no {", ".join(programs)} here (Debian packages: {packages}); as '
             f'root: tests/cluster/box install')
 
@@ -198,9 +226,10 @@ class Cluster:
         return out
 
     def up(self, nodes: int = 4, cpus: int = 2, share: Iterable[str | Path] = (),
-           bind: bool = False, switch: int = 0) -> None:
+           bind: bool = False, switch: int = 0, ssh: bool = False) -> None:
         """Brings the cluster up; returns when all nodes are idle.
 
+        :arg ssh: sshd instead of Slurm; see ssh_folder.
         :arg bind: srun binds tasks to their CPUs; no more of them then than
             the machine has.
         :arg switch: leaf switches of so many nodes each under one at the
@@ -209,11 +238,12 @@ class Cluster:
             nodes see, besides this checkout and the cluster's folder.
         """
         self._run('up', '-n', str(nodes), '--cpus', str(cpus),
-                  *['--bind'] * bind, '--switch', str(switch),
+                  *['--bind'] * bind, *['--ssh'] * ssh, '--switch', str(switch),
                   *(f'--share={path}' for path in share))
 
     def make_folder(self, nodes: int, cpus: int, share: Iterable[str],
-                    bind: bool = False, switch: int = 0) -> None:
+                    bind: bool = False, switch: int = 0, ssh: bool = False
+                    ) -> None:
         """The files of a new cluster. Refuses a folder that is in use."""
         try:
             self.folder.mkdir(mode=0o700, parents=True)
@@ -226,7 +256,7 @@ class Cluster:
             sys.prefix, sys.base_prefix, *share))]
         shared = {str(path.resolve()) for path in seen if path.is_dir()}
         (self.folder / 'box.json').write_text(json.dumps({
-            'nodes': nodes, 'cpus': cpus, 'shared': sorted(shared)}))
+            'nodes': nodes, 'cpus': cpus, 'shared': sorted(shared), 'ssh': ssh}))
         for name in ('etc', 'links', 'log', 'pids', 'state'):
             (self.folder / name).mkdir()
         etc = self.folder / 'etc'
@@ -246,6 +276,30 @@ class Cluster:
             f'{self.address(name)} {name}\n'
             for name in (LOGIN, *self.nodes)))
         private(etc / 'munge.key', secrets.token_bytes(128))
+        if ssh:
+            self.make_ssh_folder()
+
+    @property
+    def ssh_folder(self) -> Path:
+        """Keys and configuration of ssh, and bin/ssh, which uses them."""
+        return self.folder / 'ssh'
+
+    def make_ssh_folder(self) -> None:
+        folder = self.ssh_folder
+        (folder / 'bin').mkdir(parents=True)
+        for name in ('host_key', 'user_key'):
+            subprocess.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f',
+                            folder / name], check=True)
+        (folder / 'known_hosts').write_text(
+            '* ' + (folder / 'host_key.pub').read_text())
+        for name, text in (('sshd_config', SSHD_CONFIG), ('ssh_config', SSH_CONFIG)):
+            (folder / name).write_text(text.format(folder=folder))
+        for name, text in ACCOUNTS.items():
+            (self.folder / 'etc' / name).write_text(text)
+        program = folder / 'bin' / 'ssh'
+        program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh", path=PATH)} '
+                           f'-F {folder}/ssh_config "$@"\n')
+        program.chmod(0o755)
 
     def down(self) -> None:
         """Ends all processes and removes the folder, if there is one."""
@@ -308,7 +362,12 @@ class Cluster:
         return dict(line.split() for line in lines)
 
     def wait_idle(self, nodes: Iterable[str], limit: float = LIMIT) -> None:
-        """:raises ClusterError: not all of them are idle in time."""
+        """:raises ClusterError: not all of them are idle in time.
+
+        Without Slurm a node is idle when its sshd has started.
+        """
+        if self.settings['ssh']:
+            return
         end = time.monotonic() + limit
         while True:
             try:
@@ -435,13 +494,14 @@ END
         """All processes of a node but its own: first process, daemons."""
         init = self.alive(node)
         daemons = ('munged', 'slurmctld', 'slurmd', 'slurmdbd', 'mariadbd')
-        return [p for p in self.members(node)
-                if p.pid != init and p.name not in daemons]
+        return [p for p in self.members(node) if p.pid != init
+                # Those of sshd that serve a connection belong to a job.
+                and p.name not in daemons and '[listener]' not in p.command]
 
     def ports(self, node: str) -> set[tuple[str, int]]:
         """Addresses and TCP ports that processes of the node listen on.
 
-        Slurm's own two daemons are left out.
+        Slurm's own two daemons and sshd are left out.
         """
         result = set()
         for table in ('tcp', 'tcp6'):
@@ -449,7 +509,7 @@ END
                          ).read_text().splitlines()[1:]
             for cells in map(str.split, lines):
                 address, _, port = cells[1].partition(':')
-                if cells[3] == '0A' and int(port, 16) not in (6817, 6818):
+                if cells[3] == '0A' and int(port, 16) not in (22, 6817, 6818):
                     result.add((_address(address), int(port, 16)))
         return result
 

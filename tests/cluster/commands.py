@@ -18,7 +18,7 @@ from cluster import (
     default_folder,
     missing,
 )
-from packages import install
+from packages import install, package_of
 
 
 def arguments(doc: str) -> argparse.ArgumentParser:
@@ -39,6 +39,8 @@ def arguments(doc: str) -> argparse.ArgumentParser:
                     help='compute nodes (default: 4)')
     up.add_argument('--cpus', type=int, default=2, metavar='C',
                     help='cores that each node claims (default: 2)')
+    up.add_argument('--ssh', action='store_true',
+                    help='sshd in each node instead of Slurm')
     up.add_argument('--bind', action='store_true',
                     help='tasks are bound to their CPUs (task/affinity)')
     up.add_argument('--switch', type=int, default=0, metavar='N',
@@ -87,7 +89,8 @@ def main(doc: str) -> int:
 
 def prepare() -> None:
     """Installs what a cluster needs."""
-    code = install(sorted(set(PROGRAMS.values())))
+    code = install(sorted({package_of()[program] for programs in PROGRAMS.values()
+                           for program in programs}))
     if code == 2:
         raise CannotRunHere('install needs root, and apt-get')
     if code:
@@ -95,12 +98,13 @@ def prepare() -> None:
 
 
 def up(cluster: Cluster, args: argparse.Namespace) -> None:
-    lost = missing()
+    lost = missing(args.ssh)
     if lost:
         raise CannotRunHere(lost)
     # SIGTERM is handled like Ctrl-C: unfinished things are removed first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cluster.make_folder(args.nodes, args.cpus, args.share, args.bind, args.switch)
+    cluster.make_folder(args.nodes, args.cpus, args.share, args.bind, args.switch,
+                        args.ssh)
     try:
         nodes.up(cluster)
     except BaseException:
@@ -109,13 +113,15 @@ def up(cluster: Cluster, args: argparse.Namespace) -> None:
 
 
 def status(cluster: Cluster, args: argparse.Namespace) -> None:
-    states = cluster.states()
+    ssh = cluster.settings['ssh']
+    states = {} if ssh else cluster.states()
     for node in cluster.nodes:
         alive = 'alive' if cluster.pid(node) else 'dead'
         link = ' '.join(f'{k}={v}' for k, v in cluster.link(node).items())
         print(f'{node:6} {cluster.address(node):12} {alive:6} '
               f'{states.get(node, "unknown"):12} {link}'.rstrip())
-    print(cluster.ask('squeue'), end='')
+    if not ssh:
+        print(cluster.ask('squeue'), end='')
 
 
 #: Function of each command; `exec` is separate, for its exit code.

@@ -7,6 +7,7 @@ pid is in the cluster's folder, where ``down`` finds it.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import namespaces as ns
 from cluster import (
+    ACCOUNTS,
     HERE,
     LIMIT,
     LOGIN,
@@ -81,9 +83,14 @@ def prepare_switch(cluster: Cluster) -> None:
     for path in ('/run/cluster', '/run/munge'):
         os.mkdir(path, 0o755)
     ns.bind(cluster.folder, '/run/cluster')
-    ns.bind(cluster.folder / 'etc', '/etc/slurm')
-    ns.bind(cluster.folder / 'etc' / 'hosts', '/etc/hosts')
-    ns.bind(HERE / 'sacct', '/usr/bin/sacct')
+    names = ['hosts']
+    if cluster.settings['ssh']:
+        names += ACCOUNTS
+    else:
+        ns.bind(cluster.folder / 'etc', '/etc/slurm')
+        ns.bind(HERE / 'sacct', '/usr/bin/sacct')
+    for name in names:
+        ns.bind(cluster.folder / 'etc' / name, f'/etc/{name}')
     ns.mount('proc', '/proc', 'proc')
     ns.ip('link set lo up', 'link add br0 type bridge', 'link set br0 up')
 
@@ -150,6 +157,16 @@ def prepare_node(cluster: Cluster, node: str) -> None:
 
 def start_daemons(cluster: Cluster, node: str) -> None:
     """:raises ClusterError: one of them ended, or does not answer."""
+    if cluster.settings['ssh']:
+        if node != LOGIN:
+            os.mkdir('/run/sshd', 0o755)
+            name = f'sshd-{node}'
+            sshd = daemon(
+                cluster, name, shutil.which('sshd', path=PATH) or 'sshd', '-D', '-e',
+                '-f', str(cluster.ssh_folder / 'sshd_config'),
+                '-o', f'ListenAddress={cluster.address(node)}')
+            await_ready(cluster, name, sshd, lambda: listening(node, 22))
+        return
     if node != LOGIN:
         name = f'slurmd-{node}'
         slurmd = daemon(cluster, name, 'slurmd', '-D', '-N', node)

@@ -1,59 +1,62 @@
 """Kill rounds: kills a part of a job with servers, then looks what is left.
 
-For bench/kill_rounds.py and tests/cluster/test_cluster_service.py. The job is
+For bench/kill_rounds.py, test_cluster_service.py and test_cluster_ssh.py. The job is
 what ReFrame makes of a check with services: server on the first node, clients
-on the three others.
+on the three others. It is a job of Slurm, or `bash` of the script on the first node,
+whose launcher reaches the others by ssh.
 """
 from __future__ import annotations
 
 import contextlib
 import os
 import random
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
-from cluster import LOGIN, ROOT, WORK, Cluster, ClusterError, Process
+from cluster import LOGIN, ROOT, SWITCH, WORK, Cluster, ClusterError, Process
 from reframe.core.exceptions import SanityError
 
 from checks.core import guards
 from checks.core.parsers import ParseError
 from checks.machine import nodes
-from checks.services.parser import split_conductor_output
+from checks.services.parser import split_service_record
 from checks.services.plan import Clients, Plan, Program, Server, Step
+from checks.services.script import Launching, job_script_lines
 from checks.stores import aimodule
 from checks.stores.servers import Needs, make_server_role
 from checks.taobench import calls, jobs, sizing
-from config.sites.launch import SPREAD, step_launch_command
+from config.sites.launch import step_launch_command
 
 SRC = ROOT / 'checks' / 'core' / 'src'
 STORE = 'valkey'
 
-#: Less than a site has, so that rounds are short. Unit: seconds.
-HEARTBEAT_TIMEOUT = 10.0
-
-#: For a job to end after a kill: the conductor's timeouts (HEARTBEAT_TIMEOUT,
-#: agents, launcher) and Slurm's for a dead node. It is longer, because all nodes
-#: share one machine, and shorter than the job's time limit. Unit: seconds.
+#: For a job to end after a kill: services.sh stops everything (17 s), and Slurm has a
+#: timeout for a dead node. It is longer, because all nodes share one machine, and
+#: shorter than the job's time limit. Unit: seconds.
 END_TIMEOUT = 240.0
 
-#: For everything to be cleaned up after the job's end: an agent notices a
-#: dead conductor by its heartbeats, then its servers stop. Unit: seconds.
+#: Time limit of a job that is to reach it, with Slurm and without. Unit: seconds.
+TIME_LIMIT = {False: 60, True: 5}
+
+#: For everything to be cleaned up after the job's end. Unit: seconds.
 CLEANUP_TIMEOUT = 120.0
 
-#: As site-configs/devcluster/system.py has it.
-LAUNCHERS = {
-    'srun': ['srun', '--cpus-per-task=2', *SPREAD['srun']],
-    'mpirun': ['mpirun', '-np', '4', *SPREAD['openmpi']],
-}
+
+#: Name of a launcher here -> launcher and MPI, as a site has them; none: all processes
+#: are on one node.
+LAUNCHERS = {'srun': ('srun', ''), 'mpirun': ('mpirun', 'openmpi'),
+             'openmpi': ('mpirun', 'openmpi'), 'hydra': ('mpirun', 'mpich'),
+             'none': ('local', '')}
+
+#: Those of a cluster without Slurm -> program of Debian that starts processes.
+SSH = {'openmpi': 'mpirun.openmpi', 'hydra': 'mpiexec.hydra', 'none': ''}
 
 #: Launcher -> the folder of the MPI whose programs it starts as ranks, and
 #: what those need besides.
@@ -64,11 +67,12 @@ MPI = {'srun': ('mpich', ['env', 'SLURM_MPI_TYPE=pmi2',
                           'OMPI_MCA_btl=self,tcp', 'OMPI_MCA_pml=ob1'])}
 
 SCRIPT = '''#!/bin/bash
-export PATH={path}:$PATH
+{environment}
 export OMPI_ALLOW_RUN_AS_ROOT=1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-{measure} --repetitions 1 --accept 0 --observe {observe} -- \\
-    {conduct} -- {launcher} {rank} {observe} -- {agent}
+cd {folder}
+{services}
+. {measure} --repetitions 1 --accept 0 -- run_and_stop
 '''
 
 
@@ -77,20 +81,22 @@ def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
 
     :arg folder: has plumbload.
     """
+    alone = launcher == 'none'
     call = (str(folder / 'plumbload'), '--service', '{service}', '--name',
             'client{index}', '--share', '{index}/{count}', '--threads', '1',
             '--connections', '{connections}', '--keys', '3000')
     return Plan(
         make_server_role(STORE, str(WORK / 'stores'),
-                         Needs(memory=64, connections=30), nodes=1, beside=False),
-        (Clients(nodes=3, connections=10),), (
+                         Needs(memory=64, connections=30), nodes=1, beside=alone),
+        (Clients(nodes=1 if alone else 3, instances=3 if alone else 1,
+                 connections=10),), (
             Step('fill', (Program((*call, '--operation', 'fill')),),
                  limit=30),
             # A low rate: the nodes share one machine.
             Step('measure', (Program((
                 *call, '--rate', '500', '--operation', 'get',
                 '--duration', str(seconds), '--warmup', '0')),),
-                 limit=30, gate=True)), interface='eth0')
+                 limit=seconds + 30, gate=True)), interface='eth0')
 
 
 def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
@@ -126,7 +132,6 @@ def of_ranks(seconds: float, folder: Path, launcher: str,
     :arg programs: role -> mode and options of tensorload; the last of two
         roles has a node of its own.
     """
-    _, env = MPI[launcher]
     common = ('--service', '{service}', '--limit', '20', '--folder',
               '{output}.ranks')
     nodes = [3] if len(programs) == 1 else [2, 1]
@@ -141,9 +146,7 @@ def of_ranks(seconds: float, folder: Path, launcher: str,
             Program((str(folder / launcher / 'tensorload'), mode, *common,
                      *options), role=name, mpi=True)
             for name, (mode, *options) in programs.items()), limit=60),),
-        interface='eth0',
-        launcher=(*env, *step_launch_command(launcher, 'openmpi', 4)),
-        observer=str(observer()))
+        interface='eth0')
 
 
 def throughput(seconds: float, folder: Path, launcher: str = 'srun') -> Plan:
@@ -218,37 +221,82 @@ class Job:
     folder: Path
     number: str = ''
     began: float = 0.0
+    #: 0: none, or 5 minutes with Slurm. Unit: seconds.
+    time_limit: int = 0
 
     def submit(self, plan: Plan) -> Job:
+        """Start the job."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        replace(plan, heartbeat_timeout=HEARTBEAT_TIMEOUT).write(
-            self.folder / 'service.json')
-        ours = f'{sys.executable} {ROOT / "checks" / "services"}'
+        nodes = plan.node_count
+        step, ranks = (step_launch_command(*LAUNCHERS[self.launcher], nodes, mpi)
+                       for mpi in (False, True))
+        variables = MPI[self.launcher][1] if self.launcher in MPI else []
+        observe = str(observer())
+        lines = job_script_lines(plan, Launching(
+            step if nodes > 1 else [], [*variables, *ranks], self.launcher != 'srun',
+            observer=observe, watch=f'{SRC / "rank.sh"} {observe}'))
         self.began = time.monotonic()
-        self.number = self.cluster.submit(SCRIPT.format(
-            path=WORK / 'mpi' / 'bin', measure=SRC / 'measure.sh',
-            rank=SRC / 'rank.sh', observe=observer(),
-            conduct=f'{ours} conduct service.json',
-            agent=f'{ours} agent service.json',
-            launcher=shlex.join(LAUNCHERS[self.launcher])),
-            '-n4', '--ntasks-per-node=1', '--cpus-per-task=2', '--time=5',
-            '--no-requeue',
-            '--output=job.out', '--error=job.err', cwd=self.folder)
+        self.start(SCRIPT.format(
+            environment=self.environment(nodes), folder=self.folder,
+            measure=SRC / 'measure.sh', services='\n'.join(lines)))
         return self
+
+    def environment(self, nodes: int) -> str:
+        """Lines of the script that give it launcher and nodes."""
+        return f'export PATH={WORK}/mpi/bin:$PATH'
+
+    def start(self, script: str) -> None:
+        self.number = self.cluster.submit(
+            script, '-n4', '--ntasks-per-node=1', '--cpus-per-task=2',
+            f'--time={self.time_limit // 60 or 5}', '--no-requeue',
+            '--output=job.out', '--error=job.err', cwd=self.folder)
+
+    def is_script(self, process: Process) -> bool:
+        """Whether a process is the job script."""
+        return process.name == 'slurm_script'
+
+    def is_running(self) -> bool:
+        return self.cluster.job(self.number)['JobState'] in (
+            'PENDING', 'CONFIGURING', 'RUNNING')
+
+    def wait_for_nodes(self) -> None:
+        # For a pending job Slurm would just wait for another node.
+        while self.cluster.job(self.number)['JobState'] in ('PENDING',
+                                                            'CONFIGURING'):
+            time.sleep(0.02)
+
+    def cancel(self) -> bool:
+        """Cancel it; False: it had ended."""
+        return not self.cluster.exec('scancel', self.number).returncode
+
+    def wait(self) -> str:
+        """Its state at its end.
+
+        :raises ClusterError: it does not end; it is killed.
+        """
+        try:
+            return self.cluster.wait(self.number, END_TIMEOUT)['JobState']
+        except ClusterError:
+            self.cluster.exec('scancel', '-s', 'KILL', self.number)
+            raise
+
+    def end(self) -> dict[str, str]:
+        """Nodes, state and exit code of the ended job, as Slurm has them."""
+        return self.cluster.job(self.number)
 
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
     def lines(self) -> list[str]:
-        """The conductor's messages, from the files that ReFrame reads."""
+        """The messages of services.sh, from the files that ReFrame reads."""
         return [line for path in self.folder.glob('run.*.err')
                 for line in path.read_text(errors='replace').splitlines()
                 if line.startswith('service: ')]
 
     def verdict(self) -> str:
         """The guard's message on the ended job; empty: it passes."""
-        end = self.cluster.job(self.number)
+        end = self.end()
         job = SimpleNamespace(
             jobid=self.number, nodelist=end['NodeList'].split(),
             state=end['JobState'], time_limit='300', max_pending_time='300',
@@ -260,12 +308,77 @@ class Job:
             (run,) = guards.read_repetitions(self.folder, 1)
             nodes.check_leftover_processes(self.folder, [run])
             nodes.read_node_reports(run)
-            split_conductor_output(run.out)
+            split_service_record(run.out)
         except SanityError as err:
             return str(err)
         except ParseError as err:
             return f'table: {err}'
         return ''
+
+
+class ShellJob(Job):
+    """`bash` of the job script on the first node, without a scheduler."""
+
+    process: subprocess.Popen[str]
+
+    def environment(self, nodes: int) -> str:
+        folder = self.folder / 'bin'
+        folder.mkdir()
+        if program := SSH[self.launcher]:
+            # Debian's programs have names of their own.
+            path = folder / program.partition('.')[0]
+            path.write_text(f'#!/bin/sh\nexec /usr/bin/{program} "$@"\n')
+            path.chmod(0o755)
+        names = ' '.join(self.cluster.nodes[:nodes])
+        return (f'export PATH={folder}:{self.cluster.ssh_folder}/bin:$PATH\n'
+                f'export PLUMBLINE_NODES="{names}"')
+
+    def start(self, script: str) -> None:
+        (self.folder / 'rfm_job.sh').write_text(script)
+        limit = ['timeout', str(self.time_limit)] if self.time_limit else []
+        with (open(self.folder / 'job.out', 'wb') as out,
+              open(self.folder / 'job.err', 'wb') as err):
+            # A session of its own, as below a scheduler.
+            self.process = self.cluster.box(
+                'exec', 'n1', '--', 'setsid', *limit, 'bash', 'rfm_job.sh',
+                cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+
+    def is_script(self, process: Process) -> bool:
+        return process.command == 'bash rfm_job.sh'
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_for_nodes(self) -> None:
+        pass
+
+    def cancel(self) -> bool:
+        """SIGTERM to all processes of the session, as PBS does it."""
+        processes = self.cluster.processes('n1')
+        sessions = [os.getsid(p.pid) for p in processes if self.is_script(p)]
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(process.pid) in sessions:
+                    os.kill(process.pid, signal.SIGTERM)
+        return bool(sessions)
+
+    def wait(self) -> str:
+        try:
+            return f'exit code {self.process.wait(END_TIMEOUT)}'
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise ClusterError(f'it runs after {END_TIMEOUT:g} s') from None
+
+    def end(self) -> dict[str, str]:
+        return {'NodeList': 'n1', 'JobState': 'COMPLETED',
+                'ExitCode': str(self.process.returncode)}
+
+
+def new_job(cluster: Cluster, launcher: str, folder: Path, time_limit: int = 0
+            ) -> Job:
+    """A job with this launcher."""
+    return (ShellJob if launcher in SSH else Job)(
+        cluster, launcher, folder, time_limit=time_limit)
 
 
 # Victims -----------------------------------------------------------------
@@ -279,13 +392,18 @@ class Victim:
     causes: tuple[str, ...]
 
 
-def _python(word: str) -> Callable[[Process], bool]:
-    # The conductor's command line contains the agents' command.
-    return lambda p: (p.name.startswith('python') and p.command.partition(
-        'services ')[2].startswith(f'{word} '))
+def _node(action: str) -> Callable[[Process], bool]:
+    return lambda p: (p.name.startswith('python')
+                      and f'services/node.py {action} ' in p.command)
 
 
-#: Messages on a job whose conductor was killed.
+LAUNCHER_NAMES = ('srun', 'mpirun', 'prterun', 'mpirun.openmpi', 'orterun',
+                  'mpiexec.hydra')
+
+#: Daemons of launchers on the nodes.
+DAEMONS = ('slurmstepd', 'prted', 'orted', 'hydra_pmi_proxy')
+
+#: Messages on a job whose script was killed.
 FAILED = ('ended with exit code', 'ended in state')
 
 VICTIMS = {
@@ -294,39 +412,47 @@ VICTIMS = {
                      ('was killed by signal 9',)),
     'client': Victim(lambda p: p.name in ('plumbload', 'tensorload'),
                      ('client', 'was killed by signal 9', 'the ranks of')),
-    # The last: it had stopped all and said so, and was about to end.
-    'agent': Victim(_python('agent'), ('was lost', 'Killed',
-                                       'ended with exit code 137 on n')),
-    'conductor': Victim(_python('conduct'), FAILED),
-    'batch': Victim(lambda p: p.name in ('slurm_script', 'measure.sh'),
-                    ('the batch script was killed', *FAILED)),
-    'launcher': Victim(lambda p: p.name in ('srun', 'mpirun', 'prterun'),
-                       ('launcher was killed', 'was lost')),
-    'ranks': Victim(lambda p: p.name in ('srun', 'mpirun', 'prterun')
-                    and ' rank ' in p.command, ('the ranks of',)),
-    'scancel': Victim(None, ('ended by SIGTERM', 'CANCELLED', 'cancelled')),
-    'node': Victim(None, ('was lost', 'launcher ended', 'NODE_FAIL',
-                          *FAILED)),
+    'starter': Victim(_node('serve'), ('launcher of server',)),
+    # The observers of clients are ends of clients.
+    'observer': Victim(
+        lambda p: p.name == 'observe' and p.command.endswith(' --beside'),
+        ('observer', 'exit code 137')),
+    'batch': Victim(None, FAILED),
+    'launcher': Victim(lambda p: p.name in LAUNCHER_NAMES and ' serve ' in p.command,
+                       ('launcher of server',)),
+    'daemon': Victim(lambda p: p.name in DAEMONS,
+                     ('launcher of server', 'launcher ended', 'observer', 'client',
+                      'was killed by signal', *FAILED)),
+    'ranks': Victim(lambda p: p.name in LAUNCHER_NAMES and ' client ' in p.command,
+                    ('the ranks of',)),
+    'scancel': Victim(None, ('ended by SIGTERM', 'CANCELLED', 'cancelled',
+                             'exit code 143')),
+    'timeout': Victim(None, ('ended by SIGTERM', 'time limit', 'exit code 124')),
+    'node': Victim(None, ('was lost', 'launcher', 'NODE_FAIL', 'did not end in',
+                          'client', *FAILED)),
 }
+
+#: Victims that jobs of a launcher do not have.
+WITHOUT = {'none': ('launcher', 'daemon', 'ranks', 'node')}
 
 
 def kill_victim(job: Job, name: str, chance: random.Random) -> str:
     """Kills the victim; what was killed, empty: it had ended already."""
     cluster = job.cluster
     if name == 'scancel':
-        return 'job' if not cluster.exec('scancel', job.number).returncode \
-            else ''
+        return 'job' * job.cancel()
+    if name == 'timeout':
+        job.wait()
+        return 'job'
     if name == 'node':
-        # For a pending job Slurm would just wait for another node.
-        while cluster.job(job.number)['JobState'] in ('PENDING',
-                                                      'CONFIGURING'):
-            time.sleep(0.02)
+        job.wait_for_nodes()
         node = chance.choice(cluster.nodes)
+        # Other nodes get no last packet of it.
+        cluster.ask('ip', 'link', 'set', node, 'down', node=SWITCH)
         cluster.kill(node)
         return node
-    is_it = VICTIMS[name].is_it
-    assert is_it
-    while running(job):
+    is_it = VICTIMS[name].is_it or job.is_script
+    while job.is_running():
         results = [(node, p) for node in cluster.nodes
                    for p in cluster.processes(node) if is_it(p)]
         if name in ('launcher', 'ranks'):
@@ -353,11 +479,6 @@ def listeners(cluster: Cluster, node: str) -> dict[tuple[str, int], str]:
     return result
 
 
-def running(job: Job) -> bool:
-    return job.cluster.job(job.number)['JobState'] in (
-        'PENDING', 'CONFIGURING', 'RUNNING')
-
-
 # What is left ------------------------------------------------------------
 
 def seen(cluster: Cluster) -> dict[str, Counter[str]]:
@@ -377,10 +498,10 @@ def seen(cluster: Cluster) -> dict[str, Counter[str]]:
     return result
 
 
-#: Data folders of killed agents are allowed: the next agent removes them.
+#: Data folders of killed servers are allowed: the next server removes them.
 #: Ignored: folders of Open MPI's daemons, segments of MPICH's killed ranks,
 #: and the log that ReFrame writes before it has read its configuration.
-DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi', '/tmp/rfm-',
+DATA, FOREIGN = '/plumbline-data-', ('/tmp/prte', '/tmp/ompi', '/tmp/rfm-',
                                       '/dev/shm/mpich_shm_', '/dev/shm/ucx_')
 
 
@@ -396,10 +517,20 @@ def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path
             if not any(path in one for path in FOREIGN)
         ]
         results += [f'{folder.name}: file {path}'
-                    for path in folder.glob('*.private')]
+                    for path in folder.glob('**/secrets.private.*')]
         if all(DATA in one for one in results) or time.monotonic() > deadline:
             return sorted(results)
         time.sleep(0.1)
+
+
+def end_processes(cluster: Cluster, rest: list[str]) -> None:
+    """End processes that left() has listed."""
+    for line in rest:
+        node, _, one = line.partition(': process ')
+        for process in cluster.processes(node) if one else ():
+            if one == f'{process.pid} {process.command}':
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
 
 
 # A round -----------------------------------------------------------------
@@ -419,7 +550,7 @@ class Round:
     state: str
     verdict: str
     lines: list[str]
-    #: Data folders of killed agents, which the next agents remove.
+    #: Data folders of killed servers, which the next servers remove, and secrets.
     data: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
@@ -445,24 +576,28 @@ def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
     or as soon as the victim exists after that.
     """
     before = seen(cluster)
-    job = Job(cluster, launcher, folder).submit(plan)
+    job = new_job(cluster, launcher, folder,
+                  TIME_LIMIT[launcher in SSH] if victim == 'timeout' else 0)
+    job.submit(plan)
     time.sleep(at)
     killed = kill_victim(job, victim, chance)
     struck = time.monotonic()
     at = struck - job.began
     try:
-        state = cluster.wait(job.number, END_TIMEOUT)['JobState']
+        state = job.wait()
     except ClusterError as err:
         state = str(err)
-        cluster.exec('scancel', '-s', 'KILL', job.number)
     ended = time.monotonic() - struck
     rest = left(cluster, before, folder)
     clean = time.monotonic() - struck
     verdict = job.verdict() if ended < END_TIMEOUT else 'it did not end'
+    end_processes(cluster, rest)
     if victim == 'node':
         cluster.boot(killed)
     cluster.wait_idle(cluster.nodes)
-    data = [one for one in rest if DATA in one]
+    # Secrets that die with the node of the script are removed by the next session.
+    data = [one for one in rest
+            if DATA in one or killed == cluster.nodes[0] and 'secrets.private.' in one]
     return Round(launcher, victim, killed, at, ended, clean, state, verdict,
                  job.lines(), data, [one for one in rest if one not in data])
 
@@ -470,7 +605,7 @@ def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
 def undisturbed(cluster: Cluster, launcher: str, plan: Plan, folder: Path
              ) -> tuple[float, str]:
     """A job without a kill: its duration (s) and its verdict."""
-    job = Job(cluster, launcher, folder).submit(plan)
-    cluster.wait(job.number, END_TIMEOUT)
+    job = new_job(cluster, launcher, folder).submit(plan)
+    job.wait()
     cluster.wait_idle(cluster.nodes)
     return job.seconds(), job.verdict()

@@ -18,7 +18,7 @@ from checks.keyvalue.scenarios import (
     modes_of,
     store_scenarios_with_first_mode,
 )
-from checks.services.plan import fill_template
+from checks.services.node import PREFIX
 from checks.stores.servers import STORES, Needs, make_server_role
 from config.records.scenarios import MODES
 from tests.checks.test_faults import another_site
@@ -238,12 +238,12 @@ def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
     until(lambda: list(suite.tmp.rglob('run.1.measure.0.out')), job)
     os.killpg(job.pid, signal.SIGINT)
     assert job.wait(LIMIT) != 0
-    until(lambda: not left_in(scratch) + list(suite.tmp.rglob('*.private')))
+    until(lambda: not left_in(scratch) + list(suite.tmp.rglob('secrets.private.*')))
 
 
 def left_in(scratch):
     """Data folders, and processes that live in them."""
-    results = list(scratch.glob('plumbline-agent-*'))
+    results = list(scratch.glob(f'{PREFIX}*'))
     for path in Path('/proc').glob('[0-9]*/cwd'):
         with contextlib.suppress(OSError):
             if os.readlink(path).startswith(str(scratch)):
@@ -352,8 +352,8 @@ def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
     values = dict.fromkeys(
         ('address', 'port', 'bus_port', 'data', 'cpus', 'memory', 'index',
          'ca', 'cert', 'key', 'user'), 'X') | {'password': 'SECRET'}
-    command = [fill_template(word, values) for word in role.command]
-    rest = '\n'.join(fill_template(text, values) for text in (
+    command = [word.format_map(values) for word in role.command]
+    rest = '\n'.join(text.format_map(values) for text in (
         role.config, *role.files.values()))
     assert 'SECRET' not in ' '.join(command)
     assert ('SECRET' in rest) == role.password == (store != 'memcached')

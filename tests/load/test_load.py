@@ -800,48 +800,30 @@ def service_file(fake, tmp_path):
 
 @pytest.fixture
 def gate(program, service_file):
-    """A client that has said it is ready: its socket at the gate."""
-    ours, its = socket.socketpair()
-    with ours, subprocess.Popen(
+    """A client that has reported that it is ready."""
+    with subprocess.Popen(
             [program, '--service', service_file, '--name', 'c7',
-             '--requests', '100', *COUNTED], stdin=its, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True) as client:
-        its.close()
-        ours.settimeout(LIMIT)
-        assert ours.recv(100) == b'ready\n'
-        yield ours, client
+             '--requests', '100', *COUNTED], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+        assert client.stderr.readline() == 'ready\n'
+        yield client
         client.kill()
 
 
 def test_the_gate_starts_a_client(gate):
-    connection, client = gate
-    assert client.poll() is None
-    connection.sendall(b'go\n')
-    out, err = client.communicate(timeout=LIMIT)
-    assert client.returncode == 0, err
+    assert gate.poll() is None
+    out, err = gate.communicate('go\n', timeout=LIMIT)
+    assert gate.returncode == 0, err
     assert json.loads(out)['name'] == 'c7'
 
 
-def test_another_word_than_go_does_not_start_a_client(gate):
-    connection, client = gate
-    connection.sendall(b'no\n')
-    out, err = client.communicate(timeout=LIMIT)
-    assert client.returncode == 1 and not out
-    assert err.endswith("the word for the start is not 'go'\n")
-
-
-def test_a_closed_gate_ends_a_client(gate):
-    connection, client = gate
-    connection.shutdown(socket.SHUT_RDWR)
-    out, err = client.communicate(timeout=LIMIT)
-    assert client.returncode == 1 and not out
-    assert err.endswith('standard input was closed before the start\n')
-
-
-def test_a_client_without_a_gate(load, service_file):
-    refused(load('--service', service_file, '--requests', 100, *COUNTED,
-                 stdin=subprocess.DEVNULL), 1,
-            'standard input has no gate')
+@pytest.mark.parametrize('word, message', [
+    ('no\n', "the word for the start is not 'go'\n"),
+    ('', 'standard input was closed before the start\n')])
+def test_a_gate_that_does_not_open(gate, word, message):
+    out, err = gate.communicate(word, timeout=LIMIT)
+    assert gate.returncode == 1 and not out
+    assert err.endswith(message)
 
 
 # --- real servers ------------------------------------------------------------

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +17,10 @@ from checks.core.parsers import ParseError
 from checks.optcast import settings, timeline
 from checks.optcast.evaluation import Evaluation
 from checks.optcast.scenarios import SCALES, SCENARIOS, Scenario
-from checks.services.parser import split_conductor_output
-from tests.conftest import LIMIT, ROOT
-from tests.serving.test_service import Job
+from checks.services.script import job_script_lines
+from tests.checks.test_faults import GUARDED, in_small
+from tests.conftest import ROOT
+from tests.serving.job import LOCAL, Job, build_observer
 
 GOLDEN = Path(__file__).parent / 'golden'
 
@@ -238,19 +241,12 @@ def started(program, tmp_path):
         job.kill()
 
 
-def done(job):
-    assert job.process.wait(LIMIT) == 0, (job.folder / 'err').read_text()
-    services, _ = split_conductor_output((job.folder / 'out').read_text())
-    return services
-
-
 @pytest.mark.parametrize('type, more', [
-    ('optcast', {'nsplit': 2}), ('optcast', {'data_type': 'f16'}),
-    ('ring', {'data_type': 'bf16'})])
+    ('optcast', {'nsplit': 2}), ('ring', {'data_type': 'bf16'})])
 def test_a_run_on_the_services(started, type, more):
     evaluation, job = started(type, more)
-    services = done(job)
-    folder = evaluation.collect_run_logs(job.folder, 'run', services)
+    services, _ = job.services()
+    folder = evaluation.collect_run_logs(job.folder, 'run.1', services)
     result = evaluation.analyse_logs(folder)
     values = {record.metric if record.size is None
               else f'{record.metric}@{record.size}B': record.value
@@ -290,21 +286,39 @@ def test_a_run_on_the_services(started, type, more):
         evaluation.analyse_logs(folder)
 
 
+#: In the command of the server, which knows its address; node.py does not yet.
+SERVER = '--address\x00127.0.0.1'
+
+
 @pytest.mark.parametrize('victim, number, why', [
-    ('--port', signal.SIGKILL, r'optcast \(server 0 .*killed by signal 9'),
+    (SERVER, signal.SIGKILL, r'optcast \(server 0 .*killed by signal 9'),
     ('--client', signal.SIGKILL, r'client \d on .* was killed by signal 9|'
      r'optcast \(server \d .* rank \d .* closed its connection before'),
-    ('--port', signal.SIGSTOP, 'it hangs, or its link is down')])
+    (SERVER, signal.SIGSTOP, 'it hangs, or its link is down')])
 def test_a_fault_is_one_line(started, victim, number, why):
     _, job = started('optcast', {'nccl_test_options': '-n 100000 -w 0'},
                      servers=1, timeout=5, ring=False)
     # Until data flow.
     job.until(lambda: any(path.stat().st_size for path in job.folder.glob('*.trace')))
     os.kill(job.wait_for(victim)[0], number)
-    assert job.process.wait(LIMIT) == 1
-    lines = [line for line in (job.folder / 'err').read_text().splitlines()
-             if line.startswith('service: ')]
-    assert len(lines) == 1 and re.search(why, lines[0]), lines
+    assert re.search(why, line := job.refusal()), line
+
+
+def test_a_trace_that_fills_the_disk_has_its_message(program, tmp_path):
+    of = settings.parse_settings({'size': '1M', 'chunksize': '16K', 'type': 'ring',
+                                  'nccl_test_options': '-n 300 -w 0'}, 2, 1)
+    plan = Evaluation(of, str(program), timeout=20).service_plan()
+    script = tmp_path / 'rfm_job.sh'
+    launching = replace(LOCAL, watch=str(build_observer()))
+    script.write_text('\n'.join([
+        *job_script_lines(plan, launching), f". '{ROOT}/checks/core/src/measure.sh' "
+        '--repetitions 1 -- run_and_stop', '']))
+    done = in_small(tmp_path / 'stage', '256k', [
+        'bash', '-c', GUARDED.format(python=shlex.quote(sys.executable),
+                                     root=str(ROOT)),
+        'bash', tmp_path / 'stage', 'bash', script])
+    code, message, _ = done.stdout.splitlines()
+    assert code == 'code 1' and 'nothing more can be written' in message
 
 
 @pytest.mark.parametrize('busbw, unit', [(0.5, 'MB/s'), (7.27, 'GB/s')])

@@ -2,9 +2,9 @@
 and of all_reduce_perf, which connect as they do and move nothing."""
 from __future__ import annotations
 
-import json
 import os
 import sys
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,11 +14,11 @@ from checks.core.parsers import ParseError
 from checks.optcast import nccl_options, programs, settings, shim
 from checks.optcast.original import NcclClients
 from checks.optcast.scenarios import ON_NCCL, SCALES
-from checks.services.parser import split_conductor_output
+from checks.services.script import Launching
 from config.records import metrics
 from tests.conftest import LIMIT, of_family, python_script, suite_in
 from tests.optcast.test_original import STANDIN as SERVER
-from tests.serving.test_service import Job
+from tests.serving.job import Job
 
 #: A rank of all_reduce_perf. With the servers it needs the variables of the
 #: original's run script; the first one prints the table, and NCCL's log.
@@ -77,10 +77,25 @@ if served and fault == 'rank':
     sys.exit('NCCL failure: unhandled system error')
 """
 
-#: Starts the ranks here, as a launcher does.
-LAUNCHER = ('sh', '-c', 'n=0; rc=0; while [ $n -lt $0 ]; do OMPI_COMM_WORLD_RANK=$n '
-            'OMPI_COMM_WORLD_LOCAL_RANK=$n "$@" & p="$p $!"; n=$((n+1)); '
-            'done; for one in $p; do wait $one || rc=$?; done; exit $rc', '{ranks}')
+#: Starts the ranks here, as a launcher does: LAUNCHER RANKS PROGRAM...
+LAUNCHER = '''#!/bin/bash
+ranks=$1 rc=0
+shift
+for ((n = 0; n < ranks; n++)); do
+    OMPI_COMM_WORLD_RANK=$n OMPI_COMM_WORLD_LOCAL_RANK=$n "$@" &
+    pids[n]=$!
+done
+for one in "${pids[@]}"; do wait "$one" || rc=$?; done
+exit "$rc"
+'''
+
+
+def job_with_ranks(folder, plan, **env):
+    """The job of a plan, whose launcher is LAUNCHER."""
+    launcher = folder.parent / 'launcher'
+    launcher.write_text(LAUNCHER)
+    launcher.chmod(0o755)
+    return Job(folder, plan, Launching([], [str(launcher), '{ranks}'], True), **env)
 
 
 def setup(size='1M+4M+16M', **more):
@@ -108,8 +123,8 @@ def started(tmp_path):
         evaluation = NcclClients(
             setup(), str(tmp_path / 'prefix'), timeout=20,
             all_reduce=str(tmp_path / 'prefix' / 'bin' / programs.ALL_REDUCE))
-        jobs.append(Job(tmp_path / 'job', evaluation.service_plan().with_site_values(
-            '', '', LAUNCHER), STANDIN=fault))
+        jobs.append(job_with_ranks(tmp_path / 'job', evaluation.service_plan(),
+                                   STANDIN=fault))
         return evaluation, jobs[-1]
     yield start
     for job in jobs:
@@ -117,10 +132,9 @@ def started(tmp_path):
 
 
 def analysis(evaluation, job):
-    assert job.process.wait(LIMIT) == 0, job.messages()
-    services, _ = split_conductor_output((job.folder / 'out').read_text())
+    services, _ = job.services()
     return evaluation.analyse_logs(
-        evaluation.collect_run_logs(job.folder, 'run', services))
+        evaluation.collect_run_logs(job.folder, 'run.1', services))
 
 
 def test_nccl_alone_and_with_servers(started):
@@ -137,7 +151,7 @@ def test_nccl_alone_and_with_servers(started):
 
 
 @pytest.mark.parametrize('fault, why', [
-    ('wrong', 'the data arrived wrong'), ('trace', 'run.optcast.0.trace')])
+    ('wrong', 'the data arrived wrong'), ('trace', 'run.1.optcast.0.trace')])
 def test_results_that_are_wrong_or_lack_the_plugins_log(started, fault, why):
     evaluation, job = started(fault)
     with pytest.raises((ParseError, OSError), match=why):
@@ -166,10 +180,10 @@ def test_the_real_servers_and_plugin(tmp_path, nsplit):
     program.chmod(0o755)
     plan = NcclClients(setup('1M', nsplit=nsplit), os.environ['OPTCAST_PREFIX'],
                        timeout=20, all_reduce=str(program)).service_plan()
-    job = Job(tmp_path / 'job', plan.with_site_values('', '', LAUNCHER))
+    job = job_with_ranks(tmp_path / 'job', plan)
     try:
-        assert job.process.wait(LIMIT) == 0, job.messages()
-        printed = (job.folder / 'run.optcast.0.out').read_text()
+        job.services()
+        printed = (job.folder / 'run.1.optcast.0.out').read_text()
         assert sorted(printed.splitlines()) == [
             f'rank {rank}: 32768 sums are right' for rank in range(2)]
     finally:
@@ -232,7 +246,7 @@ site_configuration = {**SETTINGS, 'systems': [{
         'processor': {'num_cpus': 64, 'num_cpus_per_core': 1, 'num_sockets': 1,
                       'num_cpus_per_socket': 64},
         'devices': [{'type': 'gpu', 'arch': 'sm_90', 'num_devices': 4}],
-        'extras': {'max_nodes': 12, 'launcher_pin': [], 'launcher_spread': []}}]}],
+        'extras': {'max_nodes': 12, 'launcher_pin': []}}]}],
     'environments': [{
         'name': 'optcast', 'cc': 'cc',
         'features': ['mpi', 'optcast_server', 'optcast_nccl'],
@@ -243,7 +257,8 @@ site_configuration = {**SETTINGS, 'systems': [{
 
 @pytest.fixture
 def dry_run(tmp_path):
-    """dry_run(check, settings): the plan of a test case, and what ReFrame prints."""
+    """dry_run(check, settings): commands of the job script by their first word, and
+    what ReFrame prints."""
     suite = suite_in(tmp_path)
     for name in (programs.SERVER, programs.ALL_REDUCE, programs.LIBRARY):
         (tmp_path / 'bin').mkdir(exist_ok=True)
@@ -251,43 +266,54 @@ def dry_run(tmp_path):
     suite.write_site(tmp_path / 'site', SITE.replace('PREFIX', repr(str(tmp_path))))
 
     def run(check, given, *options):
-        for old in tmp_path.rglob('service.json'):
+        for old in tmp_path.rglob('rfm_job.sh'):
             old.unlink()
         done = suite.reframe(
             '--dry-run', '-Sbringup=1', *of_family('optcast'), '-n', check, '-E',
             "scenario.type == 'optcast' and scenario.data_type == 'f32' and "
             'scenario.clients == 4 and scenario.servers == 4 and '
             "scenario.scale != 'small'", f'-S{check}.settings={given}', *options)
-        plans = list(tmp_path.rglob('service.json'))
-        return json.loads(plans[0].read_text()) if plans else {}, done.stdout
+        commands = {'server': [], 'client': []}
+        for path in tmp_path.rglob(f'{check}_*/rfm_job.sh'):
+            for words in map(str.split, path.read_text().splitlines()):
+                if words[:1] in (['server'], ['client']):
+                    commands[words[0]].append(words)
+        return commands, done.stdout
     return run
 
 
+def host_of(words):
+    """The option --host of a command."""
+    return words[words.index('--host') + 1]
+
+
 def test_servers_that_share_nodes(dry_run):
-    plan, text = dry_run('OptcastNccl', 'nservers:6', '-SOptcastNccl.servers_each=4')
-    assert (plan['server']['nodes'], plan['server']['instances']) == (2, 3), text
+    commands, text = dry_run('OptcastNccl', 'nservers:6',
+                             '-SOptcastNccl.servers_each=4')
+    assert [*Counter(map(host_of, commands['server'])).values()] == [3, 3], text
 
 
 def test_the_check_passes_on_what_the_settings_have(dry_run, tmp_path):
-    plan, text = dry_run('OptcastNccl', 'nrank:6,nservers:3,nsplit:3,chunksize:384K,'
-                         'nccl_test_options:-n 4 -w 2 -m 3 -G 2 -z 1')
-    assert plan, text
-    assert [role['nodes'] for role in plan['clients']] == [3]
-    assert plan['clients'][0]['instances'] == 2
-    assert (plan['server']['nodes'], plan['server']['instances']) == (3, 1)
-    alone, served = (step['programs'][0]['command'] for step in plan['steps'])
-    for command in (alone, served):
-        assert str(tmp_path / 'bin' / programs.ALL_REDUCE) in command
-        assert command[-10:] == ['-n', '4', '-w', '2', '-m', '3', '-z', '1', '-G', '2']
+    commands, text = dry_run(
+        'OptcastNccl', 'nrank:6,nservers:3,nsplit:3,chunksize:384K,'
+        'nccl_test_options:-n 4 -w 2 -m 3 -G 2 -z 1')
+    assert commands['client'], text
+    for words in commands['client']:
+        assert host_of(words) == '"${nodes[3]}:2,${nodes[4]}:2,${nodes[5]}:2"'
+    assert list(map(host_of, commands['server'])) == [
+        f'"${{nodes[{node}]}}:1"' for node in range(3)]
+    alone, served = commands['client']
+    for words in (alone, served):
+        assert str(tmp_path / 'bin' / programs.ALL_REDUCE) in words
+        assert words[-10:] == ['-n', '4', '-w', '2', '-m', '3', '-z', '1', '-G', '2']
     assert 'OPTCAST_SPLIT=3' in served and 'OPTCAST_SPLIT=3' not in alone
-    assert '--nrank' in plan['server']['commands'][0]
-    assert plan['server']['commands'][0][
-        plan['server']['commands'][0].index('--nrank') + 1] == '6'
+    assert ('--nrank', '6') in set(pairwise(commands['server'][0]))
 
 
 def test_more_nodes_than_the_site_has_are_no_test_case(dry_run):
-    assert dry_run('OptcastNccl', 'nrank:16')[0]    # 8 + 4 nodes
-    assert not dry_run('OptcastNccl', 'nrank:18')[0]
+    # 8 nodes of clients, and 4 of servers.
+    assert dry_run('OptcastNccl', 'nrank:16')[0]['server']
+    assert not dry_run('OptcastNccl', 'nrank:18')[0]['server']
 
 
 @pytest.mark.parametrize('check, given, words', [
@@ -296,8 +322,8 @@ def test_more_nodes_than_the_site_has_are_no_test_case(dry_run):
     ('OptcastOriginal', 'nsplit:2', 'remove nsplit'),
     ('OptcastOriginal', 'nccl_test_options:-w 2', 'remove -w (warmup_iters)')])
 def test_the_check_refuses(dry_run, check, given, words):
-    plan, text = dry_run(check, given)
-    assert not plan and words in text, text
+    commands, text = dry_run(check, given)
+    assert not commands['server'] and words in text, text
 
 
 def test_a_launcher_that_passes_no_rank(monkeypatch, tmp_path):

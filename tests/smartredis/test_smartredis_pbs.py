@@ -1,11 +1,14 @@
 """The script of a job under PBS, as ReFrame generates it: no PBS runs here."""
 from __future__ import annotations
 
-import json
+import os
 import subprocess
+import sys
 
 import pytest
 from conftest import of_family
+
+from checks.services.script import SERVICES
 
 SITE = '''
 from config.common import SETTINGS
@@ -31,7 +34,7 @@ site_configuration = {
 
 @pytest.fixture
 def scripts(suite, tmp_path):
-    """Check -> its script and its plan."""
+    """Check -> its script."""
     suite.write_site(tmp_path / 'cluster', SITE)
     done = suite.reframe(
         '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
@@ -40,13 +43,9 @@ def scripts(suite, tmp_path):
         'scenario.deployment == "standard"',
         '-SSmartRedisThroughput.settings=wall_time:01/02/03')
     assert done.returncode == 0, done.stdout + done.stderr
-    result = {}
-    for path in suite.tmp.rglob('rfm_job.sh'):
-        if (path.parent / 'service.json').exists():
-            name = path.parent.name.partition('_')[0]
-            result[name] = path.read_text(), json.loads(
-                (path.parent / 'service.json').read_text())
-    return result
+    return {path.parent.name.partition('_')[0]: path.read_text()
+            for path in suite.tmp.rglob('rfm_job.sh')
+            if 'run_services' in path.read_text()}
 
 
 def test_one_consumer_cannot_read_databases_of_several_nodes(suite, tmp_path):
@@ -94,12 +93,12 @@ def test_reading_threads_are_an_option_of_old_redis(suite, tmp_path, store, vers
 def test_the_script_of_a_job_under_pbs(scripts):
     assert set(scripts) == {'SmartRedisThroughput', 'SmartRedisInference',
                             'SmartRedisAggregation'}
-    for name, (script, plan) in scripts.items():
+    for name, script in scripts.items():
         # The database, two nodes of ranks, and that of the consumer.
         nodes = 4 if name == 'SmartRedisAggregation' else 3
         messages = [line.removeprefix('#PBS ') for line in script.splitlines()
                     if line.startswith('#PBS ')]
-        # A chunk for each agent, with CPUs for the four ranks of its node.
+        # A chunk for each node, with CPUs for the four ranks of a node.
         assert f'-l select={nodes}:mpiprocs=1:ncpus=4:mem=8gb' in messages
         assert '-l place=scatter:excl' in messages and '-q workq' in messages
         limit = '1:2:3' if name == 'SmartRedisThroughput' else '0:10:0'
@@ -107,13 +106,25 @@ def test_the_script_of_a_job_under_pbs(scripts):
         # PBS starts a job in the home directory.
         assert '\ncd /' in script
         words = ' '.join(script.split())
-        assert (f' conduct service.json -- mpirun -np {nodes} --map-by '
-                'ppr:1:node --bind-to none ') in words
-        assert ' agent service.json' in words
+        launcher = ('"${guard[@]}" env SLURM_OVERLAP=1 mpirun -np %d --map-by '
+                    ':OVERSUBSCRIBE --bind-to none --host %s ')
+        assert ('server 0 ' + launcher % (1, '"${nodes[0]}:1"')
+                + '"${node[@]}" serve ') in words
+        # Ranks on named nodes, inside the same job.
+        assert launcher % (8, '"${nodes[1]}:4,${nodes[2]}:4"') in words
+        assert '--interface ib0' in words
         assert not any(word in words for word in ('srun ', 'sbatch', '#SBATCH'
                                                   )), script
-        # Ranks are started on named nodes, inside the same job.
-        assert plan['launcher'][-2:] == ['--host', '{slots}']
-        assert 'mpirun' in plan['launcher'] and plan['interface'] == 'ib0'
         assert subprocess.run(['bash', '-n'], input=script, text=True
                               ).returncode == 0
+
+
+def test_nodes_of_a_job_under_pbs(tmp_path):
+    """One line per rank, in the order of the chunks; a node may have several."""
+    (tmp_path / 'nodefile').write_text('x1.site\nx1.site\nx3.site\nx2.site\n')
+    done = subprocess.run(
+        ['bash', '-c', '. "$0/services.sh"; nodes', SERVICES], text=True,
+        capture_output=True, env={
+            'PATH': os.environ['PATH'], 'PBS_NODEFILE': str(tmp_path / 'nodefile'),
+            'python': sys.executable, 'services': str(SERVICES)})
+    assert done.stdout.split() == ['x1.site', 'x3.site', 'x2.site'], done.stderr

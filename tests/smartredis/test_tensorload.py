@@ -3,6 +3,7 @@ is said when something breaks."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from checks.stores import aimodule
 from checks.stores.servers import Needs, make_server_role
 from config.sites import launch
 from tests.conftest import ROOT, free_port, require_program
-from tests.serving.test_service import CONFIG, Job, real
+from tests.serving.job import CONFIG, LOCAL, Job, redis_like
 from tests.stores import resp
 
 SRC = ROOT / 'checks' / 'smartredis' / 'src'
@@ -50,17 +51,14 @@ def start(tmp_path):
     jobs = []
 
     def begin(plan):
-        jobs.append(Job(tmp_path / f'job{len(jobs)}', replace(
-            plan, launcher=tuple(launch.step_launch_command('mpirun', 'openmpi', 1))),
-            **MPI))
+        words = launch.step_launch_command('mpirun', 'openmpi', 1, mpi=True)
+        jobs.append(Job(tmp_path / f'job{len(jobs)}', plan,
+                        replace(LOCAL, mpi_words=words), **MPI))
         return jobs[-1]
 
     yield begin
     for one in jobs:
-        for pid in one.processes():
-            os.kill(pid, signal.SIGKILL)
-        one.process.wait()
-        shutil.rmtree(one.scratch, ignore_errors=True)
+        one.kill()
 
 
 def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
@@ -76,7 +74,7 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
                *(() if module else ('--plain',)), '--folder',
                '{output}.ranks', *options)
     return Plan(
-        replace(real(store, instances=servers, cluster=servers > 1),
+        replace(redis_like(store, instances=servers, cluster=servers > 1),
                 config=lines),
         (Clients(instances=ranks), *(role for role, _ in more)),
         (Step('measure', (Program(program, mpi=True), *(
@@ -86,9 +84,8 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
 
 def runs(one):
     """What the programs of a job printed, and their times, by mode."""
-    assert one.end() == 0, one.messages()
+    _, text = one.services()
     assert not one.leftovers()
-    text = (one.folder / 'out').read_text().partition('\n')[2]
     printed = [parser.parse_run(f'{part}# end\n')
                for part in text.split('# end\n')[:-1]]
     times = {session.kind: session for _, session in read_sessions(one.folder)}
@@ -97,15 +94,6 @@ def runs(one):
 
 def call_count(session, function):
     return sum(len(functions[function]) for functions in session.calls.values())
-
-
-def fault(one):
-    """The one line of a job that fails and leaves nothing."""
-    assert one.end() == 1
-    lines = one.messages()
-    assert len(lines) == 1, (one.folder / 'err').read_text()
-    assert not one.leftovers()
-    return lines[0]
 
 
 def kill(one, word):
@@ -228,7 +216,7 @@ def test_the_library_of_smartredis(library_tools, store, start, tmp_path, mode,
 
 
 def test_the_library_of_smartredis_and_a_password(library_tools, store, start):
-    line = fault(start(loop(library_tools, store, 'throughput', '--limit', '2',
+    line = Job.refusal(start(loop(library_tools, store, 'throughput', '--limit', '2',
                             module=True)))
     assert 'SmartRedis: connect: ' in line and 'NOAUTH' in line
 
@@ -273,7 +261,7 @@ def test_a_server_that_dies_in_the_middle(tools, store, start, tmp_path, mode,
                      servers=servers, module=mode == 'inference'))
     one.wait_for(f'tensorload\0{mode}')
     kill(one, f'{store.binary.name} ')
-    line = fault(one)
+    line = Job.refusal(one)
     assert f'{store.name} (server ' in line
     assert 'was killed by signal 9' in line
 
@@ -289,7 +277,8 @@ def test_a_consumer_that_dies(tools, store, start):
     one.until(consumers)
     for pid in consumers():
         os.kill(pid, signal.SIGKILL)
-    assert 'the ranks of consumer ended with exit code' in fault(one)
+    assert re.match('service: the ranks of consumer (ended with exit code|was killed '
+                    'by signal)', Job.refusal(one))
 
 
 @pytest.mark.parametrize('files', [False, True])
@@ -349,19 +338,19 @@ def test_what_a_client_cannot_do(tools, tmp_path):
 
 
 def test_producers_without_a_consumer_end_in_their_limit(tools, store, start):
-    line = fault(start(loop(tools, store, 'producer', '--limit', '0.5')))
+    line = Job.refusal(start(loop(tools, store, 'producer', '--limit', '0.5')))
     assert 'the ranks of client ended with exit code 1' in line
     assert 'of 0 datasets after 0.5 s: is the consumer alive?' in line
 
 
 def test_a_model_that_is_missing(tools, store, start):
-    line = fault(start(loop(tools, store, 'inference', '--limit', '0.5',
+    line = Job.refusal(start(loop(tools, store, 'inference', '--limit', '0.5',
                             '--side', '16', module=True)))
     assert 'the model resnet_model is not in the database' in line
 
 
 def test_a_store_without_memory(tools, store, start):
-    line = fault(start(loop(tools, store, 'throughput', '--bytes',
+    line = Job.refusal(start(loop(tools, store, 'throughput', '--bytes',
                             '8000000', config='maxmemory 4mb\n')))
     assert 'the store is full: its memory limit is below the data' in line
 
@@ -373,4 +362,4 @@ def test_a_store_without_the_module(tools, store, start):
     plan = replace(plan, steps=(replace(step, programs=(replace(
         program, command=tuple(word for word in program.command
                                if word != '--plain')),)),))
-    assert "ERR unknown command" in fault(start(plan))
+    assert "ERR unknown command" in Job.refusal(start(plan))

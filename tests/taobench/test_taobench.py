@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,16 +18,16 @@ import pytest
 from checks.core.parsers import ParseError
 from checks.machine import cpus
 from checks.machine.cpus import Cpu
-from checks.services import ask, network, outside, usage
-from checks.services.plan import Clients, Outside, Plan, Program, Server, Step
+from checks.services import ask, node
+from checks.services.plan import Clients, Plan, Program, Server, Step
 from checks.taobench import calls, jobs, report, results, sizing, validity
 from checks.taobench import parser as tao
 from checks.taobench.scenarios import Scenario
 from postprocess import records
 from postprocess.references import progress
-from tests.conftest import LIMIT, ROOT, free_port, of_family, suite_in, until
+from tests.conftest import LIMIT, of_family, suite_in, until
+from tests.serving.job import Job, build_observer
 
-SERVING = ROOT / 'checks' / 'services'
 #: A run of a few seconds, of a cache that is warm at once.
 SHORT = {'memsize': 0.004, 'warmup_time': 2, 'test_time': 2,
          'stats_interval': 500}
@@ -49,13 +48,19 @@ def test_cpus_are_divided_in_whole_cores():
         cpus.divide_cpus(eight, 5)
 
 
-def test_ticks_of_the_cpus_that_are_ours():
-    text = ('cpu  9 9 9 9 9 9 9 9 0 0\n'
-            'cpu0 1 2 3 4 5 6 7 8 0 0\n'
-            'cpu1 100 0 0 0 0 0 0 0 0 0\n'
-            'cpu11 1 1 1 1 1 1 1 1 0 0\nintr 5\n')
-    assert usage.sum_cpu_ticks(text, [0]) == (3, 16, 9, 8)
-    assert usage.sum_cpu_ticks(text, [0, 1]) == (103, 16, 9, 8)
+def test_the_observer_records_the_cpu_use_of_its_node(tmp_path):
+    observer = subprocess.Popen([build_observer(), '--sample', '0.1', tmp_path / 'cpu',
+                                 '--beside'], stderr=subprocess.DEVNULL)
+
+    def rows():
+        return [row for path in tmp_path.glob('cpu.*.csv')
+                for row in path.read_text().splitlines()]
+    until(lambda: len(rows()) > 20, observer)
+    observer.send_signal(signal.SIGUSR1)
+    assert observer.wait(LIMIT) == 0
+    first, last = (float(row.split(',')[0]) for row in (rows()[1], rows()[-1]))
+    cpu = results.Busy('\n'.join(rows()) + '\n').cpu_use_between(first, last)
+    assert 0 <= cpu.user <= cpu.total <= 100
 
 
 def test_the_share_of_a_time():
@@ -165,42 +170,7 @@ def test_look_aside_sizes_are_those_of_compressed_values():
     assert abs(mean - 200) < 2 and int(weights[-1][0]) == 521
 
 
-# Clients outside the job ----------------------------------------------------
-
-TCP = '''  sl  local_address rem_address   st
-   0: 0100007F:2BCB 00000000:0000 0A 0 0 0
-   1: 0100007F:2BCB 0200000A:D0F2 01 0 0 0
-   2: 0100007F:2BCB 0200000A:D0F4 01 0 0 0
-   3: 0100007F:2BCC 0300000A:D0F4 01 0 0 0
-   4: 0100007F:2BCB 0300000A:D0F4 06 0 0 0
-'''
-
-
-def test_who_is_connected():
-    assert network.count_connections_by_address([11211, 11213], TCP.splitlines()) == {
-        11211: {'10.0.0.2': 2}, 11213: {}}
-
-
-def test_who_has_not_come():
-    request = Outside('', (2, 2, 3), (0, 1, 0), (), 1.0)
-    names = ['n1:11211', 'n1:11212']
-    assert outside.describe_missing_connections(request, names, [
-        {'10.0.0.2': 2, '10.0.0.3': 3}, {'10.0.0.3': 2}]) == ''
-    assert outside.describe_missing_connections(
-        request, names, [{'10.0.0.2': 2}, {}]
-    ) == (
-        'server n1:11211 has 2 from 10.0.0.2 of 5 connections of client 1, '
-        'client 1; server n1:11212 has none of 2 connections of client 2'
-    )
-
-
-def conduct(folder, plan, **more):
-    plan.write(folder / 'service.json')
-    return subprocess.Popen(
-        [sys.executable, SERVING, 'conduct', 'service.json', '--',
-         sys.executable, SERVING, 'agent', 'service.json'], cwd=folder,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
-
+# Faults in the guide of the original ------------------------------------------
 
 def small(built, port=0, **more):
     return Server('tao_server', (
@@ -210,56 +180,17 @@ def small(built, port=0, **more):
         **more)
 
 
-def waiting(built, port, limit):
-    return Plan(small(built, port), (), (), outside=Outside(
-        f'load {{host}}:{port} with {{"json": 1}}', (4, 2), (0, 1),
-        (('warmup', 1.0), ('rest', 0.0), ('test', 1.0)), limit),
-        interface='lo', sample=0.25)
+@pytest.fixture
+def refused(tmp_path):
+    """refused(plan): the message of a job that fails."""
+    jobs = []
 
-
-def test_clients_from_outside_are_told_and_waited_for(built, tmp_path):
-    port = free_port()
-    job = conduct(tmp_path, waiting(built, port, 20.0))
-    message = tmp_path / 'run.clients.txt'
-    until(message.exists, job)
-    assert message.read_text() == f'load 127.0.0.1:{port} with {{"json": 1}}'
-    load = subprocess.Popen(
-        [built / 'plumbload', '--server', f'127.0.0.1:{port}', '--protocol',
-         'binary', '--connections', '6', '--duration', '600', '--keys', '99',
-         '--verify', 'none'],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    out, err = job.communicate(timeout=LIMIT)
-    load.kill()
-    load.wait()
-    assert job.returncode == 0, err
-    steps = json.loads(out.partition(' service ')[2])['steps']
-    assert list(steps) == ['warmup', 'rest', 'test']
-    assert steps['test']['after'][0]['commands'] > (
-        steps['test']['before'][0]['commands'])
-    assert len((tmp_path / f'run.cpu.{socket.gethostname()}.csv').read_text(
-        ).splitlines()) > 4
-
-
-def test_a_client_from_outside_that_does_not_come_is_named(built, tmp_path):
-    port = free_port()
-    job = conduct(tmp_path, waiting(built, port, 1.5))
-    _, err = job.communicate(timeout=LIMIT)
-    assert job.returncode == 1
-    (line,) = [ln for ln in err.splitlines() if ln.startswith('service:')]
-    assert 'not all clients connected in 1.5 s' in line
-    assert (f'127.0.0.1:{port} has none of 6 connections of client 1, '
-            'client 2') in line
-    assert 'run.clients.txt' in line
-
-
-# Troubles that the guide tells of -------------------------------------------
-
-def refused(built, folder, plan):
-    job = conduct(folder, plan)
-    _, err = job.communicate(timeout=LIMIT)
-    assert job.returncode == 1
-    (line,) = [ln for ln in err.splitlines() if ln.startswith('service:')]
-    return line
+    def run(plan):
+        jobs.append(Job(tmp_path / 'job', plan))
+        return jobs[-1].refusal()
+    yield run
+    for job in jobs:
+        job.kill()
 
 
 def one_step(server, **more):
@@ -267,54 +198,45 @@ def one_step(server, **more):
         Step('test', (Program(('true',)),), 5.0),), **more)
 
 
-def test_a_memcached_that_has_the_port(built, tmp_path):
+def test_a_memcached_that_has_the_port(built, refused):
     with socket.create_server(('127.0.0.1', 0)) as other:
         port = other.getsockname()[1]
-        line = refused(built, tmp_path, one_step(small(built, port)))
+        line = refused(one_step(small(built, port)))
     assert f'port {port} on ' in line and 'is in use by python' in line
     assert 'or request another port' in line
 
 
-def test_a_host_name_that_clients_do_not_know(built, tmp_path):
-    line = refused(built, tmp_path, one_step(small(built),
+def test_a_host_name_that_clients_do_not_know(built, refused):
+    line = refused(one_step(small(built),
                                              hostname='no-such.invalid'))
     assert "cannot resolve 'no-such.invalid'" in line
     assert 'or the address 127.0.0.1' in line
 
 
-def test_a_host_name_of_another_machine(built, tmp_path):
+def test_a_host_name_of_another_machine(built, refused):
     with open('/etc/hosts') as hosts:
         name = next((cells[1] for cells in map(str.split, hosts)
                      if cells[1:] and ':' not in cells[0]
                      and not cells[0].startswith(('#', '127.0.0.1'))), None)
     if not name:
         pytest.skip('/etc/hosts knows no other address')
-    line = refused(built, tmp_path, one_step(small(built), hostname=name))
+    line = refused(one_step(small(built), hostname=name))
     assert f'{name!r} is ' in line and 'listens on 127.0.0.1' in line
 
 
-def test_more_connections_than_a_machine_has_ports(built, tmp_path):
-    line = refused(built, tmp_path, replace(
+def test_more_connections_than_a_machine_has_ports(built, refused):
+    line = refused(replace(
         one_step(small(built)), clients=(Clients(connections=70_000),)))
     assert 'ports for 70000 connections to one server' in line
     assert 'net.ipv4.ip_local_port_range' in line
 
 
-def test_a_slow_interface(monkeypatch):
-    from checks.services import agent
-    monkeypatch.setattr(agent, '_read_lines', lambda path: {
-        '/sys/class/net/eth7/speed': ['1000']}.get(path, []))
-    monkeypatch.setattr(network, 'interface_addresses', lambda: {
-        'eth7': '10.0.0.7', 'eth8': '10.0.0.8'})
-    assert agent.interface_and_link_speed('10.0.0.7') == ('eth7', 1000)
-    with pytest.raises(agent.Failed, match='eth7 has 1000 Mb/s, but the'):
-        agent.check_link_speed('eth7', 1000, 10_000)
-    agent.check_link_speed('eth7', 1000, 1000)
-    # A kernel that does not say, or says -1.
-    assert agent.interface_and_link_speed('10.0.0.8') == ('eth8', 0)
-    monkeypatch.setattr(agent, '_read_lines', lambda path: ['-1'])
-    assert agent.interface_and_link_speed('10.0.0.8') == ('eth8', 0)
-    agent.check_link_speed('eth8', 0, 10_000)
+def test_a_slow_interface():
+    with pytest.raises(node.Failed, match='eth7 has 1000 Mb/s, but the plan needs 10'):
+        node.check_link_speed('eth7', 1000, 10_000)
+    node.check_link_speed('eth7', 1000, 1000)
+    # The kernel does not report the speed.
+    node.check_link_speed('eth8', 0, 10_000)
 
 
 @pytest.mark.parametrize('cpus, speed, minimum, note', [
@@ -338,11 +260,10 @@ SITE = """
 from config.common import SETTINGS
 site_configuration = {**SETTINGS, 'systems': [{
     'name': 'big', 'hostnames': ['.*'], 'partitions': [{
-        'name': 'cpu', 'scheduler': 'local', 'launcher': 'local', 'environs': ['tao'],
+        'name': 'cpu', 'scheduler': 'local', 'launcher': 'srun', 'environs': ['tao'],
         'processor': {'num_cpus': CPUS, 'num_cpus_per_core': 1, 'num_sockets': 1,
                       'num_cpus_per_socket': CPUS},
-        'extras': {'max_nodes': 4, 'node_memory': 256, 'launcher_pin': [],
-                   'launcher_spread': []}}]}],
+        'extras': {'max_nodes': 4, 'node_memory': 256, 'launcher_pin': []}}]}],
     'environments': [{'name': 'tao', 'cc': 'cc', 'features': ['tao_server'],
                       'extras': {'programs': {'taobench': {'source': 'embedded'}}}}]}
 """
@@ -357,8 +278,9 @@ def test_the_plan_has_the_rule_for_the_network(tmp_path, cpus, minimum, scale):
                          f'str(scenario) == "autoscale tao_server {scale} '
                          'from 2 nodes"')
     assert done.returncode == 0, done.stdout
-    [plan] = suite.tmp.rglob('service.json')
-    assert json.loads(plan.read_text())['link'] == minimum * (scale == 'original')
+    [script] = suite.tmp.rglob('TaoBench_*/rfm_job.sh')
+    assert re.findall(r' --link (\d+)', script.read_text()) == (
+        [str(minimum)] * -(-cpus // 72) if scale == 'original' else [])
 
 
 @pytest.mark.parametrize('text, seen', [
@@ -374,14 +296,15 @@ def test_the_log_of_a_server_has_the_originals_name():
 
 
 def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
-    from checks.services import agent
-    monkeypatch.setattr(agent.shutil, 'which', lambda name: None)
-    with pytest.raises(agent.Failed, match='numactl is missing on n1'):
-        agent.numactl_prefix([0, 1], True, 'n1')
-    assert agent.numactl_prefix([0, 1], False, 'n1') == []
-    monkeypatch.setattr(agent.shutil, 'which', lambda name: f'/bin/{name}')
-    assert agent.numactl_prefix([0, 1], True, 'n1') == [
-        'numactl', '--membind=0,1']
+    monkeypatch.setattr(node.cpus, 'available_cpus', lambda: [
+        Cpu(numa, 0, numa, numa) for numa in (0, 1)])
+    monkeypatch.setattr(node.shutil, 'which', lambda name: None)
+    with pytest.raises(node.Failed, match='numactl is missing on'):
+        node.numactl_prefix([0, 1], 'must')
+    assert node.numactl_prefix([0, 1], 'may') == []
+    monkeypatch.setattr(node.shutil, 'which', lambda name: f'/bin/{name}')
+    assert node.numactl_prefix([0, 1], 'may') == ['numactl', '--membind=0,1']
+    assert node.numactl_prefix([0, 1], 'never') == []
 
 
 def test_memory_that_is_too_small_for_a_cache():
@@ -471,20 +394,6 @@ def assert_kept_and_no_reference(suite):
     assert usable.empty and 'refused by a guard' in notes[0]
 
 
-@pytest.mark.parametrize('settings, options, words', [
-    ({'memsize': 0.002, 'warmup_time': 6},
-     ['-STaoBench.client_settings=tunning_factor:1.6'],
-     [r'data points \(by', 'too many keys|a client has too few CPUs']),
-    ({'memsize': 0.032, 'warmup_time': 1, 'test_time': 4}, [],
-     # On a loaded machine the clients may not come so far.
-     [r'data points \(by', 'warm-up was too short|a client has too few CPUs'])])
-def test_a_run_that_is_not_valid(suite, settings, options, words):
-    done = suite.reframe(*run(suite, *options, **settings))
-    output = why(done)
-    assert all(re.search(word, output) for word in words), output
-    assert_kept_and_no_reference(suite)
-
-
 @pytest.fixture
 def victim(suite):
     """Starts a run and finds a process of it once the test has begun."""
@@ -513,7 +422,9 @@ def test_a_starved_client(suite, victim):
     job, client = victim(
         b'plumbload', '-STaoBench.client_settings=tunning_factor:0.6',
         file='run.1.test.0.out', num_servers=2, memsize=0.008, test_time=4)
-    until(lambda: list(suite.tmp.rglob('run.1.test.1.out')), job)
+    # It has passed the gate: it uses CPU time (in ticks).
+    until(lambda: int(Path(f'/proc/{client}/stat').read_text().rpartition(
+        ')')[2].split()[11]) > 5, job)
     os.kill(client, signal.SIGSTOP)
     time.sleep(2.5)
     os.kill(client, signal.SIGCONT)
@@ -529,37 +440,6 @@ def test_one_instance_killed(suite, victim):
     text, _ = job.communicate(timeout=LIMIT)
     assert 'service: ' in text, text
     assert 'was killed by signal 9 (SIGKILL) while it served' in text
-
-
-def test_clients_from_outside_run_what_the_run_prints(suite, built):
-    job = suite.start(*run(
-        suite, '-STaoBench.outside=1', '-STaoBench.client_settings='
-        'tunning_factor:0.3,wait_after_warmup:1', scenario='autoscale',
-        interface_name='lo', num_clients=1, timeout_buffer=10,
-        # The shell between warm-up and test may take two of them.
-        test_time=4, stats_interval=1000))
-    lines = iter(job.stdout)
-    messages = []
-    while 'plumbload' not in (line := next(lines)) or '&&' not in line:
-        messages.append(line)
-    text = ''.join(messages[next(n for n, line in enumerate(messages)
-                                 if line.startswith('cat >')):]
-                   ) if '-----BEGIN' in ''.join(messages) else ''
-    text = text.rpartition('EOF\n')
-    done = subprocess.run(
-        ['bash', '-ec', ''.join(text[:2]) + line], cwd=suite.tmp, text=True,
-        env={**os.environ, 'PATH': f'{built}:{os.environ["PATH"]}'},
-        capture_output=True)
-    assert done.returncode == 0, done.stderr
-    rest, _ = job.communicate(timeout=LIMIT)
-    # The clients' figures are their own; the servers' are judged.
-    assert 'hit ratio' in rest and 'too few keys' in rest, rest
-    rows = list(csv.DictReader(attached(suite, 'server_0.csv').splitlines()))
-    assert sum(float(row['fast_qps']) > 1 for row in rows) >= 5
-    rule = attached(suite, 'rule.txt')
-    assert 'by the code of the original' in rule
-    assert attached(suite, 'tao-bench-server-1-*.log')
-    assert not list(suite.tmp.rglob('client_*.log'))
 
 
 def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
@@ -606,5 +486,5 @@ def test_settings_as_a_parameter_of_the_session(suite):
 
 
 def test_unknown_parameters_are_named(suite):
-    done = suite.reframe(*run(suite, memsizes=1))
+    done = suite.reframe(*run(suite, '--dry-run', memsizes=1)[1:])
     assert "unknown parameter 'memsizes'; did you mean memsize?" in done.stdout

@@ -3,6 +3,7 @@
 # and times of each repetition. Used in front of the launcher:
 #
 #   measure.sh [OPTION VALUE]... -- LAUNCHER ... PROGRAM ...
+#   . measure.sh [OPTION VALUE]... -- FUNCTION    a function of the job script
 #     --repetitions N      how often (1)
 #     --accept CODES   exit codes that count as success (0)
 #     --validate OPTS  one more, untimed run with these options at the end
@@ -13,7 +14,8 @@
 # with a line per repetition: repetition rc wall user system (times in s). Ends
 # with the first exit code that was not accepted, so that a scheduler sees it,
 # too. If the disk of the folder is full, it writes disk.full
-# (checks/core/guards.py).
+# (checks/core/guards.py). If the folder has files of an earlier execution, it makes
+# a new folder in it, again.XXXXXX.
 set -u
 repetitions=1 accept=0 validate='' observe=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -29,14 +31,17 @@ done
 shift
 if [ -n "$observe" ]; then set -- "$observe" --launcher -- "$@"; fi
 status=0
-# The pid of the batch script: the conductor ends with it (serving/conduct.py).
-export PLUMBLINE_BATCH=$PPID
 # By it observe.c knows the processes of this job.
 read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid
 export PLUMBLINE_JOB
 TIMEFORMAT='%R %U %S'
 # A scheduler may not pass on the session's: the times would have a comma.
 export LC_ALL=C
+
+if ! mkdir .ran 2>/dev/null && [ -d .ran ]; then
+    cd "$(mktemp -d "$PWD/again.XXXXXX")" || exit 1
+    echo "measure.sh: the files of this execution are in $PWD" >&2
+fi
 
 # When this script ends, even by SIGKILL, the pipe ends, and with it this one.
 export PLUMBLINE_LAUNCHERS=$PWD/.launchers
@@ -76,8 +81,6 @@ one() {  # repetition command...
     shift
     export PLUMBLINE_RUN=$name
     { time "$@" >"$name.out" 2>"$name.err" </dev/null {end}>&-; rc=$?; } 2>times.txt
-    # Secrets that a conductor has when it is killed (serving/conduct.py).
-    rm -rf ./*.private
     times=$(tail -n 1 times.txt)
     # shellcheck disable=SC2086
     printf '%s\t%s\t%s\t%s\t%s\n' "$repetition" "$rc" $times >>runs.tsv || full

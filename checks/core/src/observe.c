@@ -7,6 +7,10 @@
  *     observe --launcher -- LAUNCHER ...               in front of a launcher
  *     observe --within -- PROGRAM ...                  in front of a rank that
  *                       such a program starts on a node that is looked at
+ *     observe [--facts ...] [--sample SECONDS FILE] [--tied] --beside
+ *                       beside such programs, until SIGUSR1: their observer on
+ *                       the node. It writes the node's CPU use into
+ *                       FILE.HOST.csv. --tied: until its parent dies, too
  *
  * It ends as the program does (same exit code, same signal), and passes
  * signals on to it. Orphans of the program become its children: those that
@@ -34,6 +38,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -410,6 +415,52 @@ static void keep_facts(char **words)
         unlink(draft);
 }
 
+/* A row of the CPU use of the CPUs that this process may use: seconds since 1970,
+ * then ticks since boot. System includes interrupts, see proc_stat(5). */
+static void write_cpu_use(FILE *to)
+{
+    unsigned long long sum[4] = {0}, t[8];
+    static const int column[8] = {0, 0, 1, 2, 2, 1, 1, 3};
+    char line[512];
+    cpu_set_t usable;
+    FILE *file = fopen("/proc/stat", "re");
+    int cpu;
+    sched_getaffinity(0, sizeof usable, &usable);
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "cpu%d %llu %llu %llu %llu %llu %llu %llu %llu", &cpu, t,
+                   t + 1, t + 2, t + 3, t + 4, t + 5, t + 6, t + 7) == 9
+            && CPU_ISSET(cpu, &usable))
+            for (int k = 0; k < 8; k++)
+                sum[column[k]] += t[k];
+    if (file)
+        fclose(file);
+    fprintf(to, "%.3f,%llu,%llu,%llu,%llu\n", clock_of(CLOCK_REALTIME), sum[0],
+            sum[1], sum[2], sum[3]);
+    fflush(to);
+}
+
+/* Until a signal ends it: the observer of a node beside the programs of its job. */
+static void stay_beside(double interval, const char *name)
+{
+    char path[4096];
+    FILE *to = NULL;
+    if (interval > 0) {
+        snprintf(path, sizeof path, "%s.%.*s.csv", name,
+                 (int)strcspn(host, "."), host);
+        if (!(to = fopen(path, "we")))
+            fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        else
+            fputs("at,user,system,idle,steal\n", to);
+    }
+    for (int number = 0; !is_end(number) && number != SIGUSR1;) {
+        if (to)
+            write_cpu_use(to);
+        number = await(to ? interval : 3600);
+    }
+    if (to)
+        fclose(to);
+}
+
 /* Notes the pid of a launcher for remove_session_folders.sh. */
 static void note_launcher(int pid)
 {
@@ -424,15 +475,25 @@ static void note_launcher(int pid)
 int main(int argc, char **argv)
 {
     char **facts = NULL;
-    int launcher = 0, within = 0, i = 1;
+    const char *samples = "";
+    double interval = 0;
+    int launcher = 0, within = 0, beside = 0, parent = getppid(), i = 1;
     for (; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--launcher"))
             launcher = 1;
         else if (!strcmp(argv[i], "--within"))
             within = 1;
+        else if (!strcmp(argv[i], "--beside"))
+            beside = 1;
+        else if (!strcmp(argv[i], "--tied")) {
+            prctl(PR_SET_PDEATHSIG, SIGTERM);
+            if (getppid() != parent)
+                return 143;
+        } else if (!strcmp(argv[i], "--sample") && i + 2 < argc)
+            interval = atof(argv[i + 1]), samples = argv[i + 2], i += 2;
         else if (!strcmp(argv[i], "--facts") && i + 4 < argc)
             facts = argv + i + 1, i += 4;
-    if (++i >= argc) {
+    if (++i >= argc && !beside) {
         fprintf(stderr, "usage: observe [--facts FOLDER SCRIPT SCRATCH "
                 "LAUNCHER | --launcher | --within] -- PROGRAM ...\n");
         return 2;
@@ -455,8 +516,11 @@ int main(int argc, char **argv)
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++)
         sigaddset(&handled_signals, signals[k]);
     sigprocmask(SIG_BLOCK, &handled_signals, &usual);
-    int me = getpid(), pid = fork();
-    if (pid == 0) {
+    int me = getpid(), pid = beside ? 0 : fork(), status = -1, told = 0;
+    if (beside) {
+        stay_beside(interval, samples);
+        status = 0;
+    } else if (pid == 0) {
         sigprocmask(SIG_SETMASK, &usual, NULL);
         /* A signal to a rank is meant for its program. */
         if (!launcher && (prctl(PR_SET_PDEATHSIG, SIGKILL)
@@ -473,8 +537,7 @@ int main(int argc, char **argv)
     if (launcher)
         note_launcher(pid);
     signal(SIGPIPE, SIG_IGN);
-    int status = -1, told = 0;
-    while (reap(pid, &status) && status == -1) {
+    while (!beside && reap(pid, &status) && status == -1) {
         int number = await(3600);
         if (is_end(number))
             told = number;
@@ -483,7 +546,8 @@ int main(int argc, char **argv)
         if (number && number != SIGCHLD && !launcher)
             kill(pid, number);
     }
-    end_what_is_left(&told);
+    if (!beside)
+        end_what_is_left(&told);
     if (!launcher) {
         struct text t = {.used = 0};
         struct reading end = read_machine();

@@ -5,8 +5,8 @@
 #   remove_session_folders.sh FILE <PIPE >PIPE
 #
 # It writes a line when it runs, which no signal to the process group ends any more.
-# FILE: the pids of the launchers, one per line. Standard input ends when measure.sh
-# ends, even if it is killed. Only folders of this user are removed whose names have
+# FILE: the pids of the launchers, and folders of secrets, one per line. Standard input
+# ends when measure.sh ends, even if it is killed. Only folders of this user are removed whose names have
 # the pid of such a launcher, and only after the end of the launcher.
 set -u
 # In seconds; a launcher that ends later keeps its folder (remove_leftovers.sh).
@@ -24,6 +24,10 @@ host=${host%%.*}
 shopt -s nullglob
 runs() { [ -e "/proc/$1" ] && ! grep -q '^State:.*[ZX]' "/proc/$1/status"; }
 while read -r pid; do
+    case $pid in
+        # The secrets of a job with services.
+        */secrets.private.*) rm -rf -- "$pid"; continue ;;
+    esac
     while runs "$pid" && [ "$SECONDS" -lt "$timeout" ]; do sleep 0.1; done
     if runs "$pid"; then continue; fi
     # Of Open MPI 5, and of version 4 below a folder that all its launchers share.

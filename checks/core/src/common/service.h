@@ -23,8 +23,8 @@ bool add_server(struct service *s, const char *where);
 void read_service(struct service *s, FILE *file, const char *name);
 /* The same for a file by its path. */
 void open_service(struct service *s, const char *path);
-/* Wait for a common start: standard input is one end of a socket pair whose
- * other end the parent has. Sends "ready\n" there, and waits for "go\n". */
+/* Wait for a common start: print "ready\n" on standard error, and read "go\n" from
+ * standard input. */
 void pass_gate(void);
 
 #endif

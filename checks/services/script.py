@@ -1,0 +1,346 @@
+"""The part of a job script that starts the servers and clients of a plan.
+
+A person can read it, and run the job script again (docs/explanation/services.md).
+"""
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import string
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .plan import Clients, Plan, PlanError, Program, Step
+
+SERVICES = Path(__file__).resolve().parent
+
+#: Fields of a client's command that are known only when the job runs -> their shell
+#: text, for the server with number {server} and the client with number {number}.
+LATE = {'service': '"$secrets/{service}"', 'host': '"${{host[{server}]}}"',
+        'port': '"${{port[{server}]}}"', 'output': '"$run.{step}.{number}"',
+        'ca': '"$secrets/server.crt"', 'cert': '"$secrets/server.crt"',
+        'key': '"$secrets/server.key"'}
+
+#: Fields of a server's configuration and files. Its command has all but the password,
+#: because all users of a node can read a command line.
+SERVER_FIELDS = ('address', 'bus_port', 'ca', 'cert', 'cpus', 'data', 'index', 'key',
+                 'memory', 'password', 'port', 'user')
+COMMAND_FIELDS = tuple(name for name in SERVER_FIELDS if name != 'password')
+
+#: In front of a launcher; services.sh has the array.
+GUARD = '"${guard[@]}"'
+
+
+@dataclass(frozen=True)
+class Launching:
+    """How a site starts the processes of a job; see config/sites/launch.py.
+
+    Words may contain {ranks}, {nodes}, {each} (processes per node), {names} (n2,n3)
+    and {slots} (n2:4,n3:4).
+    """
+
+    #: In front of a process; empty: it is started on the node of the script.
+    words: Sequence[str]
+    #: In front of the ranks of an MPI program; empty: it is not known how.
+    mpi_words: Sequence[str]
+    #: Whether the launcher needs the signal of a script that dies.
+    guarded: bool
+    #: Interface of the servers, and folder for their data; empty: the defaults.
+    interface: str = ''
+    scratch: str = ''
+    #: Program that counts the CPU time of a process (observe.c), and the words that
+    #: start it as the observer of a node.
+    observer: str = ''
+    watch: str = ''
+
+
+def job_script_lines(plan: Plan, launching: Launching) -> list[str]:
+    """Lines of the job script, which define the function run_services.
+
+    :raises PlanError: the plan cannot be executed
+    """
+    return list(Writer(plan, launching).lines())
+
+
+class Writer:
+    """Writes the lines of one plan."""
+
+    def __init__(self, plan: Plan, launching: Launching) -> None:
+        self.plan, self.launching = plan, launching
+        self.layout = plan.node_numbers_by_role()
+        server = plan.server
+        #: Node number of each server.
+        self.server_nodes = [node for node in self.layout['server']
+                             for _ in range(server.instances)]
+        #: Role -> node number and slot of each client.
+        self.client_slots = {
+            role.name: [(node, slot) for slot in range(role.instances)
+                        for node in self.layout[role.name]][:role.total or None]
+            for role in plan.clients}
+        for text in (server.config, *server.files.values()):
+            check_template(text, SERVER_FIELDS)
+        for word in (*server.command, *(word for words in server.commands
+                                        for word in words)):
+            check_template(word, COMMAND_FIELDS)
+
+    def lines(self) -> Iterator[str]:
+        """All lines."""
+        plan, server = self.plan, self.plan.server
+        yield '# Servers and clients. To run them again: docs/explanation/services.md'
+        yield f'python={shlex.quote(sys.executable)} services={quoted(SERVICES)}'
+        yield '. "$services/services.sh"'
+        yield f'node_count={plan.node_count}'
+        yield 'mapfile -t nodes < <(nodes)'
+        yield (f'server_user={quoted(server.user)} '
+               f'with_password={"yes" if server.password else ""} '
+               f'is_cluster={"yes" if server.cluster else ""} '
+               f'with_tls={"yes" if server.tls else ""}')
+        yield f'observed={"yes" if self.launching.observer else ""}'
+        yield f"asked=({server.dialect} '{server.user}' {server.persistence})"
+        if server.socket and plan.node_count > 1:
+            yield 'on_node() {  # number command...'
+            yield '    case $1 in'
+            for index, node in enumerate(self.server_nodes):
+                yield f'        {index}) shift; {self.launch(node)} "$@" ;;'
+            yield '    esac'
+            yield '}'
+        yield 'run_services() {'
+        yield '    begin_services || return'
+        if server.config:
+            yield '    cat >"$secrets/server.conf" <<\'END\''
+            yield server.config.rstrip('\n')
+            yield 'END'
+        yield '    # The observer of each node'
+        yield f'    watch {self.watch_command()} || return'
+        for index, node in enumerate(self.server_nodes):
+            yield f'    # {server.program}, on node {node}'
+            yield f'    server {index} {self.server_command(index, node)}'
+        yield (f'    wait_for_servers {math.ceil(server.ready_limit * 4 + 10)} '
+               f'{len(self.server_nodes)} || return')
+        if server.cluster:
+            yield '    form_cluster || return'
+        for step in plan.steps:
+            yield from self.step_lines(step)
+        yield '    finish_services'
+        yield '}'
+
+    # Nodes and launchers -----------------------------------------------------
+
+    def launch(self, first: int, nodes: int = 1, each: int = 1, mpi: bool = False
+               ) -> str:
+        """Words in front of processes on consecutive nodes.
+
+        :param first: number of the first node
+        :param each: processes per node
+        :param mpi: they are ranks of an MPI program
+        """
+        words = self.launching.mpi_words if mpi else self.launching.words
+        names = [f'${{nodes[{number}]}}' for number in range(first, first + nodes)]
+        values = {'ranks': nodes * each, 'nodes': nodes, 'each': each,
+                  'names': ','.join(names),
+                  'slots': ','.join(f'{name}:{each}' for name in names)}
+        # Of the suite, or options of the site: without blanks, and with $ only here.
+        parts = [word.format_map(values) for word in words]
+        guard = [GUARD] if parts and self.launching.guarded else []
+        return ' '.join([*guard, *(f'"{part}"' if '$' in part else shlex.quote(part)
+                                   for part in parts)])
+
+    def parent(self) -> str:
+        """The parent of a process that is started without a launcher."""
+        return '' if self.launching.words else '$BASHPID'
+
+    def roles_on(self, node: int) -> str:
+        """All servers and clients of a node; node.py explains the form."""
+        server, texts = self.plan.server, []
+        if node in self.layout['server']:
+            texts.append(f'server={server.instances}'
+                         + ('/' if server.divided else f'x{server.cpus}'))
+        for role in self.plan.clients:
+            if node in self.layout[role.name]:
+                texts.append(f'{role.name}={role.instances}'
+                             + ('*' if role.unbound else f'x{role.cpus}'))
+        return quoted(','.join(texts))
+
+    def watch_command(self) -> str:
+        """The command of the observers of all nodes."""
+        sample = (f'--sample {self.plan.sample:g} "$run.cpu"' if self.plan.sample
+                  else '')
+        # Slurm ends it with its step. Else it would outlive a script that is killed.
+        tied = '--tied' if self.launching.guarded else ''
+        return ' '.join(filter(None, [
+            self.launch(0, self.plan.node_count), self.launching.watch, sample, tied,
+            '--beside']))
+
+    # Servers -----------------------------------------------------------------
+
+    def server_command(self, index: int, node: int) -> str:
+        """The command of a server."""
+        plan, server = self.plan, self.plan.server
+        peer = next((number for number in range(plan.node_count) if number != node),
+                    None)
+        options = {
+            'slot': index % server.instances, 'index': index,
+            'program': quoted(server.program), 'dialect': server.dialect,
+            'config': '"$secrets/server.conf"' if server.config else '',
+            'files': quoted(json.dumps(dict(server.files))) if server.files else '',
+            'memory': server.memory, 'threads': server.threads, 'port': server.port,
+            'secrets': '"$secrets"',
+            'user': quoted(server.user) if server.user else '',
+            'persistence': server.persistence, 'connections': server.connections,
+            'ready-limit': f'{server.ready_limit:g}', 'bind-memory': server.bind_memory,
+            'interface': quoted(plan.interface or self.launching.interface),
+            'scratch': quoted(self.launching.scratch),
+            'link': f'{plan.link:g}' if plan.link else '', 'parent': self.parent(),
+            'peer': '' if peer is None else f'"${{nodes[{peer}]}}"'}
+        words = server.commands[index] if server.commands else server.command
+        return ' '.join(filter(None, [
+            self.launch(node), '"${node[@]}" serve', self.roles_on(node),
+            options_text(options), '--socket' if server.socket else '', '--',
+            shlex.join(words)]))
+
+    # Clients -----------------------------------------------------------------
+
+    def step_lines(self, step: Step) -> Iterator[str]:
+        """The lines of a step."""
+        yield f'    # Step {step.name}'
+        if step.rest:
+            yield f"    pause {step.rest:g}; counted=''"
+        files: dict[str, str] = {}
+        lines: list[str] = []
+        for program in step.programs:
+            role = self.plan.find_client_role(program.role)
+            slots = self.client_slots[role.name][:1 if program.alone else None]
+            numbers = [(len(lines), 0)] if program.mpi else [
+                (len(lines) + index, index) for index in range(len(slots))]
+            for number, index in numbers:
+                server = index % len(self.server_nodes)
+                name = f'service{server}' if role.one_server else 'service'
+                files[name] = ' '.join(map(str, [server] if role.one_server else range(
+                    len(self.server_nodes))))
+                lines.append(self.mpi_line(step, program, role, number, slots)
+                             if program.mpi else
+                             self.client_line(step, program, role, number, index,
+                                              slots))
+        gate = 'gate' if step.gate else ''
+        for name, servers in files.items():
+            yield f"    service_file {name} '{gate}' {servers}"
+        yield f'    begin_step {step.name} {math.ceil(step.limit)} || return'
+        yield from lines
+        yield f'    end_step {"check" if step.check else ""}'.rstrip() + ' || return'
+
+    def client_line(self, step: Step, program: Program, role: Clients, number: int,
+                    index: int, slots: Sequence[tuple[int, int]]) -> str:
+        """The line that starts one client.
+
+        :param number: number of the client in the step
+        :param index: number of the client in its role
+        """
+        node, slot = slots[index]
+        server = index % len(self.server_nodes)
+        words = program.commands[index] if program.commands else program.command
+        beside = sum(1 for one, (where, _) in enumerate(slots)
+                     if where == node and one % len(self.server_nodes) == server)
+        options = {'role': role.name, 'slot': slot, 'parent': self.parent(),
+                   'server': '' if self.plan.server.socket
+                   else f'"${{host[{server}]}}"',
+                   'hostname': quoted(self.plan.hostname),
+                   'connections': role.connections * beside}
+        return self.line_of_program(
+            step, number, f'{role.name} {index}', self.launch(node), node, options,
+            words, server, role, index, len(slots))
+
+    def mpi_line(self, step: Step, program: Program, role: Clients, number: int,
+                 slots: Sequence[tuple[int, int]]) -> str:
+        """The line that starts the ranks of an MPI program.
+
+        :raises PlanError: the launcher is unknown, or the ranks differ by node
+        """
+        nodes = sorted({node for node, _ in slots})
+        each = len(slots) // len(nodes)
+        if not self.launching.mpi_words:
+            raise PlanError(f'step {step.name}: the suite does not know how the '
+                            "partition's launcher starts an MPI program "
+                            '(config/sites/launch.py, STEP)')
+        if step.gate or len(slots) != each * len(nodes):
+            raise PlanError(f'step {step.name}: an MPI program needs the same number '
+                            'of ranks on every node, and no gate')
+        options = {'role': role.name, 'slot': -1, 'connections': role.connections}
+        return self.line_of_program(
+            step, number, f'the ranks of {role.name}',
+            self.launch(nodes[0], len(nodes), each, mpi=True), nodes[0], options,
+            program.command, 0, role, 0, len(slots))
+
+    def line_of_program(self, step: Step, number: int, name: str, launcher: str,
+                        node: int, options: Mapping[str, object],
+                        words: Sequence[str], server: int, role: Clients, index: int,
+                        count: int) -> str:
+        """The line that starts a client or the ranks of an MPI program."""
+        late = {key: text.format(
+            server=server, number=number, step=step.name,
+            service=f'service{server}' if role.one_server else 'service')
+            for key, text in LATE.items()}
+        if self.plan.hostname:
+            late['host'] = quoted(self.plan.hostname)
+        now = {'index': index, 'count': count, 'connections': role.connections}
+        observer = ([quoted(self.launching.observer), '--within', '--']
+                    if self.launching.observer else [])
+        command = ' '.join(fill_template(word, now, late) for word in words)
+        return ' '.join(filter(None, [
+            f"    client {number} '{name}' '{'gate' if step.gate else ''}'",
+            str(count if options['slot'] == -1 else 1), launcher,
+            '"${node[@]}" client', self.roles_on(node), options_text(options), '--',
+            *observer, command]))
+
+
+def quoted(value: object) -> str:
+    """A word of the shell."""
+    return shlex.quote(str(value))
+
+
+def options_text(options: Mapping[str, object]) -> str:
+    """Options of node.py, without those that have no value; values are words of
+    the shell."""
+    return ' '.join(f'--{name} {value}' for name, value in options.items()
+                    if value not in ('', "''", 0, 0.0))
+
+
+def check_template(template: str, known: Iterable[str]) -> None:
+    """Check the values in a template.
+
+    :raises PlanError: it contains an unknown value, or cannot be read
+    """
+    try:
+        fields = [part[1] for part in string.Formatter().parse(template)]
+    except ValueError as err:
+        raise PlanError(f'{template!r} is not a template: {err}') from None
+    for field in fields:
+        if field is not None and field not in known:
+            raise PlanError(f'{template!r} contains the unknown value {field!r}; '
+                            f'known values: {", ".join(sorted(known))}')
+
+
+def fill_template(template: str, now: Mapping[str, object], late: Mapping[str, str]
+                  ) -> str:
+    """A word of the shell from a template of a client's command.
+
+    :param now: values that are known now
+    :param late: shell text of those that the job knows
+    :raises PlanError: it contains an unknown value
+    """
+    parts = []
+    check_template(template, [*now, *late, 'cpus'])
+    for text, field, _, _ in string.Formatter().parse(template):
+        if text:
+            parts.append(shlex.quote(text))
+        if field is None:
+            continue
+        if field == 'cpus':             # node.py knows it
+            parts.append('{cpus}')
+        elif field in late:
+            parts.append(late[field])
+        else:
+            parts.append(shlex.quote(str(now[field])))
+    return ''.join(parts) or "''"

@@ -1,0 +1,747 @@
+"""Servers and clients of a job script: what runs, what fails, what is left."""
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from checks.core.parsers import ParseError
+from checks.machine import cpus
+from checks.services import ask, node, service
+from checks.services.parser import shared_cpus_text, split_service_record
+from checks.services.plan import (
+    Clients,
+    Plan,
+    PlanError,
+    Program,
+    Server,
+    Step,
+    command_with_environment,
+)
+from checks.services.script import Launching, job_script_lines
+from checks.services.service import ServiceBenchmark
+from tests.conftest import ROOT, until
+from tests.serving.job import CONFIG, LOCAL, Job, build_observer, redis_like
+
+PYTHON = shlex.quote(sys.executable)
+
+#: A server that answers PONG to all requests, and INFO with process 1.
+IMPOSTOR = '''import socket, sys
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:
+    while True:
+        connection, _ = server.accept()
+        while data := connection.recv(4096):
+            connection.sendall(b'+PONG\\r\\n' if b'PING' in data
+                               else b'$14\\r\\nprocess_id:1\\r\\n\\r\\n')
+'''
+
+#: A launcher as `mpirun --host SLOTS`, whose nodes are names on this machine.
+LAUNCHER = '''#!/bin/bash
+slots=$1 pids=() rc=0
+shift
+for slot in ${slots//,/ }; do
+    for ((rank = 0; rank < ${slot#*:}; rank++)); do
+        OMPI_COMM_WORLD_LOCAL_RANK=$rank unshare UNSHARE sh -c '
+            hostname "$1"; shift; exec "$@"' sh "${slot%:*}" "$@" &
+        pids+=($!)
+    done
+done
+for name in TERM USR1; do trap 'kill -'$name' "${pids[@]}"' $name; done
+for pid in "${pids[@]}"; do
+    wait "$pid"
+    code=$?
+    # A signal ends `wait`, too.
+    while kill -0 "$pid" 2>/dev/null; do wait "$pid"; code=$?; done
+    if [ "$code" != 0 ]; then rc=$code; fi
+done
+exit "$rc"
+'''
+
+
+def plan_of(server, *command, limit=60.0, gate=False, **more):
+    """One client beside the servers."""
+    program = Program(command or ('true',))
+    return Plan(server, (Clients(),), (Step('measure', (program,), limit, gate),),
+                **more)
+
+
+def shell(text):
+    return ('sh', '-c', text)
+
+
+def requests(count, then):
+    """A client that sets keys with values that cannot be compressed, and then runs a
+    line of Python."""
+    return shell(f'exec {PYTHON} - {{service}} <<"E"\n'
+                 'import secrets, sys, time\n'
+                 f'sys.path.insert(0, "{ROOT}")\n'
+                 'from checks.services import ask\n'
+                 'lines = dict(line.split(" ", 1) for line in open(sys.argv[1]))\n'
+                 'host, port = lines["server"].split()\n'
+                 'server = ask.Server(host, int(port), lines["password"].strip())\n'
+                 'with ask.Resp().open_authenticated_connection(server) as session:\n'
+                 f'    for key in range({count}):\n'
+                 '        session.send_command("SET", key, secrets.token_hex(50000))\n'
+                 f'    {then}\n'
+                 'E')
+
+
+#: A client that does not end.
+SLEEP = shell('touch begun; exec sleep 600')
+
+
+@pytest.fixture
+def job(tmp_path):
+    jobs = []
+
+    def start(plan, launching=LOCAL, **more):
+        jobs.append(Job(tmp_path / f'job{len(jobs)}', plan, replace(
+            launching, observer=str(build_observer())), **more))
+        return jobs[-1]
+
+    yield start
+    for one in jobs:
+        one.kill()
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    """Path of the launcher of this file."""
+    options = '-u' if os.geteuid() == 0 else '-ru'
+    if subprocess.run(['unshare', options, 'true'], capture_output=True).returncode:
+        pytest.skip('no namespaces for host names here')
+    path = tmp_path / 'launcher'
+    path.write_text(LAUNCHER.replace('UNSHARE', options))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def on_nodes(job, launcher, tmp_path):
+    """Starts a job on nodes n0, n1, ..."""
+    def start(plan, words=(launcher, '{slots}'), count=0, **more):
+        hosts = tmp_path / 'hosts'
+        hosts.write_text(''.join(f'n{n}\n' for n in range(count or plan.node_count)))
+        return job(plan, Launching(words, words, True, 'lo'),
+                   PBS_NODEFILE=str(hosts), SLURM_JOB_NODELIST='', **more)
+    return start
+
+
+# Servers and clients ---------------------------------------------------------
+
+def test_a_store_serves_while_the_clients_run(job, store):
+    one = job(plan_of(redis_like(store), *shell('cat {service}; echo {host} {port}')))
+    services, output = one.services()
+    [server] = services.servers
+    assert server.address == '127.0.0.1' and server.program == store.name
+    assert server.version == store.version and server.ready_ms > 0
+    assert f'server 127.0.0.1 {server.port}\n' in output
+    assert f'\n127.0.0.1 {server.port}\n' in output and 'gate' not in output
+    step = services.steps['measure']
+    assert step.counter_increase('commands') > 0 and step.seconds > 0
+    assert not one.leftovers()
+
+
+def test_a_secret_is_in_no_file_and_on_no_command_line(job, store):
+    # The client looks while all processes run.
+    one = job(plan_of(redis_like(store), *shell(
+        'cp {service} kept; cat /proc/[0-9]*/cmdline | tr "\\0" " "; '
+        'find . -type f ! -path "./secrets.private.*" ! -name kept ! -name "*.out" '
+        '-exec cat {{}} +')))
+    _, output = one.services()
+    kept = (one.folder / 'kept').read_text()
+    (one.folder / 'kept').unlink()
+    [password] = [line.split()[1] for line in kept.splitlines()
+                  if line.startswith('password ')]
+    assert len(password) >= 32 and password not in output and 'node.py' in output
+    for path in one.folder.rglob('*'):
+        assert not path.is_file() or password not in path.read_text(), path
+        assert path.stat().st_mode & 0o77 == 0 or path.name in (
+            'out', 'err', 'rfm_job.sh'), path
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='one CPU')
+def test_server_and_client_have_cpus_of_their_own(job, store):
+    services, output = job(plan_of(redis_like(store), *shell(
+        'grep Cpus_allowed_list /proc/self/status'))).services()
+    subset = cpus.parse_cpu_list(output.split()[-1])
+    assert not set(subset) & set(services.servers[0].cpus)
+    assert not services.shared
+
+
+def test_too_few_cpus_are_reported(job, store):
+    services, _ = job(plan_of(redis_like(store, cpus=10_000))).services()
+    count = len(os.sched_getaffinity(0))
+    assert services.shared == (f'1 server and 1 client shared {count} '
+                               f'CPU{"s" * (count > 1)} of {node.host_name()}')
+
+
+@pytest.mark.parametrize('servers, clients, text', [
+    ('n1', 'n1 n1', '1 server and 2 clients shared 2 CPUs of n1'),
+    ('n1 n2', 'n1 n2', '1 server and 1 client shared 2 CPUs of n1 n2'),
+    # Nodes that one side has for itself.
+    ('n1', 'n2 n2 n2', '1 server had 2 CPUs of n1, 3 clients shared 2 CPUs of n2'),
+    # A node with enough CPUs.
+    ('n1 n1 n3', 'n3', '2 servers shared 2 CPUs of n1'), ('n3', 'n3', '')])
+def test_roles_that_shared_cpus(servers, clients, text):
+    assert shared_cpus_text(
+        [{'node': name, 'cpus': [0, 1]} for name in servers.split()],
+        [{'node': name, 'cpus': [0, 1]} for name in clients.split()],
+        [name for name in ('n1', 'n2') if name in f'{servers} {clients}']) == text
+
+
+def test_three_servers_form_a_cluster(job, store):
+    one = job(plan_of(replace(redis_like(store, instances=3, cluster=True),
+                              config=CONFIG + 'cluster-enabled yes\n'),
+                      *shell('grep -c ^server {service}; grep ^cluster {service}')))
+    services, output = one.services()
+    assert output.split() == ['3', 'cluster']
+    assert len({server.port for server in services.servers}) == 3
+    assert not one.leftovers()
+
+
+def test_clients_begin_together(job, store):
+    # The step ends only if the script opens the gate for both at once.
+    client = shell('grep -qx gate {service} && echo ready >&2 && read word && '
+                   'echo "$word"')
+    both = replace(plan_of(redis_like(store), *client, gate=True),
+                   clients=(Clients(instances=2),))
+    assert job(both).services()[1] == 'go\ngo\n'
+
+
+def test_tls_with_a_certificate_of_the_run(job, store_with_tls):
+    config = CONFIG.replace('port {port}', (
+        'port 0\ntls-port {port}\ntls-cert-file {cert}\ntls-key-file {key}\n'
+        'tls-ca-cert-file {ca}\ntls-auth-clients no'))
+    one = job(plan_of(replace(redis_like(store_with_tls, tls=True), config=config),
+                      *shell('grep -E "^(tls|ca)" {service}')))
+    assert 'tls\nca ' in one.services()[1]
+    assert not one.leftovers()
+
+
+SOCKET = 'port 0\nunixsocket {data}/socket\nsave ""\n'
+
+
+def test_a_socket_without_a_port(job, store):
+    one = job(plan_of(replace(redis_like(store, socket=True, password=False),
+                              config=SOCKET), *shell('test -S {host}')))
+    assert one.services()[0].servers[0].port == 0
+
+
+def test_servers_and_clients_run_on_their_nodes(on_nodes, store):
+    plan = Plan(redis_like(store, beside=False), (Clients(nodes=2),), (
+        Step('measure', (Program(shell('hostname; grep ^server {service}')),), 60),))
+    one = on_nodes(plan)
+    services, output = one.services()
+    assert [server.node for server in services.servers] == ['n0']
+    assert services.client_nodes == ('n1', 'n2')
+    line = f'server 127.0.0.1 {services.servers[0].port}'
+    assert output.splitlines() == ['n1', line, 'n2', line]
+    assert not one.leftovers()
+
+
+def test_each_node_has_a_server_with_a_socket(on_nodes, store):
+    # Its counters can be read only on its node.
+    server = replace(redis_like(store, nodes=2, socket=True, password=False),
+                     config=SOCKET)
+    one = on_nodes(Plan(server, (Clients(nodes=2, one_server=True),), (
+        Step('measure', (Program(shell('test -S {host}')),), 60),)))
+    assert [server.node for server in one.services()[0].servers] == ['n0', 'n1']
+    assert 'n1) shift' not in (one.folder / 'rfm_job.sh').read_text()
+    assert not one.leftovers()
+
+
+# Failures before and while servers serve ---------------------------------------
+
+def test_a_port_in_use(job, store):
+    with socket.create_server(('127.0.0.1', 0)) as other:
+        port = other.getsockname()[1]
+        line = job(plan_of(redis_like(store, port=port))).refusal()
+    assert f'port {port} on ' in line and 'is in use by' in line
+    assert f'process {os.getpid()}' in line and 'stop that program' in line
+
+
+@pytest.mark.parametrize('command, words', [
+    (shell('echo I am here; sleep 60'),
+     ('odd (server 0 on', 'did not answer in 1 s', 'I am here')),
+    (shell('echo no library; exit 3'),
+     ('ended with exit code 3 before it answered', 'no library')),
+    (('/no/such/store-server',), ('/no/such/store-server cannot be started: No such',)),
+    # The process that answers is outside the session of the one that was started.
+    (shell(f'setsid {PYTHON} -c {shlex.quote(IMPOSTOR)} '.replace('{', '{{').replace(
+        '}', '}}') + '{address} {port} & wait'), ('another server has the port',)),
+], ids=['mute', 'ends', 'missing', 'impostor'])
+def test_a_server_that_does_not_become_ready(job, command, words):
+    limit = 1.0 if 'sleep 60' in command[-1] else 60
+    line = job(plan_of(Server('odd', command, ready_limit=limit))).refusal()
+    assert all(word in line for word in words), line
+
+
+def test_a_server_with_another_password(job, store):
+    server = replace(redis_like(store), config=CONFIG.replace(
+        'requirepass {password}', 'requirepass another'))
+    line = job(plan_of(server)).refusal()
+    assert 'refuses the password of this run (WRONGPASS' in line
+    assert 'another password' in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can be another user')
+def test_a_server_of_another_user_gets_no_password(job, tmp_path):
+    """It takes the port after the free port was picked."""
+    with socket.create_server(('127.0.0.1', 0)) as free:
+        port = free.getsockname()[1]
+    one = job(plan_of(Server('late', shell('touch {data}/../started; sleep 60'),
+                             port=port)))
+    until(lambda: (one.scratch / 'started').exists(), one.process)
+    received, sent = os.pipe()
+    thief = os.fork()
+    if thief == 0:
+        os.setuid(65534)
+        with socket.create_server(('127.0.0.1', port)) as server:
+            while True:
+                connection, _ = server.accept()
+                os.write(sent, connection.recv(1000))
+                connection.sendall(b'+OK\r\n+PONG\r\n')
+    os.close(sent)
+    try:
+        assert one.end() == 1
+    finally:
+        os.kill(thief, signal.SIGKILL)
+        os.waitpid(thief, 0)
+    assert 'another user listens on this port' in one.messages()[0]
+    assert os.read(received, 1000) == b''
+    os.close(received)
+
+
+@pytest.mark.parametrize('change, plan_change, before, words', [
+    ({'connections': 4000}, {}, 'ulimit -n 1000',
+     ('open files, but the limit is 1000', 'ulimit -Hn')),
+    ({}, {'interface': 'ib7'}, '',
+     ("no interface 'ib7'", 'lo (127.0.0.1)', 'service_interface')),
+    ({'memory': 1 << 40}, {}, '', ('MiB of memory, but', 'are free')),
+], ids=['files', 'interface', 'memory'])
+def test_a_node_that_does_not_suffice(job, store, change, plan_change, before, words):
+    server = replace(redis_like(store), **change)
+    line = job(plan_of(server, **plan_change), before=before).refusal()
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize('files', [
+    {'/proc/self/cgroup': '0::/slurm/job_1/step_0',
+     '/sys/fs/cgroup/slurm/job_1/memory.max': str(300 << 20),
+     '/sys/fs/cgroup/slurm/job_1/memory.current': str(100 << 20),
+     '/sys/fs/cgroup/slurm/job_1/step_0/memory.max': 'max',
+     '/sys/fs/cgroup/slurm/job_1/step_0/memory.current': '1'},
+    {'/proc/self/cgroup': '5:cpuset:/x\n7:memory,hugetlb:/slurm/job_1',
+     '/sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes': str(300 << 20),
+     '/sys/fs/cgroup/memory/slurm/job_1/memory.usage_in_bytes': str(100 << 20)},
+], ids=['version 2', 'version 1'])
+def test_memory_is_limited_by_the_cgroup(monkeypatch, files):
+    files = {'/proc/meminfo': 'MemAvailable: 1024000 kB', **files}
+    monkeypatch.setattr(node, 'read_lines',
+                        lambda path: files.get(path, '').splitlines())
+    assert node.free_memory() == 200
+    node.check_free_memory(200)
+    with pytest.raises(node.Failed, match='need 201 MiB of memory, but 200 MiB are'):
+        node.check_free_memory(201)
+
+
+def test_scratch_that_cannot_be_written(job, store):
+    line = job(plan_of(redis_like(store)), Launching(
+        [], [], True, scratch='/no/such/folder')).refusal()
+    assert "set another scratch in the site's system.py" in line
+
+
+# Clients and launchers that fail -----------------------------------------------
+
+@pytest.mark.parametrize('command, limit, gate, words', [
+    (shell('echo cannot do it >&2; exit 7'), 60, False,
+     ('client 0 ended with exit code 7', 'cannot do it')),
+    (('sleep', '600'), 1, False, ('step measure: client 0 did not end in 1 s',)),
+    (('sleep', '600'), 1, True, ('client 0 did not become ready in 1 s',)),
+    (('/no/such/client',), 60, False, ('/no/such/client: No such file',)),
+], ids=['fails', 'hangs', 'gate', 'missing'])
+def test_a_client_that_fails(job, store, command, limit, gate, words):
+    line = job(plan_of(redis_like(store), *command, limit=limit, gate=gate)).refusal()
+    assert all(word in line for word in words), line
+
+
+def program(path, text):
+    """A shell script."""
+    path.write_text(f'#!/bin/sh\n{text}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize('text, code', [
+    ('echo no such host >&2; exit 5', 5), ('kill -9 $$', 137)], ids=['fails', 'killed'])
+def test_a_launcher_that_fails(on_nodes, store, tmp_path, text, code):
+    line = on_nodes(plan_of(redis_like(store, beside=False)),
+                    words=[program(tmp_path / 'start', text)]).refusal()
+    # The launchers of server and observers end at once.
+    assert re.search('(server 0 ended with|the nodes ended early with) '
+                     f'exit code {code}', line), line
+    errors = ''.join(path.read_text() for path in tmp_path.glob('job0/run.1.*'))
+    assert text.startswith('kill') or 'no such host' in errors
+
+
+def test_a_job_with_too_few_nodes(on_nodes, store):
+    line = on_nodes(plan_of(redis_like(store, beside=False)), count=1).refusal()
+    assert 'need 2 nodes, but the job has 1 (n0)' in line
+
+
+# Disks, persistence, threads, CPUs ---------------------------------------------
+
+@pytest.fixture
+def on_small_disk(job, tmp_path):
+    """Starts a job whose scratch folder has room for two MiB."""
+    if subprocess.run(['unshare', '-rm', 'mount', '-t', 'tmpfs', 'none', '/mnt'],
+                      capture_output=True).returncode:
+        pytest.skip('no user namespaces with mounts here')
+    disk = tmp_path / 'disk'
+    disk.mkdir()
+    mount = f'mount -t tmpfs -o size=2m none {disk} && exec bash rfm_job.sh'
+    return lambda plan: job(
+        plan, Launching([], [], True, scratch=str(disk)),
+        before=f"[ -n \"${{SMALL-}}\" ] || SMALL=1 exec unshare -rm sh -c '{mount}'")
+
+
+def snapshots(store, lines):
+    return replace(redis_like(store, persistence='rdb'),
+                   config=CONFIG.replace('save ""', lines))
+
+
+def test_snapshots_are_awaited(job, store):
+    one = job(plan_of(snapshots(store, 'save 1 1'),
+                      *requests(10, 'session.send_command("GET", 1)')))
+    assert one.end() == 0, one.messages()
+    assert 'DB saved on disk' in (one.folder / 'run.1.server0.log').read_text()
+    assert not one.leftovers()
+
+
+@pytest.mark.parametrize('seconds', [0, 3])
+def test_a_full_disk_under_snapshots(on_small_disk, store, seconds):
+    # Reads are not refused: the SETs end before the first snapshot, and the store
+    # removes the file that it could not write.
+    one = on_small_disk(plan_of(
+        snapshots(store, 'save 2 1\nstop-writes-on-bgsave-error no'), *requests(
+            100, '[(session.send_command("GET", 1), time.sleep(0.1)) for _ in '
+            f'range({10 * seconds})]')))
+    line = one.refusal()
+    assert 'did not save its data (rdb_last_bgsave_status is err)' in line
+    assert 'the disk of ' in line and ' is full: free space' in line, line
+
+
+def test_a_full_disk_under_an_append_only_file(on_small_disk, store):
+    server = replace(redis_like(store, persistence='aof'),
+                     config=CONFIG + 'appendonly yes\nappendfsync always\n')
+    line = on_small_disk(plan_of(server, *requests(
+        100, 'session.send_command("GET", 1)'))).refusal()
+    assert 'the disk of ' in line and ' is full: free space' in line, line
+
+
+def wrapped(store, path, command):
+    """A server behind a wrapper, which changes its options."""
+    text = command.format(shlex.quote(str(store.binary)))
+    return replace(redis_like(store), command=(program(path, f'exec {text}'), '-'))
+
+
+@pytest.mark.parametrize('command, change, words', [
+    ('{} "$@"', {'persistence': 'aof'},
+     'writes nothing on disk, but the plan requires an append-only file'),
+    ('{} "$@" --appendonly yes', {},
+     'writes an append-only file, but the plan requires nothing on disk'),
+    ('{} "$@" --save 900 1', {},
+     'writes snapshots, but the plan requires nothing on disk'),
+    ('{} "$@" --io-threads 1', {'threads': 2},
+     'serves with 1 thread, but the plan requires 2'),
+    ('{} "$@" --io-threads 3', {'threads': 2},
+     'serves with 3 threads, but the plan requires 2'),
+    ('taskset -c 0-$(($(nproc --all) - 1)) {} "$@"', {'cpus': 1},
+     'was bound to the CPUs ['),
+])
+def test_a_server_that_differs_from_the_plan(job, store, tmp_path, command, change,
+                                             words):
+    if 'taskset' in command and len(os.sched_getaffinity(0)) < 2:
+        pytest.skip('one CPU')
+    server = replace(wrapped(store, tmp_path / 'wrapper', command), **change)
+    line = job(plan_of(server)).refusal()
+    assert words in line, line
+    assert f'a wrapper at {tmp_path / "wrapper"}' in line
+
+
+# Kills ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize('victim, number, cause', [
+    ('script', signal.SIGTERM, 'the job script was ended by SIGTERM'),
+    ('script', signal.SIGKILL, ''),
+    ('group', signal.SIGTERM, 'the job script was ended by SIGTERM'),
+    ('STORE-server 1', signal.SIGKILL,
+     'was killed by signal 9 (SIGKILL) while it served'),
+    ('node.py\0serve', signal.SIGKILL, 'the launcher of server 0 ended with exit code'),
+    ('observe\0--tied', signal.SIGKILL, 'the observers of the nodes ended early'),
+    ('sleep\000600', signal.SIGKILL, 'client 0 was killed by signal 9'),
+])
+def test_nothing_is_left_when_a_process_is_killed(job, store, victim, number, cause):
+    one = job(plan_of(redis_like(store), *SLEEP, limit=600))
+    one.until((one.folder / 'begun').exists)
+    if victim == 'group':
+        os.killpg(one.process.pid, number)
+    else:
+        os.kill(one.process.pid if victim == 'script' else one.wait_for(
+            victim.replace('STORE', store.name))[0], number)
+    assert one.end() != 0
+    assert cause in ' '.join(one.messages())
+    until(lambda: not one.processes())
+    if victim == 'node.py\0serve' or number == signal.SIGKILL and victim == 'script':
+        # Data folders of killed processes: the next server on the node removes them.
+        until(lambda: all(str(path).startswith(f'{one.scratch}/{node.PREFIX}')
+                          for path in one.left()))
+        node.DataFolder(str(one.scratch)).remove()
+    assert not one.leftovers()
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize('slots, cause', [
+    ('n0:1', 'the launcher of server 0 ended with exit code'),
+    ('n1:1', 'client 0 '),
+    ('n0:1,n1:1', 'the observers of the nodes ended early with exit code'),
+    # The script instead.
+    ('', '')])
+def test_nothing_is_left_when_a_launcher_is_killed(on_nodes, store, monkeypatch, slots,
+                                                   cause, number):
+    one = on_nodes(plan_of(redis_like(store, beside=False), *SLEEP, limit=600))
+    one.until((one.folder / 'begun').exists)
+    os.kill(one.wait_for(f'launcher\0{slots}\0')[0] if slots else one.process.pid,
+            number)
+    assert one.end() != 0
+    assert cause in ' '.join(one.messages())
+    until(lambda: not one.processes())
+    monkeypatch.setattr(node, 'host_name', lambda: 'n0')
+    node.DataFolder(str(one.scratch)).remove()
+    assert not one.leftovers()
+
+
+def test_what_a_killed_node_left_is_removed_by_the_next_run(job, store, tmp_path):
+    one = job(plan_of(redis_like(store), *SLEEP))
+    one.until((one.folder / 'begun').exists)
+    pids = [one.process.pid, *one.processes()]
+    # Stopped first: a process that is killed last would see the others end.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+    one.process.wait()
+    until(lambda: not one.processes())
+    [secrets] = one.folder.glob('secrets.private.*')
+    assert secrets.stat().st_mode & 0o77 == 0 and (secrets / 'password').exists()
+    [data] = one.scratch.glob(f'{node.PREFIX}*')
+    node.DataFolder(str(one.scratch)).remove()
+    assert not data.exists()
+    # ReFrame's folders: session, system, partition, environment, test case.
+    stage = tmp_path / 'stage' / '1' / 'system' / 'partition' / 'environment' / 'case'
+    stage.parent.mkdir(parents=True)
+    one.folder.rename(stage)
+    service.remove_secrets_of_dead_runs.cache_clear()
+    service.remove_secrets_of_dead_runs(str(tmp_path / 'stage' / '2'))
+    assert stage.exists() and not list(stage.glob('secrets.private.*'))
+
+
+@pytest.mark.parametrize('host, age, locked, is_removed', [
+    (socket.gethostname(), 0, False, True), (socket.gethostname(), 10, True, False),
+    ('another', 0, False, False), ('another', 10, False, True)])
+def test_only_secrets_of_dead_runs_are_removed(tmp_path, host, age, locked, is_removed):
+    folder = tmp_path / 'stage/1/system/partition/environment/case/secrets.private.x'
+    folder.mkdir(parents=True)
+    (folder / 'lock').write_text(f'{host}\n')
+    at = time.time() - age * 24 * 3600
+    os.utime(folder, (at, at))
+    service.remove_secrets_of_dead_runs.cache_clear()
+    with open(folder / 'lock') as lock:
+        if locked:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        service.remove_secrets_of_dead_runs(str(tmp_path / 'stage' / '2'))
+    assert folder.exists() != is_removed
+
+
+def test_only_data_of_dead_servers_is_removed(tmp_path):
+    live = node.DataFolder(str(tmp_path))
+    dead = node.DataFolder(str(tmp_path))
+    os.close(dead._lock)
+    new, elsewhere = (tmp_path / f'{node.PREFIX}{name}' for name in ('new', 'other'))
+    new.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / 'lock').write_text('another')
+    node.DataFolder(str(tmp_path)).remove()
+    assert not dead.folder.exists()
+    assert live.folder.exists() and new.exists() and elsewhere.exists()
+
+
+# Ranks of an MPI program, and several roles ---------------------------------------
+
+@pytest.fixture
+def ranks(job, launcher):
+    """Starts a job whose clients are ranks; `slots` are those of the launcher."""
+    def start(server, *command, count=3, slots='{slots}', limit=60.0, roles=(),
+              programs=()):
+        return job(Plan(server, (Clients(instances=count), *roles), (Step(
+            'measure', (Program(command, mpi=True), *programs), limit),)),
+            Launching([], [launcher, slots], True))
+    return start
+
+
+def test_ranks_have_cpus_of_their_own(ranks, store):
+    one = ranks(redis_like(store), *shell(
+        'grep -c ^server {service}; echo {count}; '
+        'echo own $(grep Cpus_allowed_list /proc/self/status)'))
+    services, output = one.services()
+    words = output.splitlines()
+    assert services.clients == 3 and words.count('1') == words.count('3') == 3
+    lines = (one.folder / 'run.1.record').read_text().splitlines()
+    assert sorted(cpus.parse_cpu_list(line.split()[6]) for line in lines
+                  if line.startswith('# service client measure ')) == sorted(
+        cpus.parse_cpu_list(line.split()[-1]) for line in words if 'own' in line)
+    assert not one.leftovers()
+
+
+def test_producer_and_consumer_run_at_once(ranks, store):
+    # Each waits for the other's file.
+    def meets(own, other):
+        return shell(f'touch {own}; until [ -e {other} ]; do sleep 0.05; done; '
+                     f'echo {own} {{index}}/{{count}}')
+
+    one = ranks(redis_like(store), *meets('a', 'b'), count=2,
+                roles=(Clients(name='consumer'),),
+                programs=(Program(meets('b', 'a'), role='consumer'),))
+    services, output = one.services()
+    assert sorted(output.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
+    assert services.clients == 3 and one.plan.required_cpus_per_node() == 4
+
+
+@pytest.mark.parametrize('command, slots, limit, words', [
+    (shell('echo no such tensor >&2; exit 3'), '{slots}', 60,
+     ('the ranks of client ended with exit code 3', 'no such tensor')),
+    (('true',), 'x:2', 60,
+     ('step measure: 2 of 3 processes of the ranks of client started',)),
+    (('true',), 'x:4', 60, ('the launcher started more than 3 client processes',)),
+    (('sleep', '600'), '{slots}', 1,
+     ('step measure: the ranks of client did not end in 1 s',)),
+], ids=['fail', 'missing', 'too many', 'hang'])
+def test_ranks_that_fail(ranks, store, command, slots, limit, words):
+    line = ranks(redis_like(store), *command, slots=slots, limit=limit).refusal()
+    assert all(word in line for word in words), line
+
+
+def test_a_rank_that_is_killed_with_its_observer_is_missed(job, launcher, store,
+                                                           tmp_path):
+    # The launcher ends with 0 nevertheless.
+    start = program(tmp_path / 'start', f'{launcher} "$@" || exit 0')
+    kill = '[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] || kill -9 $PPID'
+    line = job(Plan(redis_like(store), (Clients(instances=2),), (Step(
+        'measure', (Program(shell(kill), mpi=True),), 60),)), Launching(
+        [], [start, '{slots}'], True)).refusal()
+    assert ('step measure: 1 of 2 processes of the ranks of client reported their '
+            'end') in line
+
+
+def test_a_dead_server_is_the_cause_of_failed_ranks(ranks, store):
+    one = ranks(redis_like(store), *shell(
+        'touch here; while [ -e here ]; do sleep 0.02; done; exit 1'))
+    one.until((one.folder / 'here').exists)
+    os.kill(one.wait_for(f'{store.name}-server 1')[0], signal.SIGKILL)
+    (one.folder / 'here').unlink()
+    line = one.refusal()
+    assert f'{store.name} (server 0 on ' in line and 'was killed by signal 9' in line
+
+
+# Plans and parts --------------------------------------------------------------------
+
+MPI = Launching([], ['mpirun'], True)
+
+
+@pytest.mark.parametrize('change, launching, words', [
+    ({'steps': (Step('x', (Program(('true',), mpi=True),), 5),)}, LOCAL,
+     'does not know how'),
+    ({'steps': (Step('x', (Program(('true',), mpi=True),), 5, gate=True),)}, MPI,
+     'and no gate'),
+    ({'steps': (Step('x', (Program(('true',), role='x'),), 5),)}, MPI,
+     "no client role 'x', only client"),
+    ({'steps': (Step('x', (Program(('{colour}',)),), 5),)}, LOCAL,
+     "contains the unknown value 'colour'; known values: ca, cert"),
+    ({'server': Server('x', ('{colour}',))}, LOCAL,
+     "contains the unknown value 'colour'; known values: address"),
+    ({'server': Server('x', (), commands=(('{}',),))}, LOCAL, "the unknown value ''"),
+    ({'server': Server('x', (), config='{colour}')}, LOCAL, "unknown value 'colour'"),
+    ({'server': Server('x', (), files={'x': 'a {'})}, LOCAL, 'is not a template'),
+    # All users of the node can read it.
+    ({'server': Server('x', ('--password={password}',))}, LOCAL,
+     "unknown value 'password'"),
+])
+def test_a_plan_that_cannot_be_executed(change, launching, words):
+    with pytest.raises(PlanError, match=words):
+        job_script_lines(replace(plan_of(Server('x', ())), **change), launching)
+
+
+def test_nodes_of_the_roles_of_a_plan():
+    server = Server('x', (), cpus=2, nodes=2, beside=False)
+    roles = (Clients(nodes=3, cpus=4, name='a'), Clients(nodes=1, cpus=1, name='b'),
+             Clients(nodes=2, instances=9, name='c', apart=True))
+    plan = Plan(server, roles, ())
+    assert {name: list(where) for name, where in plan.node_numbers_by_role().items()
+            } == {'server': [0, 1], 'a': [2, 3, 4], 'b': [2], 'c': [5, 6]}
+    assert plan.node_count == 7 and plan.required_cpus_per_node() == 9
+    beside = replace(plan, server=replace(server, beside=True), clients=roles[:2])
+    assert beside.node_count == 3 and beside.required_cpus_per_node() == 7
+    assert replace(beside, clients=(replace(roles[0], unbound=True),)
+                   ).required_cpus_per_node() == 4
+
+
+def test_a_program_with_variables_may_have_an_equals_sign_in_its_path(tmp_path):
+    program = tmp_path / 'gcc=12' / 'program'
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$A|$1"\n')
+    program.chmod(0o755)
+    command = command_with_environment({'A': 'x=y'}, str(program), 'two words')
+    assert subprocess.check_output(command, text=True) == 'x=y|two words\n'
+    assert command_with_environment({}, 'program') == ('program',)
+
+
+@pytest.mark.parametrize('broken', ['', 'another line', '# service server {',
+                                    '# service client x', '# service step {}'])
+def test_damaged_output(broken):
+    with pytest.raises(ParseError, match='ended early|is damaged'):
+        split_service_record(broken + '\n')
+
+
+def test_an_answer_in_another_protocol_is_not_readiness():
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        child = os.fork()
+        if child == 0:
+            connection, _ = server.accept()
+            connection.sendall(b'HTTP/1.1 400 Bad Request\r\n')
+            os._exit(0)
+        with pytest.raises(ask.Refusal, match='does not speak RESP'):
+            ask.Resp().ping(ask.Server(*server.getsockname()))
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize('is_mpi', [True, False])
+def test_a_check_declares_whether_its_plan_has_mpi_programs(is_mpi):
+    step = Step('load', (Program(('true',), mpi=is_mpi),), 1)
+    check = SimpleNamespace(
+        has_mpi_steps=not is_mpi, launching=lambda: None,
+        service_plan=lambda: SimpleNamespace(steps=(step,)))
+    with pytest.raises(TypeError, match='SimpleNamespace: has_mpi_steps does not '
+                                        f'agree .*; set it to {is_mpi}'):
+        ServiceBenchmark.add_services_to_job_script(check)

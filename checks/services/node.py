@@ -21,9 +21,9 @@ import argparse
 import contextlib
 import errno
 import fcntl
-import getpass
 import json
 import os
+import pwd
 import random
 import resource
 import shutil
@@ -232,6 +232,14 @@ def host_name() -> str:
     return socket.gethostname().partition('.')[0]
 
 
+def user_name() -> str:
+    """The name of this user; the number if there is no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 # Addresses and ports ---------------------------------------------------------
 
 def own_address(interface: str, peer: str) -> str:
@@ -410,7 +418,7 @@ class Server:
                   'key': f'{certificate}.key',
                   'port': self.port, 'bus_port': self.port + 10000, 'data': str(data),
                   'index': self.options.index, 'memory': self.options.memory,
-                  'cpus': ','.join(map(str, self.cpu_set)), 'user': getpass.getuser()}
+                  'cpus': ','.join(map(str, self.cpu_set)), 'user': user_name()}
         for name, text in json.loads(self.options.files).items():
             with open(data / name, 'w', opener=lambda path, flags:
                       os.open(path, flags, 0o600)) as file:

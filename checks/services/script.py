@@ -91,6 +91,7 @@ class Writer:
         plan, server = self.plan, self.plan.server
         yield '# Servers and clients. To run them again: docs/explanation/services.md'
         yield f'python={shlex.quote(sys.executable)} services={quoted(SERVICES)}'
+        yield f'observer={quoted(self.launching.observer)}'
         yield '. "$services/services.sh"'
         yield f'node_count={plan.node_count}'
         yield 'mapfile -t nodes < <(nodes)'
@@ -98,7 +99,6 @@ class Writer:
                f'with_password={"yes" if server.password else ""} '
                f'is_cluster={"yes" if server.cluster else ""} '
                f'with_tls={"yes" if server.tls else ""}')
-        yield f'observed={"yes" if self.launching.observer else ""}'
         yield f"asked=({server.dialect} '{server.user}' {server.persistence})"
         if server.socket and plan.node_count > 1:
             yield 'on_node() {  # number command...'

@@ -20,11 +20,12 @@
 #   .STEP.0.out .STEP.0.err           output of a client
 #   .record                           servers, clients and steps (parser.py)
 #
-# Before: $python, $services (folder of this file).
+# Before: $python, $services (folder of this file), $observer (observe.c, or empty).
 umask 077
 # Without site-packages: only the standard library is needed.
 node=("$python" -S "$services/node.py")
-ask=("$python" -S "$services/ask.py")
+# With an observer, which counts its CPU time as that of the job.
+ask=(${observer:+"$observer" --within --} "$python" -S "$services/ask.py")
 # In front of a launcher: it gets SIGTERM when this script dies, and no signal to the
 # process group. util-linux has --pdeathsig since 2.33.
 guard=(setsid setpriv --pdeathsig TERM)
@@ -316,7 +317,7 @@ check_ranks() {
                 "${names[number]} started"
             return
         fi
-        if [ -z "$observed" ]; then continue; fi
+        if [ -z "$observer" ]; then continue; fi
         reports=$(grep -c 'plumbline-node .*"within": true' "$run.$step.$number.err")
         if [ "$reports" != "${ranks[number]}" ]; then
             fail "step $step: $reports of ${ranks[number]} processes of" \

@@ -258,7 +258,7 @@ class Summary:
         mail = EmailMessage(policy=policy.default)
         mail['Subject'] = textwrap.shorten(
             f'plumbline: {self.headline}', SUBJECT, placeholder=' ...')
-        mail['From'] = f'{_user_name()}@{host}'
+        mail['From'] = f'{getpass.getuser()}@{host}'
         # `sendmail -t` needs a receiver: as cron, the user.
         mail['To'] = to or mail['From']
         mail['Date'] = format_datetime(_utc_datetime(time.time()))
@@ -437,10 +437,3 @@ def _utc_datetime(seconds: float) -> Any:
 
 def _utc_timestamp(seconds: float) -> str:
     return f'{_utc_datetime(seconds):%Y-%m-%dT%H:%M:%SZ}'
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return 'plumbline'

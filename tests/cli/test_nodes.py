@@ -232,6 +232,27 @@ def test_busy_neighbours_are_seen(observe, tmp_path):
     assert int(done.stdout) not in {pid for _, _, pid, _ in node.busiest}
 
 
+def test_a_server_of_the_job_is_no_other_program(observe, tmp_path):
+    """Redis writes its title over its environment: its parent has the mark."""
+    spin = 'import os\nwhile os.times().user < 0.5: 0\nprint(os.getpid(), flush=True)\n'
+    job = f'test-{os.getpid()}'
+    marked = {**os.environ, 'PLUMBLINE_JOB': job}
+    with subprocess.Popen([observe, '--sample', '1', tmp_path / 'cpu', '--beside'],
+                          stderr=subprocess.PIPE, text=True, env=marked) as beside:
+        until(lambda: [*tmp_path.glob('cpu.*')], beside)
+        with subprocess.Popen(
+                ['sh', '-c', 'env -u PLUMBLINE_JOB "$0" -c "$1"; :', sys.executable,
+                 f'{spin}input()'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                text=True, env=marked) as parent:
+            server = int(parent.stdout.readline())
+            beside.send_signal(signal.SIGUSR1)
+            _, text = beside.communicate(timeout=LIMIT)
+            parent.communicate('\n')
+    node, = seen(text)
+    assert node.own >= 0.5
+    assert server not in {pid for _, _, pid, _ in node.busiest}
+
+
 # In a run of the suite ----------------------------------------------------
 
 

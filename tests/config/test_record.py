@@ -164,7 +164,7 @@ def test_a_killed_session_leaves_its_log(suite):
     job = suite.start('-r', *LATENCY, '-Srepetitions=400')
     until(lambda: set(folder.glob('*.log')) - before, job)
     log, = set(folder.glob('*.log')) - before
-    assert is_locked(log)
+    until(lambda: is_locked(log), job)
     until(lambda: 'RUN' in log.read_text(), job)
     job.send_signal(signal.SIGKILL)
     job.communicate(timeout=LIMIT)

@@ -208,6 +208,20 @@ static int is_marked(int pid)
     return 0;
 }
 
+/* Some servers write their title over their environment: whoever started them
+ * has it. */
+static int is_of_job(struct scan s, int pid)
+{
+    struct process *p;
+    for (int steps = 0; pid > 1 && steps < 1000; steps++, pid = p->parent) {
+        if (is_marked(pid))
+            return 1;
+        if (!(p = find(s, pid)))
+            break;
+    }
+    return 0;
+}
+
 static int owner(int pid)
 {
     char path[64];
@@ -237,13 +251,15 @@ static void tell(const struct text *t)
         return;
 }
 
-/* CPU time of each process between two scans. */
-static void add_processes(struct text *t, struct scan before)
+/* CPU time of each process between two scans. What the parent started reports itself,
+ * unless this observer is only beside it. */
+static void add_processes(struct text *t, struct scan before, int beside)
 {
     struct scan after = all_processes();
     struct { struct process *p; double s; } top[TOP] = {{0}};
     double launcher = 0, kernel = 0, seen = 0;
-    int me = getpid(), parent = getppid(), mine = parent > 1 ? parent : me;
+    int me = getpid(), parent = getppid(),
+        mine = parent > 1 && !beside ? parent : me;
     for (size_t i = 0; i < after.count; i++) {
         struct process *p = after.list + i, *old = find(before, p->pid);
         double s = (p->cpu - (old && old->start == p->start ? old->cpu : 0))
@@ -256,7 +272,7 @@ static void add_processes(struct text *t, struct scan before)
             launcher += s;
         else if (comes_from(after, p->pid, mine))
             continue;                           /* reports itself         */
-        else if (is_marked(p->pid))
+        else if (is_of_job(after, p->pid))
             launcher += s;
         else {
             seen += s;
@@ -560,7 +576,7 @@ int main(int argc, char **argv)
             spent(RUSAGE_CHILDREN) + spent(RUSAGE_SELF),
             first ? "true" : "false", within ? ", \"within\": true" : "");
         if (first)
-            add_processes(&t, before);
+            add_processes(&t, before, beside);
         add(&t, "}\n");
         tell(&t);
         if (first && facts && !told)

@@ -269,7 +269,7 @@ class Writer:
                             'of ranks on every node, and no gate')
         options = {'role': role.name, 'slot': -1, 'connections': role.connections}
         return self.line_of_program(
-            step, number, f'the ranks of {role.name}',
+            step, number, f'the MPI program of {role.name}',
             self.launch(nodes[0], len(nodes), each, mpi=True), nodes[0], options,
             program.command, 0, role, 0, len(slots))
 

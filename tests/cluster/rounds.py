@@ -411,7 +411,7 @@ VICTIMS = {
                                                   'tao_server')),
                      ('was killed by signal 9',)),
     'client': Victim(lambda p: p.name in ('plumbload', 'tensorload'),
-                     ('client', 'was killed by signal 9', 'the ranks of')),
+                     ('client', 'was killed by signal 9', 'the MPI program of')),
     'starter': Victim(_node('serve'), ('launcher of server',)),
     # The observers of clients are ends of clients.
     'observer': Victim(
@@ -424,7 +424,7 @@ VICTIMS = {
                      ('launcher of server', 'launcher ended', 'observer', 'client',
                       'was killed by signal', *FAILED)),
     'ranks': Victim(lambda p: p.name in LAUNCHER_NAMES and ' client ' in p.command,
-                    ('the ranks of',)),
+                    ('the MPI program of',)),
     'scancel': Victim(None, ('ended by SIGTERM', 'CANCELLED', 'cancelled',
                              'exit code 143')),
     'timeout': Victim(None, ('ended by SIGTERM', 'time limit', 'exit code 124')),

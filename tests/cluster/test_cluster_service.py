@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,6 +21,8 @@ from rounds import (
     seen,
 )
 
+from checks.loadgen import plumbload
+from checks.services.parser import split_service_record
 from checks.services.plan import Program
 from cli.setup.venv import ensure_folder_of_lock, ensure_store_servers
 
@@ -75,6 +78,36 @@ def test_a_store_under_reframe(suite, cluster, tools, partition):
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     assert {(r['num_nodes'], r['result']) for r in suite.records} == {
         ('4', 'no_reference')}
+    assert left(cluster, before, suite.tmp) == []
+
+
+@pytest.mark.cluster
+def test_its_job_script_runs_again(suite, cluster, tools):
+    """With sbatch, and with salloc and bash; without its server it fails."""
+    case = ['-r', '-Sbringup=1', '-SStoreServes.duration=0.5', '--keep-stage-files',
+            '-SStoreServes.warmup=0', '--system=devcluster:slurm-srun', '-n',
+            '%scenario=valkeygetclient_nodes=3$']
+    text, _ = suite.on(cluster, *case).communicate()
+    assert 'PASSED' in text, text
+    [script] = suite.tmp.glob('work/stage/**/StoreServes_*/rfm_job.sh')
+    before = seen(cluster)
+
+    number = cluster.exec('sbatch', '--parsable', '--output=/dev/null', str(script)
+                          ).stdout.strip()
+    assert cluster.wait(number)['JobState'] == 'COMPLETED'
+    done = cluster.exec('salloc', '--nodes=4', '--exclusive', 'bash', str(script))
+    assert done.returncode == 0, done.stdout + done.stderr
+    folders = [*script.parent.glob('again.*')]
+    assert len(folders) == 2
+    for folder in folders:
+        services, output = split_service_record((folder / 'run.1.out').read_text())
+        assert plumbload.read_run(output).records
+        assert services.steps['measure'].counter_increase('commands') > 0
+
+    script.write_text(re.sub(r'(?m)^ +server 0 .*\n', '', script.read_text()))
+    number = cluster.exec('sbatch', '--parsable', '--output=/dev/null', str(script)
+                          ).stdout.strip()
+    assert cluster.wait(number)['ExitCode'] == '1:0'
     assert left(cluster, before, suite.tmp) == []
 
 

@@ -631,12 +631,12 @@ def test_producer_and_consumer_run_at_once(ranks, store):
 
 @pytest.mark.parametrize('command, slots, limit, words', [
     (shell('echo no such tensor >&2; exit 3'), '{slots}', 60,
-     ('the ranks of client ended with exit code 3', 'no such tensor')),
+     ('the MPI program of client ended with exit code 3', 'no such tensor')),
     (('true',), 'x:2', 60,
-     ('step measure: 2 of 3 processes of the ranks of client started',)),
+     ('step measure: 2 of 3 processes of the MPI program of client started',)),
     (('true',), 'x:4', 60, ('the launcher started more than 3 client processes',)),
     (('sleep', '600'), '{slots}', 1,
-     ('step measure: the ranks of client did not end in 1 s',)),
+     ('step measure: the MPI program of client did not end in 1 s',)),
 ], ids=['fail', 'missing', 'too many', 'hang'])
 def test_ranks_that_fail(ranks, store, command, slots, limit, words):
     line = ranks(redis_like(store), *command, slots=slots, limit=limit).refusal()
@@ -651,8 +651,8 @@ def test_a_rank_that_is_killed_with_its_observer_is_missed(job, launcher, store,
     line = job(Plan(redis_like(store), (Clients(instances=2),), (Step(
         'measure', (Program(shell(kill), mpi=True),), 60),)), Launching(
         [], [start, '{slots}'], True)).refusal()
-    assert ('step measure: 1 of 2 processes of the ranks of client reported their '
-            'end') in line
+    assert ('step measure: 1 of 2 processes of the MPI program of client reported '
+            'their end') in line
 
 
 def test_a_dead_server_is_the_cause_of_failed_ranks(ranks, store):

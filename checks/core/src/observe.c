@@ -208,8 +208,8 @@ static int is_marked(int pid)
     return 0;
 }
 
-/* Some servers write their title over their environment: whoever started them
- * has it. */
+/* Some servers write their title over their environment: the process that
+ * started them has it. */
 static int is_of_job(struct scan s, int pid)
 {
     struct process *p;

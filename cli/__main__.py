@@ -19,7 +19,6 @@ if not __package__:                     # called by path, from ./plumb
 
 from cli import pipes
 from cli.arguments import ABOUT, COMMANDS, POSTPROCESS, build_parser
-from cli.setup import bundle_file
 from cli.setup import venv as setup
 from config.commandline import Parser, suggest_nearest_word
 from config.sessions import caller
@@ -85,7 +84,7 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
 
 
 #: Command, with its action where that has a module of its own -> module.
-MODULES = {'benchmark new': 'setup.benchmark', 'bundle': 'setup.bundle',
+MODULES = {'benchmark new': 'setup.benchmark',
            'demo': 'demo.command', 'docs': 'setup.docs', 'doctor': 'site.doctor',
            'locate': 'nightly.locate',
            'nightly': 'nightly.nightly',
@@ -109,18 +108,6 @@ def import_command_function(args: argparse.Namespace) -> Callable[[Any], int]:
                 f'cli.{MODULES[command]}'), name)
     return getattr(importlib.import_module('cli.session.commands'),
                    args.command)
-
-
-def print_completion_script(shell: str) -> int:
-    """Prints the completion script of a shell."""
-    try:
-        import argcomplete
-    except ImportError:
-        print('plumb: completion needs the suite\'s packages: ./plumb doctor '
-              'installs them', file=sys.stderr)
-        return 2
-    print(argcomplete.shellcode(['plumb', './plumb'], shell=shell))
-    return 0
 
 
 def main() -> int:
@@ -149,8 +136,6 @@ def main() -> int:
         args = argparse.Namespace(command=words[0], rest=words[1:])
     else:
         args = parse_command_line(words)
-    if args.command == 'completion':
-        return print_completion_script(args.shell)
     if args.command == 'parse':
         from cli.session.parse import write_output_as_csv
 
@@ -158,7 +143,7 @@ def main() -> int:
     try:
         ensure_venv_and_restart_inside(args)
         return import_command_function(args)(args)
-    except (setup.SetupError, bundle_file.BundleError) as err:
+    except setup.SetupError as err:
         print(f'plumb: {err}', file=sys.stderr)
         return 2
     except BrokenPipeError:

@@ -47,12 +47,8 @@ COMMANDS = {
                  './plumb site new mycluster'),
         'spack': ('install software stacks beforehand',
                   './plumb spack install --site mycluster'),
-        'bundle': ('pack what set-up needs without a network',
-                   './plumb bundle wheels.zip'),
         'env': ('print shell exports for plain reframe',
-                'eval "$(./plumb env)"'),
-        'completion': ('print the completion script of a shell',
-                       'eval "$(./plumb completion bash)"')},
+                'eval "$(./plumb env)"')},
     'Develop': {
         'benchmark': ('create a benchmark family',
                       './plumb benchmark new copy'),
@@ -189,9 +185,6 @@ After `eval`, for example `reframe -l` and `reframe -r --mode=nightly` work in
 any folder.
 """
 
-COMPLETION = """Prints a script that completes commands and options in a shell.
-"""
-
 PARSE = """Converts saved output of a benchmark program to CSV.
 
 A row of the CSV is one value: file, number of the output in the file, family,
@@ -252,24 +245,6 @@ SPACK = """Installs software stacks of spack-envs/ with Spack beforehand.
 Spack is found by SPACK_ROOT or on PATH. The environments are created in
 $PLUMBLINE_WORK/spack, if the settings of the site do not name another folder.
 `plumb spack ACTION --help` lists the options of an action.
-"""
-
-BUNDLE = """Packs the wheels of set-up into one file, for air-gapped clusters.
-
-The file has the wheels of all lock files in config/python, for one version of
-Python and one platform. On a machine with a network, in a checkout of the same
-version:
-  ./plumb bundle --python 3.11 --platform manylinux_2_28_x86_64 wheels.zip
-  git bundle create suite.git HEAD
-On the cluster, with both files:
-  git clone suite.git plumbline && cd plumbline
-  export PLUMBLINE_BUNDLE=/path/to/wheels.zip
-  ./plumb run
-
-Set-up then uses no package index, and checks each wheel against its hash in
-the lock files. `./plumb spack buildcache` packs the software of Spack.
-
-Exit codes: 0 written; 2 wrong usage, no wheel that fits, or no package index.
 """
 
 SITE = """Creates the folder of a site, or checks it.
@@ -336,7 +311,6 @@ def build_parser() -> Parser:
         'the optional parts of each family, and the cost of each mode')
     _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
     _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
-    _add_bundle_options(add_command('bundle', BUNDLE))
     add_command('demo', DEMO).add_argument_group('output').add_argument(
         '--open', action='store_true', help='open the page in a browser')
     env = add_command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
@@ -344,8 +318,6 @@ def build_parser() -> Parser:
     env.add_argument_group('which ReFrame').add_argument(
         '--own-reframe', action='store_true',
         help='keep the `reframe` of your PATH, for example that of a module')
-    add_command('completion', COMPLETION).add_argument(
-        'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
     _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
     add_command('docs', DOCS)
     _add_selftest_options(add_command('selftest', SELFTEST,
@@ -559,25 +531,6 @@ def _add_spack_actions(actions: Any) -> None:
             parser.add_argument(
                 'mirror', metavar='MIRROR',
                 help='a folder, or the name of a mirror of the site')
-
-
-def _add_bundle_options(parser: Parser) -> None:
-    parser.add_argument('file', type=Path, metavar='FILE',
-                        help='the file to write')
-    cluster = parser.add_argument_group('the cluster')
-    cluster.add_argument(
-        '--python',
-        metavar='3.N',
-        help='the Python of the cluster, as `python3 --version` prints it '
-        '(default: the Python of this machine)',
-    )
-    cluster.add_argument(
-        '--platform',
-        metavar='manylinux_2_N_MACHINE',
-        help='the glibc of the cluster, as `ldd --version` prints it, or an '
-        'older one, and its machine, as `uname -m` '
-        'prints it (default: those of this machine)',
-    )
 
 
 def _add_site_actions(actions: Any) -> None:

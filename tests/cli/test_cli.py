@@ -65,7 +65,7 @@ def test_no_compiler(suite, tmp_path):
 def test_no_network(suite, tmp_path):
     done = suite.plumb(
         'env', PLUMBLINE_WORK=str(tmp_path / 'fresh'), PIP_NO_INDEX='1',
-        PIP_FIND_LINKS='', PIP_RETRIES='0', PLUMBLINE_BUNDLE='')
+        PIP_FIND_LINKS='', PIP_RETRIES='0')
     assert 'package index' in complaint(done)
     # Half a venv must not pass for one the next time.
     assert not list((tmp_path / 'fresh').glob('venv/*.stamp'))

@@ -124,11 +124,6 @@ def test_shells_complete(tmp_path, line, words):
     assert [word.strip() for word in out.read_text().split('\n')] == words
 
 
-def test_completion_scripts(capsys, monkeypatch):
-    code, out, _ = called(capsys, monkeypatch, 'completion', 'fish')
-    assert code == 0 and 'plumb' in out and '_ARGCOMPLETE' in out
-
-
 @pytest.fixture
 def variables(tmp_path):
     """The environment of a command that has perflogs to read."""

@@ -34,8 +34,8 @@ COMMANDS = {
                  './plumb plot mine.yaml'),
         'sql': ('query all records with SQL',
                 './plumb sql "DESCRIBE results"'),
-        'export': ('write Parquet, CSV, JUnit or OpenMetrics',
-                   './plumb export --csv all.csv'),
+        'export': ('write Parquet or OpenMetrics',
+                   './plumb export --parquet all.parquet'),
         'parse': ('convert saved program output to CSV',
                   './plumb parse osu out.txt')},
     'Set up': {

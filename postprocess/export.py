@@ -26,61 +26,37 @@ if TYPE_CHECKING:
 HELP = """\
 Writes the perflogs as files for other tools.
 
---parquet and --csv have one row per record, in order of time: the columns of
-config/perflog.yaml, with the point as a number of bytes, and `file`, where the
-record is. Empty cells are NULL, times are UTC. In the CSV
-file a text that a spreadsheet would run as a formula begins with an
-apostrophe.
+--parquet has one row per record, in order of time: the view `results` of `plumb
+sql`. Empty cells are NULL, times are UTC.
 
---junit and --openmetrics have the newest result of each test case. JUnit has
-one test per test case: it fails if the test case failed or regressed, and is
-skipped if the test case is inconclusive or cannot be judged yet. OpenMetrics
-has a gauge plumb_METRIC for each judged metric (plumb_METRIC_value if the name
-ends like a counter of Prometheus), plumb_case_failed (0 or 1) and
-plumb_case_run_seconds (the time of the session).
+--openmetrics has the newest values of each test case: a gauge plumb_METRIC for each
+judged metric (plumb_METRIC_value if the name ends like a counter of Prometheus),
+plumb_case_failed (0 or 1) and plumb_case_run_seconds (the time of the session).
 
---groups has one row per test case, metric and point: count, mean, median,
-minimum and maximum. --over sessions (the default) has one value per job, the
-median of its repetitions; --over repetitions has the repetitions inside each
-job, one row per session. These are different experiments: the first has the
-spread between jobs, the second the spread inside an allocation. Values of
-inconclusive, refused or emulated test cases are left out.
+CSV and JSON of any selection: `plumb sql`. JUnit: `plumb verdict --junit`.
 
-Several files can be written at once. Each is replaced as a whole, or not.
+Both files can be written at once. Each is replaced as a whole, or not.
 
 Exit codes: 0 good, also if a test case failed; 1 written, but the perflogs
 have damaged places, which stderr lists; 2 wrong usage, no records, or a file
 that cannot be written.
 """
-#: Texts that a spreadsheet would run as a formula. No number is one, nor is
-#: the `-` of a column without a value.
-_FORMULA = r'(?s)^(?:[=@\t\r]|[+-].*[^0-9.])'
 #: Endings of names that mean something to Prometheus, and not a gauge.
 _KEPT = re.compile('_(total|created|count|sum|bucket|info)$')
-#: Columns of --groups that make a test case.
-_GROUP = ('system', 'partition', 'environ', 'family', 'check', 'params', 'settings',
-          'source', 'program', 'version', 'num_nodes', 'num_tasks')
 _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'settings', 'program',
            'source', 'copy')
 
 
 def parser() -> Parser:
     """The command line."""
-    cmd = Parser(prog='plumb export', text=HELP, example='./plumb export '
-                 '--site mycluster --csv all.csv --junit junit.xml')
+    cmd = Parser(prog='plumb export', text=HELP,
+                 example='./plumb export --site mycluster --parquet all.parquet')
     options.add_parsed_csv_option(options.add_record_options(cmd))
     output = cmd.add_argument_group('output')
-    for name, text in (
-            ('parquet', 'all records as Parquet (zstd)'),
-            ('csv', 'all records as CSV'),
-            ('junit', 'the result of each test case as JUnit XML'),
-            ('openmetrics', 'the newest values for Prometheus'),
-            ('groups', 'means and medians of each test case as CSV')):
+    for name, text in (('parquet', 'all records as Parquet (zstd)'),
+                       ('openmetrics', 'the newest values for Prometheus')):
         output.add_argument(f'--{name}', type=Path, metavar='FILE',
                             help=f'write {text} to FILE; - prints it')
-    output.add_argument('--over', choices=('sessions', 'repetitions'),
-                        default='sessions', help='what --groups summarises '
-                        '(default: sessions)')
     return cmd
 
 
@@ -88,9 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     cmd = parser()
     args = cmd.parse_args(argv)
-    if not any((args.parquet, args.csv, args.junit, args.openmetrics, args.groups)):
-        cmd.error('nothing to write; give at least one of --parquet, --csv, '
-                  '--junit, --openmetrics and --groups')
+    if not args.parquet and not args.openmetrics:
+        cmd.error('nothing to write; give --parquet, --openmetrics or both')
     faults: Faults = []
     try:
         with options.folder_of_records(args, 'export') as folder:
@@ -106,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
 def _export_folder(args: argparse.Namespace, folder: Path, faults: Faults) -> int:
     """Exports the perflogs of a folder; returns an exit code.
 
-    :raises ValueError: the site has no records
+    :raises ValueError: the site has no records, or a file cannot be written
     """
     with open_records_database([folder], faults) as con:
         options.print_faults('export', faults)
@@ -117,94 +92,34 @@ def _export_folder(args: argparse.Namespace, folder: Path, faults: Faults) -> in
                       '`./plumb run` first, or name another folder with '
                       '--perflogs', file=sys.stderr)
             return 2
-        return _write_requested_files(args, con, folder)
-
-
-def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
-                           folder: Path) -> int:
-    """Writes what is asked for; returns an exit code.
-
-    :param folder: of the perflogs
-    """
-    try:
-        for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
-            if file:
-                options.write_answer(
-                    file, functools.partial(write_records_table, con, form))
-        if args.junit or args.openmetrics or args.groups:
-            from . import records, results
-            from .regressions import telling, verdict
-            frame, sessions, _ = records.read_with_sessions(folder)
-            frame = options.records_of_site(frame, args.site)
-            if args.openmetrics:
-                options.write_text_answer(args.openmetrics, '\n'.join(
-                    openmetrics_lines(frame)) + '\n')
-            if args.groups:
-                table = group_statistics(frame, args.over)
-                options.write_text_answer(args.groups, table.to_csv(
-                    index=False, lineterminator='\n'))
-            if args.junit:
-                judged = verdict.verdict_of_records(results.add_missing_records(
-                    frame, sessions), sessions=sessions)
-                options.write_text_answer(args.junit, telling.junit_xml(judged))
-    except ValueError as err:       # also a damaged file beside the references
-        print(f'plumb export: {err}', file=sys.stderr)
-        return 2
+        if args.parquet:
+            options.write_answer(args.parquet,
+                                 functools.partial(write_parquet, con))
+    if args.openmetrics:
+        from . import records
+        frame = options.records_of_site(records.read_with_sessions(folder)[0],
+                                        args.site)
+        options.write_text_answer(args.openmetrics,
+                                  '\n'.join(openmetrics_lines(frame)) + '\n')
     return 0
 
 
-def write_records_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
-    """All records in one table, in order of time, as Parquet or CSV.
+def write_parquet(con: duckdb.DuckDBPyConnection, file: Path) -> None:
+    """Write all records in one table, in order of time.
 
     :raises OSError: the file cannot be written
     """
-    names, kinds = zip(*((name, kind) for name, kind, *_ in con.execute(
-        'DESCRIBE results').fetchall()), strict=True)
     # No text is an empty cell.
-    text = "nullif({0}, '')"
-    if form == 'csv':
-        # An apostrophe keeps a spreadsheet from running a formula.
-        text = (f'CASE WHEN regexp_matches({{0}}, {sql_text(_FORMULA)}) '
-                "THEN concat('''', {0}) ELSE " + text + ' END')
     cells = ', '.join(
-        text.format(f'"{name}"') + f' AS "{name}"' if kind == 'VARCHAR'
-        else f'"{name}"' for name, kind in zip(names, kinds, strict=True))
-    how = ("FORMAT parquet, COMPRESSION zstd" if form == 'parquet' else
-           "FORMAT csv, HEADER, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%SZ'")
+        f"""nullif("{name}", '') AS "{name}\"""" if kind == 'VARCHAR' else f'"{name}"'
+        for name, kind, *_ in con.execute('DESCRIBE results').fetchall())
     try:
         con.execute(f'COPY (SELECT {cells} FROM results '
                     'ORDER BY results.time, results.file, results.measurement, '
-                    f'metric, point, repetition) TO {sql_text(file)} ({how})')
+                    f'metric, point, repetition) TO {sql_text(file)} '
+                    '(FORMAT parquet, COMPRESSION zstd)')
     except duckdb.Error as err:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
-
-
-def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
-    """Statistics of the values of each test case, metric and point.
-
-    :param frame: as records.read gives it
-    :param over: `sessions`: one value per job, the median of its repetitions;
-        `repetitions`: those inside jobs, one row per session
-    :returns: columns of the test case, `metric`, `point` (bytes), `unit`,
-        `count`, `mean`, `median`, `minimum`, `maximum`
-    """
-    import numpy as np
-
-    from . import naming
-    from .references.progress import usable_records
-    good = usable_records(frame, include_reference_failures=True)[0]
-    if over == 'repetitions':
-        # Those of the same runs that are not the median.
-        runs = naming.group_number_of_records(frame, ['test_case', 'copy', 'session'])
-        good = frame[np.isin(runs, runs[frame.index.get_indexer(good.index)])
-                     & ~naming.mask_preferring_median_to_repetitions(frame)]
-    good = good[good['metric'] != 'completed']
-    columns = [*_GROUP, *['session'] * (over == 'repetitions'), 'metric', 'point',
-               'unit']
-    table = good.groupby(columns, observed=True, dropna=False)['value'].agg(
-        ['count', 'mean', 'median', 'min', 'max']).reset_index()
-    return table.astype({'point': 'Int64'}).rename(
-        columns={'min': 'minimum', 'max': 'maximum'})
 
 
 def openmetrics_lines(frame: pd.DataFrame) -> Iterator[str]:

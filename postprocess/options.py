@@ -8,6 +8,7 @@ import difflib
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,11 @@ from config import places
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
     import pandas as pd
+
+
+#: Texts that a spreadsheet would run as a formula. No number is one, nor is
+#: the `-` of a column without a value.
+_FORMULA = re.compile(r'[=@\t\r]|[+-].*[^0-9.]', re.DOTALL)
 
 
 def add_record_options(cmd: argparse.ArgumentParser) -> Any:
@@ -124,7 +130,7 @@ def write_rows(args: argparse.Namespace, names: Sequence[str],
         with file.open('w', encoding='utf-8', newline='') as out:
             writer = csv.writer(out, lineterminator='\n')
             writer.writerow(names)
-            writer.writerows(map(cell_text, row) for row in rows)
+            writer.writerows(map(safe_cell, row) for row in rows)
 
     def write_json(file: Path) -> None:
         with file.open('w', encoding='utf-8') as out:
@@ -139,6 +145,15 @@ def write_rows(args: argparse.Namespace, names: Sequence[str],
         if name:
             write_answer(name, write)
     return bool(args.csv or args.json)
+
+
+def safe_cell(cell: Any) -> Any:
+    """The text or number of a cell in CSV.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe.
+    """
+    text = cell_text(cell)
+    return f"'{text}" if isinstance(text, str) and _FORMULA.match(text) else text
 
 
 def cell_text(cell: Any) -> Any:

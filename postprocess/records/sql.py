@@ -24,7 +24,8 @@ The views are
 NULL. The name "check" needs quotes. The language is that of DuckDB
 (https://duckdb.org/docs/stable/sql/introduction).
 
-The statement can only read, and it reads only the perflogs.
+The statement can only read, and it reads only the perflogs. In CSV, a text that a
+spreadsheet would run as a formula begins with an apostrophe.
 
 Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
 wrong usage, a question that DuckDB refuses, or a file that cannot be written.
@@ -76,7 +77,7 @@ def parser() -> Parser:
       WHERE metric = 'latency' GROUP BY ALL ORDER BY ALL" --csv latency.csv""")
     cmd.add_argument('question', metavar='SELECT',
                      help='one statement that reads')
-    options.add_record_options(cmd)
+    options.add_parsed_csv_option(options.add_record_options(cmd))
     options.add_answer_options(
         cmd.add_argument_group('output').add_mutually_exclusive_group())
     return cmd
@@ -87,13 +88,16 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     faults: Faults = []
     try:
-        with cache.open_records_database([args.perflogs], faults) as con:
+        with (options.folder_of_records(args, 'sql') as folder,
+              cache.open_records_database([folder], faults) as con):
             options.print_faults('sql', faults)
             cache.restrict_views_to_site(con, args.site)
             names, rows = run_query(con, args.question)
             if not options.write_rows(args, names, rows):
                 print('\n'.join(table_lines(names, rows)))
-    except (duckdb.Error, ValueError) as err:
+    except BrokenPipeError:             # `| head`
+        raise
+    except (duckdb.Error, OSError, ValueError) as err:
         text = ' '.join(str(err).partition('\n\n')[0].split())
         print(f'plumb sql: {text}', file=sys.stderr)
         return 2

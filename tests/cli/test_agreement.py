@@ -1,4 +1,4 @@
-"""Page, verdict, JUnit, export, the table of `plumb run` and the summary of a nightly
+"""Page, verdict, JUnit, the table of `plumb run` and the summary of a nightly
 session give each test case the same result.
 
 Histories are drawn at random, each from a seed: sessions of a whole mode and of some
@@ -22,7 +22,7 @@ pytest.importorskip('jinja2')
 import perflogs_factory as make
 
 from cli.session import table
-from postprocess import export, records, results
+from postprocess import records, results
 from postprocess.regressions import telling, verdict
 from postprocess.report import build as report
 from postprocess.report import page, plots, sections
@@ -152,14 +152,11 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
         assert row.result == nightly[one.test_case, ''].result == one.result, one
         seen.add('row')
 
-    # JUnit, by the verdict and by export.
+    # JUnit.
     [suite] = ET.fromstring(telling.junit_xml(judged))
     assert suite.get('failures') == str(len(bad) + len(judged.failed_levels))
     for one, test in zip(judged.results, suite, strict=False):
         assert (test.find('failure') is not None) == (one.test_case in bad)
-    file = folder / 'junit.xml'
-    assert export.main(['--perflogs', str(logs), '--junit', str(file)]) == 0
-    assert file.read_text('utf-8') == telling.junit_xml(judged)
 
     # The commands, and the page as it is written.
     capsys.readouterr()

@@ -5,17 +5,16 @@ import csv
 import json
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import duckdb
-import pandas as pd
 import perflogs_factory as make
 import pytest
 
 from config.sessions import judged
-from postprocess import export, history, naming, results
+from postprocess import export, history, naming
 from postprocess.records import read as read_records
+from postprocess.records import sql
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,55 +125,32 @@ def test_history_does_without_pandas(tree):
     assert 'OsuPt2pt program=b' in done.stdout
 
 
-def test_tidy_tables(tree, tmp_path):
-    files = [tmp_path / 'all.parquet', tmp_path / 'all.csv']
-    assert export.main(['--perflogs', str(tree), '--parquet', str(files[0]),
-                        '--csv', str(files[1])]) == 0
+def test_parquet_has_all_records(tree, tmp_path):
+    file = tmp_path / 'all.parquet'
+    assert export.main(['--perflogs', str(tree), '--parquet', str(file)]) == 0
     frame = read_records(tree)
-    plain = pd.read_csv(files[1], keep_default_na=False, na_values=[''])
-    assert plain['value'].tolist() == frame['value'].tolist()
-    assert plain['guard'].fillna('').tolist() == frame['guard'].tolist()
-    assert pd.to_datetime(plain['time']).tolist() == frame['time'].tolist()
-    rows = duckdb.sql('SELECT value, point, metric, emulated FROM '
-                      f"read_parquet('{files[0]}')").fetchall()
+    rows = duckdb.sql('SELECT value, point, metric, emulated, guard FROM '
+                      f"read_parquet('{file}')").fetchall()
     assert [r[0] for r in rows] == frame['value'].tolist()
     assert {r[1] for r in rows} == {8, 1024, None}
     assert {r[3] for r in rows} == {False}
+    assert [r[4] or '' for r in rows] == frame['guard'].tolist()
 
 
-def test_no_cell_of_the_csv_file_is_a_formula(tmp_path):
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
     hostile = ['=HYPERLINK("http://x")', '+cmd|x', '-cmd|x', '@SUM(A1)',
                '-1+cmd|x']
     make.write(tmp_path / 'p', [
         make.record(value=-1.5, stack='-', program=text, params=f'n={n}')
         for n, text in enumerate([*hostile, '-1.5', 'a=b'])])
-    files = [tmp_path / 'all.csv', tmp_path / 'all.parquet']
-    assert export.main(['--perflogs', str(tmp_path / 'p'), '--csv',
-                        str(files[0]), '--parquet', str(files[1])]) == 0
-    rows = list(csv.DictReader(files[0].read_text().splitlines()))
+    file = tmp_path / 'all.csv'
+    assert sql.main(['--perflogs', str(tmp_path / 'p'), '--csv', str(file),
+                     'FROM results ORDER BY params']) == 0
+    rows = list(csv.DictReader(file.read_text().splitlines()))
     assert [row['program'] for row in rows] == [
         *(f"'{text}" for text in hostile), '-1.5', 'a=b']
     assert {row['value'] for row in rows} == {'-1.5'}
     assert {row['stack'] for row in rows} == {'-'}
-    import polars as pl
-    assert pl.read_parquet(files[1])['program'].to_list()[0] == hostile[0]
-
-
-def test_junit_says_what_the_page_says(tree, tmp_path):
-    file = tmp_path / 'junit.xml'
-    assert export.main(['--perflogs', str(tree), '--junit', str(file)]) == 0
-    [suite] = ET.parse(file).getroot()
-    failed = {case.get('name').rpartition(' @')[0] for case in suite
-              if case.find('failure') is not None}
-    assert failed == {'OsuPt2pt (embedded) program=a',
-                      'OsuPt2pt (embedded) x=<"&\'> \\'}
-    assert (suite.get('tests'), suite.get('failures')) == ('3', '2')
-    newest = results.newest_records(read_records(tree))
-    assert set(newest[newest['result'] == 'fail']['program']) == {
-        'a', 'evil'}
-    messages = ' '.join(case.find('failure').get('message') for case in suite
-                        if case.find('failure') is not None)
-    assert 'latency at 8 B: 1.5 µs, reference 1' in messages
 
 
 def test_openmetrics_can_be_parsed(tree, tmp_path):
@@ -205,38 +181,17 @@ def test_export_errors(tree, tmp_path, capsys):
     for words, why in (
             (['--perflogs', str(tmp_path / 'empty')], 'no records'),
             (['--perflogs', str(tmp_path / 'gone')], 'does not exist')):
-        assert export.main([*words, '--csv', str(tmp_path / 'x.csv')]) == 2
+        assert export.main([*words, '--parquet', str(tmp_path / 'x')]) == 2
         [line] = capsys.readouterr().err.splitlines()
         assert why in line
-    for form in ('csv', 'junit', 'parquet'):
+    for form in ('openmetrics', 'parquet'):
         assert export.main(['--perflogs', str(tree), f'--{form}', str(
             tmp_path / 'no' / 'x')]) == 2
         [line] = capsys.readouterr().err.splitlines()
         assert 'cannot be written' in line
     file = next(tree.rglob('*.json'))
     file.write_text('{')
-    assert export.main(['--perflogs', str(tree), '--csv',
-                        str(tmp_path / 'x.csv')]) == 1
+    assert export.main(['--perflogs', str(tree), '--parquet',
+                        str(tmp_path / 'x')]) == 1
     assert f'{file}:' in capsys.readouterr().err
     assert not list(tmp_path.glob('.*'))
-
-
-def test_groups_over_sessions_and_over_repetitions(tmp_path, capsys):
-    """Two sessions of three repetitions: the mean of the two medians, or a mean
-    per session; what is inconclusive is left out."""
-    make.write(tmp_path, [
-        make.record('latency', value * day, 8, repetition=repetition, day=day)
-        for day in (1, 2)
-        for repetition, value in ((0, 2.0), (1, 1.0), (2, 2.0), (3, 6.0))]
-        + [make.record('latency', 99.0, 8, day=3, inconclusive='shared CPUs')])
-
-    def groups(over):
-        assert export.main(['--perflogs', str(tmp_path), '--groups', '-', '--over',
-                            over]) == 0
-        return [[row[name] for name in ('point', 'count', 'mean', 'median', 'minimum',
-                                        'maximum')] for row in csv.DictReader(
-            capsys.readouterr().out.splitlines())]
-
-    assert groups('sessions') == [['8', '2', '3.0', '3.0', '2.0', '4.0']]
-    assert groups('repetitions') == [['8', '3', '3.0', '2.0', '1.0', '6.0'],
-                                     ['8', '3', '6.0', '4.0', '2.0', '12.0']]

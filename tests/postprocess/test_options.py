@@ -22,7 +22,7 @@ from postprocess.regressions import verdict
 READS = {
     'report': ['--output', 'OUT'], 'plot': ['FILE', '--output', 'OUT'],
     'verdict': [], 'compare': ['2026-11-02', '2026-11-04'],
-    'history': ['latency'], 'export': ['--csv', '-'],
+    'history': ['latency'], 'export': ['--openmetrics', '-'],
     'sql': ['SELECT DISTINCT system FROM results']}
 
 

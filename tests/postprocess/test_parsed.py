@@ -1,4 +1,4 @@
-"""Saved results without perflogs: plot, compare and export read their CSV."""
+"""Saved results without perflogs: plot, compare and sql read their CSV."""
 from __future__ import annotations
 
 import csv
@@ -16,11 +16,15 @@ import pandas as pd
 
 from checks.core.parsers import load_parser_module
 from cli.session import parse
-from postprocess import compare, export, records
-from postprocess.records import parsed
+from postprocess import compare, records
+from postprocess.records import parsed, sql
 from postprocess.report import plot
 from tests.conftest import ROOT
 
+#: The question of the how-to.
+STATISTICS = re.search(r'plumb sql "(SELECT system[^`]*?)" --csv groups',
+                       (ROOT / 'docs' / 'how-to' / 'sql.md').read_text()
+                       )[1].replace('\\"', '"')
 STUDY = ROOT / 'tests' / 'data' / 'osu-study'
 LOG = STUDY / 'run4-crd-metrics-20x-4-0.json'
 
@@ -104,7 +108,7 @@ def test_other_csv_is_refused(saved, tmp_path, capsys, change, reason):
     file.write_text(change(saved.read_text()))
     for command in (lambda: plot.main(['--from', str(file)]),
                     lambda: compare.main(['a', 'b', '--from', str(file)]),
-                    lambda: export.main(['--from', str(file), '--groups', '-'])):
+                    lambda: sql.main(['FROM results', '--from', str(file)])):
         assert command() == 2
         out, err = capsys.readouterr()
         assert str(file) in err and reason in err and not out
@@ -171,8 +175,9 @@ def test_two_files_are_compared_by_name(saved, tmp_path, capsys):
     assert all(ratio == pytest.approx(2) for ratio in ratios) and ratios
 
 
-def test_groups_are_means_and_medians_over_sessions(saved, capsys):
-    assert export.main(['--from', str(saved), '--groups', '-']) == 0
+def test_sql_has_means_and_medians_of_saved_results(saved, capsys):
+    """As the how-to has it."""
+    assert sql.main([STATISTICS, '--from', str(saved), '--csv', '-']) == 0
     groups = pd.read_csv(io.StringIO(capsys.readouterr().out))
     rows = [row for row in csv.DictReader(io.StringIO(saved.read_text()))
             if (row['program'], row['metric']) == ('osu_hello', 'wall_time')
@@ -185,4 +190,3 @@ def test_groups_are_means_and_medians_over_sessions(saved, capsys):
     assert group['mean'] == pytest.approx(statistics.mean(values))
     assert group['median'] == statistics.median(values)
     assert (group['minimum'], group['maximum']) == (min(values), max(values))
-    assert {'point', 'unit', 'params'} <= set(groups)

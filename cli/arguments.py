@@ -569,8 +569,6 @@ def _add_site_actions(actions: Any) -> None:
                              'site-configs/NAME)')
     output.add_argument('--yes', action='store_true',
                         help='write without asking')
-    output.add_argument('--show', action='store_true',
-                        help='print the files, too')
     check = actions.add_parser(
         'check', text=CHECK, help="check sites' folders",
         example='./plumb site check hgx-h100 --update')

@@ -84,9 +84,16 @@ class Node:
         return self.is_usable and self.base_state in ('idle', 'powered_down')
 
     @property
-    def hardware_kind(self) -> tuple[int, int, int, int, str]:
+    def gpu_models(self) -> dict[str, int]:
+        """Model of GPUs ('': unknown) -> how many."""
+        return gpu_models_of_gres(self.gres)
+
+    @property
+    def hardware_kind(self) -> tuple[int, int, int, int, frozenset[tuple[str, int]]]:
         """What makes two nodes alike."""
-        return self.cpus, self.sockets, self.cores, self.threads, self.gres
+        return (self.cpus, self.sockets, self.cores, self.threads,
+                frozenset((model.lower(), number)
+                          for model, number in self.gpu_models.items()))
 
     def __str__(self) -> str:
         return (f'{self.name} ({self.state}'
@@ -105,14 +112,20 @@ class Partition:
     smallest: int = 1
 
     @property
+    def usable_nodes(self) -> list[Node]:
+        """Those that take jobs; all, if none does now."""
+        return [node for node in self.nodes if node.is_usable] or self.nodes
+
+    @property
     def node_kinds(self) -> list[tuple[tuple, int]]:
-        """Kinds of nodes and how many there are, the most common first."""
-        return Counter(node.hardware_kind for node in self.nodes).most_common()
+        """Kinds of usable nodes and how many there are, the most common first."""
+        return Counter(node.hardware_kind for node in self.usable_nodes).most_common()
 
     @property
     def node_of_most_common_kind(self) -> Node:
         """A node of the most common kind."""
-        return next(n for n in self.nodes if n.hardware_kind == self.node_kinds[0][0])
+        return next(n for n in self.usable_nodes
+                    if n.hardware_kind == self.node_kinds[0][0])
 
     @property
     def max_nodes_per_job(self) -> int:
@@ -149,6 +162,20 @@ class Pool:
     def unusable_nodes(self) -> list[Node]:
         """Those that are left out: drained, down and the like."""
         return [n for n in self.nodes.values() if not n.is_usable]
+
+
+def gpu_models_of_gres(gres: str) -> dict[str, int]:
+    """The GPUs of a GRES: model ('': unknown) -> how many.
+
+    >>> gpu_models_of_gres('gpu:H100:8(S:0-1),nvme:1,shard:16')
+    {'H100': 8}
+    """
+    models: Counter[str] = Counter()
+    for item in re.sub(r'\([^)]*\)', '', gres).split(','):
+        kind, *words = item.split(':')
+        if kind == 'gpu' and words and words[-1].isdigit():
+            models['+'.join(words[:-1])] += int(words[-1])
+    return dict(models)
 
 
 def parse_sinfo(text: str) -> list[Partition]:

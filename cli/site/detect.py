@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,10 @@ def leading_number(text: str) -> int:
 _LOGIN = re.compile(r'(?<![a-z])(login|uan|front-?end)(?![a-z])', re.I)
 
 
+#: A slice of a GPU (MIG), in the name of a GRES: nvidia_a100_1g.10gb.
+MIG = re.compile(r'\dg\.\d+gb', re.I)
+
+
 def drop_contained_partitions(parts: list[Partition]) -> list[Partition]:
     """The partitions without those whose nodes are all in a larger partition
     (debug, preempt): they would measure the same nodes again."""
@@ -105,14 +109,19 @@ def drop_contained_partitions(parts: list[Partition]) -> list[Partition]:
         for j, other in enumerate(names))]
 
 
-def default_partitions(parts: list[Partition]) -> list[Partition]:
+def default_partitions(parts: list[Partition], states: Mapping[str, str]
+                       ) -> list[Partition]:
     """The partitions that a new site has if none is selected.
 
-    Left out are partitions of login nodes, partitions without jobs of one node,
-    which most checks need, and partitions whose nodes are all in another one.
+    Left out are partitions that start no jobs, partitions of login nodes, partitions
+    without jobs of one node, which most checks need, and partitions whose nodes are
+    all in another one.
+
+    :param states: partition -> its state (UP, DOWN, DRAIN, INACTIVE), if known
     """
     return drop_contained_partitions(
         [part for part in parts if part.smallest <= 1
+         and states.get(part.name, 'UP') == 'UP'
          and not _LOGIN.search(part.name)
          and not all(_LOGIN.search(node.name) for node in part.nodes)] or parts)
 
@@ -161,8 +170,8 @@ class Gpus:
     source: str
 
 
-_NVIDIA = re.compile(r'[abhlpvt]\d|g[bh]\d|rtx|quadro|tesla|titan|geforce|'
-                     'nvidia', re.I)
+_NVIDIA = re.compile(r'[abhlpvt]\d|g[bh]\d|rtx|gtx|quadro|tesla|titan|geforce|'
+                     r'nvidia|\d0[5-9]0|\d{3,4}(gtx|ti)', re.I)
 _AMD = re.compile(r'(mi\d|amd|instinct|radeon|gfx)', re.I)
 
 
@@ -185,13 +194,9 @@ def parse_gres_gpus(gres: str, source: str = 'sinfo') -> Gpus | None:
     >>> parse_gres_gpus('gpu:h100:8(S:0-1)').number
     8
     """
-    number, models = 0, []
-    for item in re.sub(r'\([^)]*\)', '', gres).split(','):
-        words = item.split(':')
-        if words[0] == 'gpu' and words[-1].isdigit():
-            number += int(words[-1])
-            models += words[1:-1]
-    model = '+'.join(dict.fromkeys(models))
+    models = nodes.gpu_models_of_gres(gres)
+    model = '+'.join(filter(None, models))
+    number = sum(models.values())
     return Gpus(gpu_vendor_of_model(model), model, number, source) if number else None
 
 

@@ -101,6 +101,10 @@ class Place:
     gpus: Gpus | None
     gpu_feature: str
     nics: list[Nic]
+    #: Each kind of usable node, in words.
+    kinds: list[str]
+    #: Slices of GPUs (MIG) in place of whole ones; '': none.
+    slices: str
     #: (model, number) of devices in a catalogue, and of others.
     listed: list[tuple[str, int]] = field(default_factory=list)
     unlisted: list[dict[str, Any]] = field(default_factory=list)
@@ -239,12 +243,6 @@ def refuse_bad_site_name(name: str, folder: Path) -> None:
     if folder.exists() or folder.is_symlink():
         raise SetupError(f'{folder} exists, and plumb does not overwrite it; '
                          'choose another name or --path')
-    word = re.compile(rf"""['"]([^'"\n]*[\s:+%|,])?{name}([\s:+%|,'"])""")
-    if any(word.search(path.read_text('utf-8'))
-           for path in (ROOT / 'checks').rglob('*.py')):
-        raise SetupError(f'{name!r} occurs as a word in the checks, which '
-                         'must not name a site; choose another name, e.g. '
-                         f'{name}-1')
 
 
 def refuse_unknown_name(name: str, known: list[str], what: str) -> str:
@@ -297,7 +295,9 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
                              if facts.scheduler == 'Slurm' else
                              'make one site for each MPI'))
     parts = ([p for p in facts.partitions if p.name in args.partition]
-             if args.partition else detect.default_partitions(facts.partitions))
+             if args.partition else detect.default_partitions(
+                 facts.partitions, {name: rule.get('State', 'UP')
+                                    for name, rule in facts.rules.items()}))
     return Choices(parts, launcher, [
         parse_access_option(text, [p.name for p in parts], names)
         for text in args.access], args.stack)
@@ -326,11 +326,15 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
               if of in ('', part.name)]
     gpus = detect.parse_gres_gpus(
         node.gres, 'pbsnodes' if facts.scheduler == 'PBS' else 'sinfo')
-    if here and facts.gpus and (not gpus or gpus.number
+    mig = gpus.model if gpus and detect.MIG.search(gpus.model) else ''
+    slices = f'{gpus.number} x {mig}' if gpus and mig else ''
+    if mig:
+        gpus = None
+    elif here and facts.gpus and (not gpus or gpus.number
                                 == facts.gpus.number):
         gpus = facts.gpus
     every_node_has_gpus = not facts.scheduler or all(
-        detect.parse_gres_gpus(n.gres) for n in part.nodes)
+        n.gpu_models for n in part.usable_nodes)
     effective = facts.nodes.get(node.name, {}).get('CPUEfctv', '')
     made = Place(
         part=part, node=node, topology_source=topology_source,
@@ -339,9 +343,18 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
             facts.rules.get(part.name, {}), access),
         cpus=detect.leading_number(effective) or node.cpus, gpus=gpus,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
-        and every_node_has_gpus else '', nics=facts.nics if here else [])
+        and every_node_has_gpus else '', nics=facts.nics if here else [],
+        kinds=[_describe_kind(one, number) for one, number in part.node_kinds],
+        slices=slices)
     add_devices_to_partition(made, facts.host, own_nics)
     return made
+
+
+def _describe_kind(kind: tuple, number: int) -> str:
+    cpus, *_, gpus = kind
+    words = [f'{cpus} CPUs', *(f'{count} x {model or "GPU"}'
+                               for model, count in sorted(gpus))]
+    return f'{number} node{"s" * (number > 1)} with {", ".join(words)}'
 
 
 def missing_access_options(rules: dict[str, str], access: list[str]
@@ -508,19 +521,16 @@ def new(args: argparse.Namespace) -> int:
     summary = made.pop(SUMMARY)
     print(args.name, f'  folder       {folder} ({", ".join(made)})', summary,
           sep='\n', end='')
-    if args.show:
-        for path, text in made.items():
-            print(f'\n=== {folder / path}\n{text}', end='')
     if not args.yes:
         if not sys.stdin.isatty():
             print_progress(
                 'nothing was written, because there is no terminal to confirm '
-                'it; add --yes to write the files, or --show to print them'
+                'it; add --yes to write the files'
             )
             return 2
         if input(f'Write {folder}? y(es), [N]o: ').strip().lower() not in (
                 'y', 'yes'):
-            print_progress('nothing was written; to print the files, add --show')
+            print_progress('nothing was written')
             return 0
     create_site_folder(folder, made)
     left = sites.unfinished_lines(folder)

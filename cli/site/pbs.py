@@ -21,6 +21,9 @@ STATES = {'free': 'idle', 'busy': 'allocated', 'job-busy': 'allocated',
 #: Resource of a node with the model of its GPUs; each site has its own name.
 GPU_MODEL = re.compile(r'gpu_?(type|model)', re.I)
 
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_STRING_OR_ZERO = re.compile(r'"(?:[^"\\]|\\.)*"|\b0\d+\b')
+
 
 def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
     """The queues to which jobs can be submitted, as partitions.
@@ -59,8 +62,14 @@ def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
 
 
 def _load_json(text: str, command: str) -> dict[str, Any]:
+    # PBS writes numbers with leading zeros, host names such as 1001 or 1e5 as numbers,
+    # and backslashes of comments as they are.
+    text = _ESCAPE.sub(lambda match: match[0] if match[1] else r'\\', text)
+    text = _STRING_OR_ZERO.sub(
+        lambda match: match[0] if match[0].startswith('"') else f'"{match[0]}"', text)
     try:
-        return dict(json.loads(text)) if text.strip() else {}
+        return dict(json.loads(text, parse_int=str, parse_float=str)
+                    ) if text.strip() else {}
     except (ValueError, TypeError) as err:
         raise SetupError(f'the output of {command} -F json is not JSON ({err}); with '
                          '--recorded DIR you can correct it in a file') from None

@@ -34,7 +34,7 @@ def options(name: str, **more) -> argparse.Namespace:
     return argparse.Namespace(**{
         'name': name, 'path': None, 'yes': True, 'recorded': H100,
         'partition': None, 'launcher': None, 'access': [], 'modules': [],
-        'stack': [], 'show': False, **more})
+        'stack': [], **more})
 
 
 @pytest.fixture(scope='module')
@@ -216,13 +216,9 @@ def test_nobody_to_ask_writes_nothing(suite, tmp_path):
     done = suite.plumb('site', 'new', 'quarry', '--path', str(folder),
                        '--recorded', str(H100), '--partition', 'debug')
     assert done.returncode == 2 and 'nothing was written' in done.stderr
-    # A summary, and not the files.
-    assert '===' not in done.stdout and len(done.stdout.splitlines()) < 15
+    assert len(done.stdout.splitlines()) < 15
     assert re.search('left out +partition gpu, cpu, mixed.q; --partition gpu '
                      'adds it', done.stdout)
-    done = suite.plumb('site', 'new', 'quarry', '--path', str(folder),
-                       '--recorded', str(H100), '--show')
-    assert f'=== {folder}/system.py' in done.stdout
     assert not folder.exists()
 
 
@@ -250,11 +246,6 @@ def test_a_terminal_is_asked(tmp_path, monkeypatch, word):
 def test_bad_names(name):
     with pytest.raises(SetupError, match='is not a valid name for a site'):
         new.new(options(name))
-
-
-def test_a_name_that_checks_use():
-    with pytest.raises(SetupError, match='occurs as a word in the checks'):
-        new.new(options('cuda'))
 
 
 def test_an_existing_folder_is_left_alone(tmp_path):
@@ -301,6 +292,84 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     assert not list((tmp_path / 'deep').iterdir())
 
 
+# Forms of public reports (tests/data/sites/changes) ------------------------
+
+@pytest.fixture
+def changed(recorded, tmp_path, monkeypatch):
+    """Makes a site of a recorded machine with other output of some commands.
+
+    :returns: its folder, and its lines with FINISH in one text
+    """
+    monkeypatch.setattr(new.sites, 'list_test_cases_with_reframe',
+                        lambda folder: {'cases': [], 'output': []})
+
+    def make(change: str, machine: Path = H100, **more) -> tuple[Path, str]:
+        folder = tmp_path / 'quarry'
+        assert new.new(options('quarry', path=folder, recorded=recorded(machine, **{
+            path.stem: path.read_text()
+            for path in (DATA / 'changes' / change).iterdir()}), **more)) == 0
+        return folder, ' '.join(' '.join(sites.unfinished_lines(folder)).split())
+
+    return make
+
+
+def test_several_kinds_of_nodes_are_to_be_finished(changed):
+    folder, lines = changed('mixed-gpu-types')
+    assert '3 kinds of nodes: 2 nodes with 128 CPUs' in lines
+    assert 'GPUs of several models (1080ti+980gtx)' in lines
+    assert partition(folder, 'quarry-dev')['processor']['num_cpus'] == 128
+
+
+def test_nodes_that_are_down_do_not_count(changed):
+    folder, lines = changed('majority-down')
+    part = partition(folder, 'quarry-work')
+    assert part['processor']['num_cpus'] == 256 and part['extras']['max_nodes'] == 6
+    assert 'kinds of nodes' not in lines
+    assert 'sinfo: 6 of 16 nodes take jobs' in (folder / 'system.py').read_text()
+
+
+def test_a_partition_that_starts_no_jobs_is_left_out(changed, capsys):
+    folder, _ = changed('partition-inactive')
+    [part] = configuration(folder)['systems'][0]['partitions']
+    assert part['name'] == 'quarry-batch'
+    assert re.search(r'left out +partition old \(INACTIVE\)', capsys.readouterr().out)
+
+
+def test_slices_of_gpus_are_no_gpus(changed):
+    folder, lines = changed('mig')
+    part = partition(folder, 'quarry-mig')
+    assert 'features' not in part and 'resources' not in part
+    assert not [one for one in part['devices'] if one['type'] == 'gpu']
+    assert 'slices (14 x nvidia_a100_80gb_pcie_1g.10gb, MIG)' in lines
+
+
+@pytest.mark.parametrize('change, nodes_text', [
+    ('pbs-comment-escape', None), ('pbs-numeric-host', None),
+    ('', '{"nodes": {"007": {"state": "free", "resources_available": {"host": 007, '
+         '"ncpus": 08}}, "1e5": {"state": "free", "comment": "a\\c", '
+         '"resources_available": {"host": 1e5, "ncpus": 8}}}}')])
+def test_json_of_pbs_is_read_as_pbs_writes_it(change, nodes_text):
+    text = nodes_text or (DATA / 'changes' / change / 'pbsnodes.txt').read_text()
+    queues = '{"Queue": {"q": {"enabled": "True", "started": "True"}}}'
+    parts = pbs.parse_partitions(text, queues if nodes_text
+                                 else message(PBS, 'qstat'))
+    names = {node.name for part in parts for node in part.nodes}
+    if nodes_text:
+        assert names == {'007', '1e5'}
+        assert {node.cpus for node in parts[0].nodes} == {8}
+    else:
+        assert len(parts) >= 5 and names
+        assert ('1001' in names) == (change == 'pbs-numeric-host')
+
+
+@pytest.mark.parametrize('gres, other, alike', [
+    ('gpu:h100:8(S:0-1)', 'gpu:H100:8(S:0,1),nvme:1', True),
+    ('gpu:h100:8', 'gpu:h100:4', False), ('gpu:8', 'gpu:h100:8', False)])
+def test_nodes_are_compared_by_model_and_number(gres, other, alike):
+    kinds = {nodes.Node('n', 'idle', gres=one).hardware_kind for one in (gres, other)}
+    assert (len(kinds) == 1) == alike
+
+
 # ----------------------------------------------------------------- parsers
 
 
@@ -329,15 +398,15 @@ def test_queues_of_pbs():
 def test_without_login_nodes_and_large_jobs_alone():
     parts = pbs.parse_partitions(message(PBS, 'pbsnodes'), message(PBS, 'qstat'))
     # The node of transfer is a login node; prod takes no job of one node.
-    assert [part.name for part in detect.default_partitions(parts)] == [
+    assert [part.name for part in detect.default_partitions(parts, {})] == [
         'preemptable', 'fat']
     login = nodes.parse_sinfo('login|n1|idle|2|1|2|1|(null)|1-4|none\n'
                               'gpu|login-n2|idle|2|1|2|1|(null)|1-4|none\n'
                               'large|n3|idle|2|1|2|1|(null)|2-4|none\n'
                               'all|n4|idle|2|1|2|1|(null)|1-infinite|none')
-    assert [part.name for part in detect.default_partitions(login)] == ['all']
+    assert [part.name for part in detect.default_partitions(login, {})] == ['all']
     # Better these than none.
-    assert detect.default_partitions(login[:1]) == login[:1]
+    assert detect.default_partitions(login[:1], {}) == login[:1]
 
 
 def test_a_queue_for_large_jobs_is_for_a_person(site_of):

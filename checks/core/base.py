@@ -57,7 +57,7 @@ from . import (
     references,
     vendor,
 )
-from .record import Plugin, Recorded
+from .record import Checked, Plugin, Recorded
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -65,7 +65,7 @@ SRC = Path(__file__).resolve().parent / 'src'
 FACTS = 'facts'
 
 
-class Settings(Plugin):
+class Settings(Checked):
     """Variables that the modes set with -S.
 
     Fixtures have them too: ReFrame warns about an unknown variable of a test,
@@ -221,6 +221,8 @@ class Glossary(Plugin):
 class Launch(Plugin):
     """Pin ranks if there are enough cores, else oversubscribe them."""
 
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({'threads', 'transient'})
+
     #: Threads or processes that each rank has while it measures.
     threads = variable(int, value=1)
 
@@ -323,6 +325,8 @@ class Measured(Plugin):
     :class:`Programs` is called `programs`.
     """
 
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({'accept', 'validation'})
+
     #: Exit codes of the program that count as success (known faults only).
     accept = variable(list, value=[0])
 
@@ -387,6 +391,8 @@ class Referenced(Plugin):
     reference of each value; a fault of the file fails the test case.
     """
 
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({'reference_fault'})
+
     #: Fault of the test case's references; empty: none.
     reference_fault = variable(str, value='')
 
@@ -447,6 +453,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     #: Name of the program, for the records; a check makes it a parameter.
     program: str
+
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({'emulated', 'num_nodes', 'invalid'})
 
     #: Whether a device or a server is emulated: never used as a reference.
     emulated = variable(typ.Bool, value=False)

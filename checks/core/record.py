@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import loggable_as, run_after, run_before, variable
-from reframe.core.exceptions import PerformanceError
+from reframe.core.exceptions import PerformanceError, ReframeError
+from reframe.core.fields import make_convertible, remove_convertible
 
 from config import places
 from config.records import attached, samples
@@ -67,12 +68,64 @@ def setting_text(value: Any) -> str:
     return ','.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-class Recorded(Plugin):
+#: Type of the value that -S gives to a variable.
+_GIVEN = type(make_convertible(''))
+
+
+def _set(cls: Any, name: str, value: Any) -> bool:
+    """ReFrame's own function, a method of the class of classes."""
+    return bool(type(cls).setvar(cls, name, value))
+
+
+class Checked(Plugin):
+    """Refuses -S of variables that are no settings, and of wrong values.
+
+    ReFrame would set any variable, also those that decide whether a test case passes,
+    and ends with a traceback if a value has the wrong type.
+    """
+
+    #: Variables of a class, and of its base classes, that -S cannot set.
+    INTERNAL: ClassVar[frozenset[str]] = frozenset()
+
+    #: Smallest value of a setting with a number, where it is not 0.
+    SMALLEST: ClassVar[Mapping[str, float]] = {'repetitions': 1, 'node_counts': 1}
+
+    @classmethod
+    def setvar(cls, name: str, value: Any) -> bool:
+        """Set a variable; ReFrame calls this for -S, and for assignments in classes.
+
+        :raises ReframeError: -S names a variable that is no setting, or has a value of
+            the wrong type or out of range
+        """
+        if not isinstance(value, _GIVEN):
+            return _set(cls, name, value)
+        option = f'-S {cls.__name__}.{name}={remove_convertible(value)}'
+        if any(name in one.__dict__.get('INTERNAL', ()) for one in cls.__mro__):
+            raise ReframeError(f'{option}: {name} is not a setting of {cls.__name__}; '
+                               'the family\'s page of the documentation lists them')
+        try:
+            done = _set(cls, name, value)
+        except (TypeError, ValueError) as err:
+            raise ReframeError(f'{option}: the value cannot be used: {err}') from None
+        given = cls.var_space[name].default_value if done else None
+        smallest = cls.SMALLEST.get(name, 0)
+        for one in given if isinstance(given, list) else [given]:
+            if isinstance(one, int | float) and one < smallest:
+                raise ReframeError(f'{option}: {one} is too small; the smallest value '
+                                   f'is {smallest}')
+        return done
+
+
+class Recorded(Checked):
     """Identity, place and provenance of a test case in ReFrame's record."""
 
     #: Variables that make another test case: name -> declared default. (ReFrame
     #: forgets the default of a variable that -S sets.)
     SETTINGS: ClassVar[Mapping[str, Any]] = {}
+
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({
+        'session', 'measurement', 'number_of_values', 'version', 'source', 'spec',
+        'stack', 'machine', 'binding', 'gpus', 'no_reference'})
 
     #: Identifier of the session.
     session = variable(str, value='')

@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
@@ -527,6 +527,9 @@ class OsuCollective(OsuBenchmark):
 @register_if_available
 class OsuStartup(OsuBenchmark):
     """Startup time of a parallel program."""
+
+    SETTINGS = {'options': ''}
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({'min_size', 'max_size'})
 
     program = parameter(runnable_programs(programs.STARTUP))
     layout = parameter(runnable_layouts(), fmt=format_layout)

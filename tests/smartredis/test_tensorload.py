@@ -277,8 +277,8 @@ def test_a_consumer_that_dies(tools, store, start):
     one.until(consumers)
     for pid in consumers():
         os.kill(pid, signal.SIGKILL)
-    assert re.match('service: the ranks of consumer (ended with exit code|was killed '
-                    'by signal)', Job.refusal(one))
+    assert re.match('service: the MPI program of consumer (ended with exit code|was '
+                    'killed by signal)', Job.refusal(one))
 
 
 @pytest.mark.parametrize('files', [False, True])
@@ -339,7 +339,7 @@ def test_what_a_client_cannot_do(tools, tmp_path):
 
 def test_producers_without_a_consumer_end_in_their_limit(tools, store, start):
     line = Job.refusal(start(loop(tools, store, 'producer', '--limit', '0.5')))
-    assert 'the ranks of client ended with exit code 1' in line
+    assert 'the MPI program of client ended with exit code 1' in line
     assert 'of 0 datasets after 0.5 s: is the consumer alive?' in line
 
 

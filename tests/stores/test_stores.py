@@ -118,7 +118,7 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
 def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
     request = []
 
-    def pip(python, lock, wheels, *args):
+    def pip(python, lock, *args):
         request.append(lock)
         prefix = Path(args[args.index('--prefix') + 1])
         packages = prefix / 'lib/python3.11/site-packages'

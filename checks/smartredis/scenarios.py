@@ -54,8 +54,8 @@ class Scenario:
     #: AI: tensors as RedisAI's module keeps them; plain: strings of a
     #: database without a module.
     commands: str = 'AI'
-    #: Threads of each device of the module, and their network: a built-in
-    #: one, or with `.pt` the same as TorchScript, run by libtorch.
+    #: Threads of each device of the module, and their network: a stack of
+    #: matrix products, or with `.pt` TorchScript, run by libtorch.
     db_tpq: int = 1
     network: str = ''
     batch_size: int = 1
@@ -153,7 +153,6 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             # 8 GFLOP per image take seconds on a CPU.
             {'network': 'resnet50', 'iterations': 5, 'db_cpus': 4,
              'db_tpq': 4},
-            {'network': 'small.pt'},
             {'network': 'resnet50.pt', 'iterations': 20, 'db_cpus': 4,
              'db_tpq': 4}),
         # At most eight nodes of ranks per database: with more nodes the images

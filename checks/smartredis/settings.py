@@ -65,8 +65,7 @@ REPLACED = {
     'cpu_hyperthreads': 'Plumbline assigns whole cores if there are enough',
     'custom_pinning': 'ranks and servers always have separate CPUs',
     'languages': "SmartRedis' other languages call the same library as C++",
-    'inter_op_threads': 'the layers of the built-in networks run one after '
-    'the other',
+    'inter_op_threads': 'the layers of the networks run one after the other',
     'threads_per_queue': 'use db_tpq, as in SmartSim-Scaling',
     'plot': 'use ./plumb report, which draws all plots',
     'plot_type': 'use ./plumb report, which draws all plots',

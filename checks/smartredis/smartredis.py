@@ -27,7 +27,7 @@ from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, has_partition_with_nodes
-from ..stores import aimodule, torchscript
+from ..stores import aimodule
 from ..stores.servers import Needs, make_server_role
 from . import parser, settings
 from .folders import Session, read_session
@@ -97,7 +97,7 @@ class TensorPrograms(base.Programs):
             builds.copy_or_build_command(
                 self, 'ai.so', aimodule.module_build_command('ai.so', cc)),
             *(['TORCH_PREFIX="$LIBTORCH" '
-               + aimodule.module_build_command('ai_torch.so', cc)]
+               + aimodule.module_build_command('ai_torch.so', cc, 'resnet50.pt')]
               if with_torch else [])]
 
 
@@ -480,14 +480,34 @@ class SmartRedisInference(TensorBenchmark):
         runnable_scenarios('inference'), fmt=lambda scenario: str(scenario)
     )
 
+    SETTINGS = {**TensorBenchmark.SETTINGS, 'model': ''}
+
+    #: File of torch.jit.save for the scenario with TorchScript, for example the
+    #: model of SmartSim-Scaling; empty: ResNet-50 with random weights.
+    model = variable(str, value='')
+
+    @run_after('setup')
+    def refuse_shared_work_without_libtorch(self) -> None:
+        if self.options.intra_op_threads > 1 and not self.scenario.uses_torchscript:
+            raise settings.SettingError(
+                'intra_op_threads: only libtorch shares the work of an operation; '
+                'select a scenario with network=resnet50.pt, or set db_tpq')
+
     @run_before('run')
     def write_model(self) -> None:
-        name = self.scenario.network.removesuffix('.pt')
-        model, script = ((torchscript.torchscript_network(name), torchscript.SCRIPT)
-                         if self.scenario.uses_torchscript else
-                         (aimodule.model_blob(name), aimodule.SCRIPT))
-        Path(self.stagedir, 'model.pt').write_bytes(model)
-        Path(self.stagedir, 'script.txt').write_text(script)
+        torch = self.scenario.uses_torchscript
+        Path(self.stagedir, 'script.txt').write_text(
+            aimodule.TORCHSCRIPT if torch else aimodule.SCRIPT)
+        if not torch:
+            Path(self.stagedir, 'network').write_bytes(
+                aimodule.model_blob(self.scenario.network))
+
+    @property
+    def model_path(self) -> str:
+        """File of the model that the first rank stores."""
+        if not self.scenario.uses_torchscript:
+            return f'{self.stagedir}/network'
+        return self.model or f'{self.programs.stagedir}/{self.scenario.network}'
 
     @property
     def neural_network(self) -> aimodule.Network:
@@ -510,7 +530,7 @@ class SmartRedisInference(TensorBenchmark):
                     'inference',
                     size,
                     '--model',
-                    f'{self.stagedir}/model.pt',
+                    self.model_path,
                     '--script',
                     f'{self.stagedir}/script.txt',
                     '--side',

@@ -14,18 +14,30 @@ BUILD = Path(__file__).resolve().parent / 'src' / 'ai' / 'build.sh'
 #: Origin of its values, in every record.
 SOURCE = 'embedded'
 
-#: A script with all its kernels, as SmartRedis' set_script takes it.
+#: The function of the inference check, for the stand-in without libtorch.
 SCRIPT = '''# plumbline-kernels 1
 def pre_process_3ch(image): ...
-def pre_process_4ch(image): ...
-def post_process(output): ...
-def copy(*tensors): ...
+'''
+
+#: The same function in TorchScript, as the script of SmartSim-Scaling has it.
+TORCHSCRIPT = '''
+def pre_process_3ch(image):
+    mean = torch.zeros([3]).float()
+    deviation = torch.zeros([3]).float()
+    mean[0], mean[1], mean[2] = 0.485, 0.456, 0.406
+    deviation[0], deviation[1], deviation[2] = 0.229, 0.224, 0.225
+    mean = mean.unsqueeze(1).unsqueeze(1)
+    deviation = deviation.unsqueeze(1).unsqueeze(1)
+    planes = image.permute(2, 0, 1).float().div(255)
+    return ((planes - mean) / deviation).unsqueeze(0)
 '''
 
 
 @dataclass(frozen=True)
 class Network:
-    """A built-in network: FLOAT n x channels x height x width to n x classes.
+    """A network: FLOAT n x channels x height x width to n x classes.
+
+    Without libtorch, it is a stack of matrix products.
     """
     shape: tuple[int, int, int]
     classes: int
@@ -51,18 +63,20 @@ def model_blob(network: str, size: int = 0) -> bytes:
     return f'plumbline-network 1 {network}\n'.encode().ljust(size, b'\0')
 
 
-def module_build_command(out: str, cc: str = 'cc') -> str:
+def module_build_command(out: str, cc: str = 'cc', model: str = '') -> str:
     """A line of shell that compiles the module to `out`.
 
-    If TORCH_PREFIX is the path of a libtorch, it runs TorchScript as well.
+    If TORCH_PREFIX is the path of a libtorch, it runs TorchScript as well, and
+    ResNet-50 with random weights is written to the file `model`.
     """
-    return f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} {out}'
+    return f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} {out} {model}'.rstrip()
 
 
 def module_load_line(path: str, *, threads: int = 1, intra: int = 1) -> str:
     """The line of a server's configuration that loads it (`Needs.modules`).
 
     :arg threads: threads of each device (SmartSim's threads per queue).
-    :arg intra: threads that share the work of one such thread.
+    :arg intra: threads that share the work of one such thread; more than one
+        only with libtorch.
     """
     return f'{path} THREADS_PER_QUEUE {threads} INTRA_OP_PARALLELISM {intra}'

@@ -45,7 +45,7 @@ struct server_context { int (*get)(const char *, void *); Blocked *blocked;
                         int keys, argc; };
 struct server_blocked { Blocked *next; Command *answer;
                         void (*discard)(Context *, void *); void *data;
-                        void (*left)(Context *, Blocked *); int done; };
+                        int done; };
 
 static struct { const char *name; Command *run; int keys; }
     commands[COMMANDS];
@@ -170,18 +170,10 @@ static void *fake_ModuleTypeGetValue(Key *key)
     return fake_KeyType(key) == KEY_MODULE ? key->value->value : NULL;
 }
 
-static int fake_DeleteKey(Key *key)
-{
-    CHECK(key->mode & WRITE);
-    if (key->value)
-        drop(place_of(key->name));
-    key->value = NULL;
-    return GOOD;
-}
-
 static int fake_ModuleTypeSetValue(Key *key, Type *type, void *value)
 {
-    fake_DeleteKey(key);
+    if (key->value)
+        drop(place_of(key->name));
     struct value *v = malloc(sizeof *v);
     *v = (struct value){keys, fake_HoldString(NULL, key->name), type, value,
                         NO_EXPIRY};
@@ -293,16 +285,10 @@ static Blocked *fake_BlockClient(Context *c, Command *answer,
     CHECK(!c->blocked);
     pthread_mutex_lock(&lock);
     c->blocked = malloc(sizeof *blocked);
-    *c->blocked = (Blocked){blocked, answer, discard, NULL, NULL, 0};
+    *c->blocked = (Blocked){blocked, answer, discard, NULL, 0};
     blocked = c->blocked;
     pthread_mutex_unlock(&lock);
     return c->blocked;
-}
-
-static void fake_SetDisconnectCallback(Blocked *b,
-                                       void (*left)(Context *, Blocked *))
-{
-    b->left = left;
 }
 
 static int fake_UnblockClient(Blocked *b, void *data)
@@ -401,14 +387,6 @@ static int fake_InfoAddSection(Info *to, char *name)
 static int fake_InfoAddFieldCString(Info *to, char *name, char *value)
 {
     (void)to, (void)name, (void)value;
-    return GOOD;
-}
-
-static int fake_InfoAddFieldULongLong(Info *to, char *name,
-                                      unsigned long long value)
-{
-    (void)to, (void)value;
-    CHECK(!strchr(name, ':'));
     return GOOD;
 }
 
@@ -527,9 +505,7 @@ static String *word(const uint8_t *data, size_t size)
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
-    static const char *const given[] = {"THREADS_PER_QUEUE", "2",
-                                        "EMULATE_GPUS", "1",
-                                        "MODEL_CHUNK_SIZE", "1024"};
+    static const char *const given[] = {"THREADS_PER_QUEUE", "2"};
     enum { GIVEN_WORDS = sizeof given / sizeof *given };
     String *words[GIVEN_WORDS];
     main_thread = pthread_self();
@@ -566,9 +542,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     info(NULL, 0);
     /* All clients leave. */
-    Context context = {0};
-    for (Blocked *b = blocked; b; b = b->next)
-        b->left(&context, b);
     for (int i = 0; answer_done(1); i++) {
         CHECK(i < 100000);
         short_sleep();

@@ -114,10 +114,7 @@ def test_arrangements_and_their_modes(kind):
 def test_torchscript_needs_a_libtorch():
     results = [scenario for scenario, mode in scenarios_with_first_mode('inference')
                if scenario.uses_torchscript and mode == 'nightly']
-    assert {scenario.network for scenario in results} == {
-        'small.pt',
-        'resnet50.pt',
-    }
+    assert {scenario.network for scenario in results} == {'resnet50.pt'}
     assert all(scenario.required_features == (DATABASES[scenario.db], 'libtorch')
                for scenario in results)
     assert not any(

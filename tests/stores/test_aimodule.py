@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import struct
@@ -18,7 +17,6 @@ from tests.conftest import LIMIT, ROOT, free_port, skip_missing, until
 from tests.stores import networks, vectors
 from tests.stores.resp import Client, Error, serving
 
-GOLDEN = json.loads(networks.GOLDEN.read_text())
 DTYPES = {'FLOAT': 'f4', 'DOUBLE': 'f8', 'INT8': 'i1', 'INT16': 'i2',
           'INT32': 'i4', 'INT64': 'i8', 'UINT8': 'u1', 'UINT16': 'u2',
           'BOOL': '?'}
@@ -54,7 +52,7 @@ def loaded(name, module, folder):
     """A server with the module: its port."""
     if name not in servers():
         skip_missing(name, f'{name} is not here')
-    line = aimodule.module_load_line(str(module), threads=2) + ' EMULATE_GPUS 2'
+    line = aimodule.module_load_line(str(module), threads=2)
     port = free_port()
     with serving(servers()[name], port, folder, '--save', '',
                  '--loadmodule', *line.split()):
@@ -174,173 +172,57 @@ ONE = ['INPUTS', 1, 'in', 'OUTPUTS', 1, 'out']
 
 
 def close(got, want):
-    """Single precision against double, sums of thousands of terms."""
-    np.testing.assert_allclose(got, want, rtol=2e-4,
-                               atol=2e-4 * np.abs(want).max())
+    """Single precision against double, sums of hundreds of terms."""
+    np.testing.assert_allclose(got, want, rtol=1e-3,
+                               atol=1e-3 * np.abs(want).max())
 
 
-@pytest.mark.parametrize('name', ['tiny', 'small'])
-def test_the_reference_is_what_numpy_computes(name):
-    scores, flops = networks.computed(name)
-    step = 1 if scores.shape[1] < 100 else 100
-    np.testing.assert_allclose(scores[0][::step], GOLDEN[name]['scores'],
-                               rtol=1e-6)
-    assert flops == GOLDEN[name]['flops']
+def test_the_number_of_operations_is_that_of_resnet50():
+    assert abs(networks.operations('resnet50') / 8_178_368_512 - 1) < 0.002
 
 
-@pytest.mark.parametrize('name', networks.NAMES)
-def test_a_network_computes_the_reference(ask, name):
-    assert ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
-               aimodule.model_blob(name)) == 'OK'
-    put(ask, 'in', networks.picture(networks.shape_of(name)))
-    assert ask('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1,
-               'out', 'TIMEOUT', 60_000_000) == 'OK'
-    got = tensor(ask, 'out')
-    assert got.shape == (1, aimodule.NETWORKS[name].classes)
-    close(got[0][::1 if got.size < 100 else 100], GOLDEN[name]['scores'])
-    info = ask('INFO', 'EVERYTHING').decode()
-    assert f'ai_flops_of_{name}:{GOLDEN[name]["flops"]}\r\n' in info
-    assert 'ai_program:plumbline embedded\r\n' in info
-
-
-@pytest.mark.parametrize('images', [1, 3, 8, 19])
-def test_a_batch_is_its_images(ask, images):
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:1', 'BLOB',
-        aimodule.model_blob('tiny', 5000))
-    batch = np.random.default_rng(3).random((images, 3, 16, 16), np.float32)
+@pytest.mark.parametrize('name, images', [('tiny', 3), ('small', 2),
+                                          ('resnet50', 1)])
+def test_a_network_computes_the_reference(ask, name, images):
+    network = aimodule.NETWORKS[name]
+    assert ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 'v', 'BATCHSIZE', 2,
+               'BLOB', aimodule.model_blob(name, 5000)) == 'OK'
+    batch = np.random.default_rng(3).random((images, *network.shape), np.float32)
     put(ask, 'in', batch)
-    assert ask('AI.MODELEXECUTE', 'm', *ONE) == 'OK'
-    close(tensor(ask, 'out'), networks.computed('tiny', batch)[0])
+    assert ask('AI.MODELEXECUTE', 'm', *ONE, 'TIMEOUT', 60_000_000) == 'OK'
+    close(tensor(ask, 'out'), networks.scores(name, batch, network.classes))
+    assert 'ai_program:plumbline embedded\r\n' in ask(
+        'INFO', 'EVERYTHING').decode()
+    assert ask('MEMORY', 'USAGE', 'm') > 5000
 
 
-def values(ask, key='m'):
-    answer = ask('AI.INFO', key)
-    return {k.decode(): v for k, v in
-            zip(answer[::2], answer[1::2], strict=True)}
-
-
-def test_threads_that_share_the_work(module, tmp_path):
-    name = next(iter(servers()), '')
-    if not name:
-        skip_missing('redis-server', 'no server is here')
-    port = free_port()
-    line = aimodule.module_load_line(str(module), threads=2, intra=3)
-    with serving(servers()[name], port, tmp_path, '--save', '',
-                 '--loadmodule', *line.split()):
-        clients = [Client(port) for _ in range(2)]
-        ask = clients[0]
-        ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
-            aimodule.model_blob('small'))
-        put(ask, 'in', networks.picture((1, 3, 224, 224)))
-        for _ in range(3):
-            for i, client in enumerate(clients):
-                client.send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in',
-                            'OUTPUTS', 1, f'out{i}')
-            for client in clients:
-                assert client.receive() == 'OK'
-            for i in range(2):
-                close(tensor(ask, f'out{i}')[0][::100],
-                      GOLDEN['small']['scores'])
-
-
-def counted(ask, metric):
-    """What INFO says of a queue."""
-    info = ask('INFO', 'EVERYTHING').decode()
-    return int(info.split(f'ai_queue_{metric}:')[1].split('\r')[0])
-
-
-def test_requests_that_wait_become_one_run(ask, store):
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
-        'MINBATCHSIZE', 4, 'BLOB', aimodule.model_blob('tiny'))
-    pictures = np.random.default_rng(4).random((5, 3, 16, 16), np.float32)
-    want = networks.computed('tiny', pictures)[0]
+def test_requests_of_one_model_are_batches(ask, store):
+    """Each client has the scores of its own images."""
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8, 'BLOB',
+        aimodule.model_blob('tiny'))
+    pictures = np.random.default_rng(4).random((9, 3, 16, 16), np.float32)
+    want = networks.scores('tiny', pictures, 10)
     clients = [Client(store) for _ in pictures]
     for i, picture in enumerate(pictures):
         put(ask, f'in{i}', picture[None])
-    before = counted(ask, 'CPU_2_runs')
-    for i, client in enumerate(clients[:4]):
+    for i, client in enumerate(clients):
         client.send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, f'in{i}', 'OUTPUTS',
                     1, f'out{i}')
-    for i, client in enumerate(clients[:4]):
+    for i, client in enumerate(clients):
         assert client.receive() == 'OK'
         close(tensor(ask, f'out{i}'), want[i:i + 1])
-    assert counted(ask, 'CPU_2_runs') == before + 1
-    assert values(ask)['samples'] == 4
-    # A fifth waits for three more, which do not come.
-    assert clients[4]('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in4', 'OUTPUTS',
-                      1, 'out4', 'TIMEOUT', 50) == 'TIMEDOUT'
-    assert ask('EXISTS', 'out4') == 0
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
-        'MINBATCHSIZE', 4, 'MINBATCHTIMEOUT', 50, 'BLOB',
-        aimodule.model_blob('tiny'))
-    assert clients[4]('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in4', 'OUTPUTS',
-                      1, 'out4') == 'OK'
-    close(tensor(ask, 'out4'), want[4:])
-    # One that waits for ever is dropped when its client leaves.
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
-        'MINBATCHSIZE', 4, 'BLOB', aimodule.model_blob('tiny'))
-    clients[0].send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in0', 'OUTPUTS', 1,
-                    'out0')
-    before = counted(ask, 'CPU_2_jobs')
-    for client in clients:
         client.close()
-    until(lambda: counted(ask, 'CPU_2_jobs') != before)
 
 
-def test_the_server_answers_while_a_network_runs(ask, store):
+def test_a_client_that_leaves_while_its_network_runs(ask, store):
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.model_blob('small'))
-    # A second's work.
-    ask('AI.TENSORSET', 'in', 'FLOAT', 100, 3, 224, 224)
-
-    def answers_and_the_client_leaves():
-        """Whether both came before the run was over."""
-        ask('DEL', 'out')
-        busy, before = Client(store), counted(ask, 'CPU_jobs')
-        busy.send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1, 'out')
-        answered = counted(ask, 'CPU_jobs') == before
-        busy.close()
-        until(lambda: counted(ask, 'CPU_jobs') != before)
-        return answered and ask('EXISTS', 'out') == 0
-
-    # On a loaded machine a run may be over first.
-    until(answers_and_the_client_leaves)
-
-
-def test_counters_of_a_model(ask):
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 'v 1', 'BLOB',
-        aimodule.model_blob('tiny'))
-    put(ask, 'in', np.zeros((2, 3, 16, 16), 'f4'))
-    put(ask, 'bad', np.zeros((2, 3, 16, 17), 'f4'))
-    for _ in range(3):
-        ask('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1, 'out')
-    refused(ask, 'ERR network tiny takes FLOAT n x 3 x 16 x 16, not FLOAT '
-            '2 x 3 x 16 x 17', 'AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'bad',
-            'OUTPUTS', 1, 'out')
-    result = values(ask)
-    assert result.pop('duration') > 0
-    assert result == {
-        'key': b'm', 'type': b'MODEL', 'backend': b'TORCH', 'device': b'CPU',
-        'tag': b'v 1', 'samples': 6, 'calls': 4, 'errors': 1}
-    assert ask('AI.INFO', 'm', 'RESETSTAT') == 'OK'
-    assert values(ask)['calls'] == 0
-    refused(ask, 'ERR cannot find run info for key', 'AI.INFO', 'in')
-    refused(ask, 'ERR cannot find run info for key', 'AI.INFO', 'nokey')
-
-
-def test_a_blob_comes_back_whole_or_in_chunks(ask):
-    size = ask('AI.CONFIG', 'GET', 'MODEL_CHUNK_SIZE')
-    assert size == 511 << 20
-    blob = aimodule.model_blob('small', 3 << 20)
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
-        *[blob[i:i + 1_000_000] for i in range(0, len(blob), 1_000_000)])
-    assert ask('AI.MODELGET', 'm', 'BLOB') == blob
-    assert ask('AI.CONFIG', 'MODEL_CHUNK_SIZE', 1 << 20) == 'OK'
-    assert b''.join(ask('AI.MODELGET', 'm', 'BLOB')) == blob
-    assert ask('AI.CONFIG', 'MODEL_CHUNK_SIZE', size) == 'OK'
-    assert ask('AI.MODELDEL', 'm') == 'OK'
-    refused(ask, 'ERR model key is empty', 'AI.MODELDEL', 'm')
-    refused(ask, 'ERR model key is empty', 'AI.MODELGET', 'm', 'BLOB')
-    refused(ask, 'ERR unsupported data format', 'AI.MODELGET', 'm', 'META')
+    ask('AI.TENSORSET', 'in', 'FLOAT', 20, 3, 224, 224)
+    busy = Client(store)
+    busy.send('AI.MODELEXECUTE', 'm', *ONE)
+    assert ask('PING') == 'PONG'
+    busy.close()
+    assert ask('AI.MODELEXECUTE', 'm', *ONE) == 'OK'
+    assert tensor(ask, 'out').shape == (20, 1000)
 
 
 @pytest.mark.parametrize('words, command', [
@@ -348,68 +230,48 @@ def test_a_blob_comes_back_whole_or_in_chunks(ask):
     ('WRONGTYPE', ['AI.MODELEXECUTE', 'in', *ONE]),
     ('ERR wrong number of arguments', ['AI.MODELEXECUTE', 'm', 'INPUTS']),
     ('ERR INPUTS not specified', ['AI.MODELEXECUTE', 'm', 'X', *ONE[1:]]),
-    ('ERR Input count must be', ['AI.MODELEXECUTE', 'm', 'INPUTS', 0,
-                                 *ONE[2:], 'x']),
-    ('ERR Invalid argument for input_count',
-     ['AI.MODELEXECUTE', 'm', 'INPUTS', 'x', *ONE[2:]]),
-    ('ERR number of input keys', ['AI.MODELEXECUTE', 'm', 'INPUTS', 9,
-                                  *ONE[2:]]),
+    ('ERR number of keys', ['AI.MODELEXECUTE', 'm', 'INPUTS', 0, *ONE[2:]]),
+    ('ERR number of keys', ['AI.MODELEXECUTE', 'm', 'INPUTS', 9, *ONE[2:]]),
     ('ERR OUTPUTS not specified', ['AI.MODELEXECUTE', 'm', *ONE[:3], 'x', 1,
                                    'out']),
-    ('ERR number of output keys', ['AI.MODELEXECUTE', 'm', *ONE[:4], 2,
-                                   'out']),
-    ('ERR Invalid value for TIMEOUT', ['AI.MODELEXECUTE', 'm', *ONE,
-                                       'TIMEOUT', 0]),
-    ('ERR No value provided for TIMEOUT', ['AI.MODELEXECUTE', 'm', *ONE,
-                                           'TIMEOUT']),
-    ('ERR Invalid argument: x', ['AI.MODELEXECUTE', 'm', *ONE, 'x\r\n']),
-    ('Number of keys given as INPUTS', [
+    ('ERR number of keys', ['AI.MODELEXECUTE', 'm', *ONE[:4], 2, 'out']),
+    ('ERR Invalid argument after', ['AI.MODELEXECUTE', 'm', *ONE, 'x\r\n']),
+    ('ERR Number of keys given as INPUTS', [
         'AI.MODELEXECUTE', 'm', 'INPUTS', 2, 'in', 'in', *ONE[3:]]),
-    ('Number of keys given as OUTPUTS', ['AI.MODELEXECUTE', 'm', *ONE[:4], 2,
-                                         'a', 'b']),
+    ('ERR Number of keys given as INPUTS or OUTPUTS', [
+        'AI.MODELEXECUTE', 'm', *ONE[:4], 2, 'a', 'b']),
     ('ERR tensor key is empty', ['AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'no',
                                  *ONE[3:]]),
     ('WRONGTYPE', ['AI.MODELEXECUTE', 'm', *ONE[:5], 'text']),
-    ('ERR the model is TorchScript', ['AI.MODELEXECUTE', 'torch', *ONE]),
-    ('ERR unsupported backend', ['AI.MODELSTORE', 'x', 'CAFFE', 'CPU',
-                                 'BLOB', 'x']),
+    ('ERR network tiny takes FLOAT n x 3 x 16 x 16', [
+        'AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'wide', *ONE[3:]]),
     ('ERR Could not load backend', ['AI.MODELSTORE', 'x', 'ONNX', 'CPU',
                                     'BLOB', 'x']),
-    ('ERR Could not load backend', [
-        'AI.MODELSTORE', 'x', 'TF', 'CPU', 'INPUTS', 1, 'a', 'OUTPUTS', 1,
-        'b', 'BLOB', 'x']),
-    ('ERR Could not load backend', ['AI.MODELSTORE', 'x', 'TF', 'CPU',
-                                    'BLOB', 'x']),
-    ('ERR INPUTS argument should not', [
-        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'INPUTS', 1, 'a', 'BLOB',
-        'x']),
-    ('ERR Invalid DEVICE', ['AI.MODELSTORE', 'x', 'TORCH', 'TPU', 'BLOB',
+    ('ERR Invalid DEVICE', ['AI.MODELSTORE', 'x', 'TORCH', 'GPU', 'BLOB',
                             'x']),
     ('ERR Invalid DEVICE', ['AI.MODELSTORE', 'x', 'TORCH', 'CPU:x', 'BLOB',
                             'x']),
-    ('ERR no such GPU', ['AI.MODELSTORE', 'x', 'TORCH', 'GPU:2', 'BLOB',
-                         'x']),
+    ('ERR Could not initialize queue', ['AI.MODELSTORE', 'x', 'TORCH',
+                                        'CPU:64', 'BLOB', 'x']),
     ('ERR Invalid argument for BATCHSIZE', [
         'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BATCHSIZE', 'x', 'BLOB']),
-    ('ERR MINBATCHSIZE specified without', [
-        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'MINBATCHSIZE', 1, 'BLOB',
-        'x']),
-    ('ERR MINBATCHTIMEOUT specified without', [
-        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BATCHSIZE', 1,
-        'MINBATCHTIMEOUT', 1, 'BLOB', 'x']),
-    ('ERR Insufficient arguments, missing model BLOB', [
+    ('ERR this stand-in takes', [
+        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BATCHSIZE', 2, 'MINBATCHSIZE',
+        1, 'BLOB', 'x']),
+    ('ERR this stand-in takes', [
         'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'TAG', 't', 'BLOB']),
-    ('ERR the blob is no model', ['AI.MODELSTORE', 'x', 'TORCH', 'CPU',
-                                  'BLOB', 'x']),
+    ('ERR this module was built without libtorch', [
+        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BLOB', 'PK\3\4']),
     ('ERR no such network', ['AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BLOB',
                              'plumbline-network 1 alexnet\n']),
     ('WRONGTYPE', ['AI.MODELSTORE', 'in', 'TORCH', 'CPU', 'BLOB',
                    aimodule.model_blob('tiny')]),
+    ('ERR unsupported subcommand', ['AI.CONFIG', 'GET', 'x']),
 ])
 def test_a_model_that_is_asked_wrongly(ask, words, command):
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.model_blob('tiny'))
-    ask('AI.MODELSTORE', 'torch', 'TORCH', 'CPU', 'BLOB', b'PK\3\4' * 9)
     put(ask, 'in', np.zeros((1, 3, 16, 16), 'f4'))
+    put(ask, 'wide', np.zeros((1, 3, 16, 17), 'f4'))
     ask('SET', 'text', 'x')
     refused(ask, words, *command)
     assert ask('DBSIZE') == 4
@@ -419,74 +281,33 @@ def test_a_model_that_is_asked_wrongly(ask, words, command):
 
 @pytest.fixture
 def script(ask):
-    assert ask('AI.SCRIPTSET', 's', 'CPU', 'SOURCE',
+    assert ask('AI.SCRIPTSET', 's', 'CPU', 'TAG', 'v', 'SOURCE',
                aimodule.SCRIPT) == 'OK'
 
 
-def test_kernels_of_scripts(ask, script):
-    image = np.random.default_rng(5).integers(0, 255, (6, 7, 4)).astype('u1')
-    put(ask, 'rgba', image)
-    put(ask, 'rgb', image[:, :, :3].astype('f4').copy())
-    want = ((image[:, :, :3] / 255 - [.485, .456, .406])
-            / [.229, .224, .225]).transpose(2, 0, 1)[None]
-    for key, kernel in (('rgb', 'pre_process_3ch'),
-                        ('rgba', 'pre_process_4ch')):
-        assert ask('AI.SCRIPTRUN', 's', kernel, 'INPUTS', key, 'OUTPUTS',
-                   'out') == 'OK'
-        close(tensor(ask, 'out'), want)
-    put(ask, 'scores', np.float32([[1, 3, 3], [-1, -2, -3]]))
-    assert ask('AI.SCRIPTRUN', 's', 'post_process', 'INPUTS', 'scores',
-               'OUTPUTS', 'out') == 'OK'
-    assert tensor(ask, 'out').tolist() == [1, 0]
-    assert ask('AI.SCRIPTRUN', 's', 'copy', 'INPUTS', 'rgb', 'scores',
-               'OUTPUTS', 'a', 'b') == 'OK'
-    assert (tensor(ask, 'b') == tensor(ask, 'scores')).all()
-    assert values(ask, 's')['calls'] == 4
-    assert values(ask, 's')['samples'] == -1
+RUN = ['AI.SCRIPTRUN', 's', 'pre_process_3ch', 'INPUTS', 'in', 'OUTPUTS', 'out']
 
 
-def test_a_script_is_kept(ask, script):
-    assert ask('AI.SCRIPTGET', 's', 'SOURCE').decode() == aimodule.SCRIPT
-    other = 'def one(x):\n    return x.max(1)[0]\n'
-    assert ask('AI.SCRIPTSET', 't', 'CPU', 'TAG', 'v', 'SOURCE',
-               other) == 'OK'
-    assert ask('AI.SCRIPTGET', 't', 'SOURCE').decode() == other
-    assert values(ask, 't')['tag'] == b'v'
-    refused(ask, 'ERR unsupported data format', 'AI.SCRIPTGET', 't', 'META')
-    put(ask, 'in', np.zeros((1, 2), 'f4'))
-    refused(ask, 'ERR the script is TorchScript, which this module cannot '
-            'run', 'AI.SCRIPTRUN', 't', 'one', 'INPUTS', 'in', 'OUTPUTS', 'o')
-    assert ask('AI.SCRIPTDEL', 't') == 'OK'
-    refused(ask, 'ERR script key is empty', 'AI.SCRIPTDEL', 't')
+def test_the_function_of_a_script(ask, script):
+    image = np.random.default_rng(5).integers(0, 255, (6, 7, 3)).astype('f4')
+    put(ask, 'in', image)
+    assert ask(*RUN) == 'OK'
+    close(tensor(ask, 'out'), ((image / 255 - [.485, .456, .406])
+                               / [.229, .224, .225]).transpose(2, 0, 1)[None])
 
 
 @pytest.mark.parametrize('words, command', [
-    ('ERR script key is empty', ['AI.SCRIPTRUN', 'no', 'copy', 'INPUTS',
-                                 'in', 'OUTPUTS', 'out']),
-    ('ERR Function does not exist: x', ['AI.SCRIPTRUN', 's', 'x', 'INPUTS',
-                                        'in', 'OUTPUTS', 'out']),
-    ('ERR Wrong number of inputs', [
-        'AI.SCRIPTRUN', 's', 'post_process', 'INPUTS', 'in', 'in', 'OUTPUTS',
-        'out']),
-    ('ERR Function returned unexpected number', [
-        'AI.SCRIPTRUN', 's', 'copy', 'INPUTS', 'in', 'OUTPUTS', 'a', 'b']),
-    ('ERR post_process wants scores', [
-        'AI.SCRIPTRUN', 's', 'post_process', 'INPUTS', 'in', 'OUTPUTS',
-        'out']),
-    ('ERR pre_process_3ch wants an image', [
-        'AI.SCRIPTRUN', 's', 'pre_process_3ch', 'INPUTS', 'in', 'OUTPUTS',
-        'out']),
-    ('ERR INPUTS not specified', ['AI.SCRIPTRUN', 's', 'copy', 'in',
-                                  'OUTPUTS', 'out']),
-    ('ERR the script defines no function', ['AI.SCRIPTSET', 'x', 'CPU',
-                                            'SOURCE', 'x']),
-    ('ERR no such kernel', ['AI.SCRIPTSET', 'x', 'CPU', 'SOURCE',
-                            '# plumbline-kernels 1\ndef x(): ...']),
+    ('ERR script key is empty', ['AI.SCRIPTRUN', 'no', *RUN[2:]]),
+    ('ERR Function does not exist', [*RUN[:2], 'x', *RUN[3:]]),
+    ('ERR pre_process_3ch takes one image', RUN),
+    ('ERR pre_process_3ch takes one image', [*RUN, 'out2']),
+    ('ERR INPUTS not specified', [*RUN[:3], *RUN[4:], 'x']),
+    ('ERR INPUTS and OUTPUTS need keys', RUN[:6]),
+    ('ERR wrong number of arguments', RUN[:5]),
+    ('ERR this module was built without libtorch', [
+        'AI.SCRIPTSET', 'x', 'CPU', 'SOURCE', 'def one(x):\n    return x\n']),
     ('ERR Insufficient arguments, missing script SOURCE', [
         'AI.SCRIPTSET', 'x', 'CPU', 'X', 'x']),
-    ('ERR unsupported subcommand', ['AI.CONFIG', 'x', 1]),
-    ('ERR unsupported subcommand', ['AI.CONFIG', 'GET', 'x']),
-    ('ERR MODEL_CHUNK_SIZE: invalid', ['AI.CONFIG', 'MODEL_CHUNK_SIZE', 0]),
 ])
 def test_a_script_that_is_asked_wrongly(ask, script, words, command):
     put(ask, 'in', np.zeros(3, 'f4'))
@@ -496,25 +317,14 @@ def test_a_script_that_is_asked_wrongly(ask, script, words, command):
 
 def test_not_in_a_transaction_or_a_script_of_the_server(ask, script):
     put(ask, 'in', np.zeros(3, 'f4'))
-    run = ['AI.SCRIPTRUN', 's', 'copy', 'INPUTS', 'in', 'OUTPUTS', 'out']
     ask('MULTI')
-    ask(*run)
+    ask(*RUN)
     assert 'within a transaction' in str(ask('EXEC')[0])
     with pytest.raises(Error, match='within a transaction'):
-        ask('EVAL', 'return redis.call(unpack(ARGV))', 0, *run)
+        ask('EVAL', 'return redis.call(unpack(ARGV))', 0, *RUN)
     # What does not block is as good there as anywhere.
     get = "return redis.call('AI.TENSORGET', 'in', 'META', 'BLOB')"
     assert ask('EVAL', get, 0)[-1] == bytes(12)
-
-
-def test_devices_and_their_emulation(ask):
-    put(ask, 'in', np.zeros((1, 3, 16, 16), 'f4'))
-    for device in ('cpu', 'CPU:7', 'GPU', 'gpu:1'):
-        assert ask('AI.MODELSTORE', 'm', 'TORCH', device, 'BLOB',
-                   aimodule.model_blob('tiny')) == 'OK'
-        assert values(ask)['device'] == device.upper().encode()
-        assert ask('AI.MODELEXECUTE', 'm', *ONE) == 'OK'
-    assert 'ai_emulated_gpus:2\r\n' in ask('INFO', 'EVERYTHING').decode()
 
 
 def test_keys_of_a_command_are_told(ask):
@@ -584,7 +394,7 @@ def cluster(name, module, folder):
             stack.enter_context(serving(
                 servers()[name], port, folder / str(port), '--save', '',
                 '--cluster-enabled', 'yes', '--cluster-node-timeout', 30000,
-                '--loadmodule', module, 'EMULATE_GPUS', 2))
+                '--loadmodule', module))
         clients = [Client(port) for port in ports]
         for i, client in enumerate(clients):
             # In one piece each: SmartRedis looks for a slot's shard so.
@@ -621,7 +431,7 @@ def client_calls(python, ports, folder):
          ','.join(f'127.0.0.1:{port}' for port in ports), folder],
         cwd=folder, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(' ok\n') == 12, done.stdout
+    assert done.stdout.count(' ok\n') == 10, done.stdout
 
 
 def test_the_real_client(smartredis, store, tmp_path):
@@ -667,10 +477,11 @@ def test_random_argument_vectors(ask, store, seed):
 # --- loading -----------------------------------------------------------------
 
 @pytest.mark.parametrize('words, options', [
-    ('no setting CPUS', ['CPUS', 1]),
-    ('THREADS_PER_QUEUE wants a number from 1 to 256',
-     ['THREADS_PER_QUEUE', 0]),
-    ('THREADS_PER_QUEUE wants a number', ['THREADS_PER_QUEUE']),
+    ('CPUS: settings are THREADS_PER_QUEUE n', ['CPUS', 1]),
+    ('n from 1 to 256', ['THREADS_PER_QUEUE', 0]),
+    ('n from 1 to 256', ['THREADS_PER_QUEUE']),
+    ('above 1 needs a module that was built with libtorch',
+     ['INTRA_OP_PARALLELISM', 2]),
 ])
 def test_a_setting_that_is_none(module, tmp_path, words, options):
     name = next(iter(servers()), '')

@@ -68,7 +68,6 @@ typedef struct {
     X(void *, OpenKey, (Context *, String *, int)) \
     X(void, CloseKey, (Key *)) \
     X(int, KeyType, (Key *)) \
-    X(int, DeleteKey, (Key *)) \
     X(long long, GetExpire, (Key *)) \
     X(int, SetExpire, (Key *, long long)) \
     X(Type *, ModuleTypeGetType, (Key *)) \
@@ -80,21 +79,15 @@ typedef struct {
     X(int, GetContextFlags, (Context *)) \
     X(Blocked *, BlockClient, (Context *, Command *, Command *, \
                                void (*)(Context *, void *), long long)) \
-    X(void, SetDisconnectCallback, (Blocked *, \
-                                    void (*)(Context *, Blocked *))) \
     X(int, UnblockClient, (Blocked *, void *)) \
     X(void *, GetBlockedClientPrivateData, (Context *)) \
     X(void, LogIOError, (Io *, const char *, const char *, ...)) \
     X(int, InfoAddSection, (Info *, char *)) \
-    X(int, InfoAddFieldCString, (Info *, char *, char *)) \
-    X(int, InfoAddFieldULongLong, (Info *, char *, unsigned long long))
+    X(int, InfoAddFieldCString, (Info *, char *, char *))
 
 #define DECLARED(result, name, arguments) \
     extern result (*RM_##name) arguments;
 API(DECLARED)
 #undef DECLARED
-
-/* Asks the server for all of them; the name of one that it has not, or NULL. */
-const char *take_api(Context *context);
 
 #endif

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Builds the module: build.sh OUT, with $CC (cc) and $CFLAGS. It needs a C
-# compiler and libc, no header of a server. With TORCH_PREFIX, where libtorch
-# is installed, it runs TorchScript too, and $CXX (c++) is needed.
+# Builds the module: build.sh OUT [MODEL], with $CC (cc) and $CFLAGS. It needs a
+# C compiler and libc, no header of a server. With TORCH_PREFIX, where libtorch
+# is installed, it runs TorchScript, $CXX (c++) is needed, and MODEL becomes
+# ResNet-50 as TorchScript with random weights.
 set -eu
-out=$1
+out=$1 model=${2:-}
 cc=${CC:-cc}
 here=$(dirname "$0")
 flags='-O2 -pthread -fPIC -fvisibility=hidden -Wall -Wextra'
@@ -28,13 +29,21 @@ for source in "$here"/*.c; do
     $cc $flags -std=gnu11 -DWITH_TORCH ${CFLAGS:-} -c "$source" \
         -o "$objects/$(basename "$source").o"
 done
-# /usr/include said once more would come before the headers of the C++
-# library, which look for <stdlib.h> behind themselves.
-set --
+# A second /usr/include would come before the headers of the C++ library,
+# which look for <stdlib.h> after themselves.
+include=
 [ "$TORCH_PREFIX/include" -ef /usr/include ] ||
-    set -- -isystem "$TORCH_PREFIX/include"
-# shellcheck disable=SC2086
-${CXX:-c++} $flags -std=c++17 -DWITH_TORCH ${CXXFLAGS:-} -shared -o "$out" \
-    "$@" -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
-    "$here/torch.cpp" "$objects"/*.o -L"$lib" -Wl,-rpath,"$lib" \
-    -ltorch -ltorch_cpu -lc10 -lm
+    include=$TORCH_PREFIX/include
+cxx() {
+    # shellcheck disable=SC2086
+    ${CXX:-c++} $flags -std=c++17 -DWITH_TORCH ${CXXFLAGS:-} \
+        ${include:+-isystem "$include"} \
+        -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
+        "$@" -L"$lib" -Wl,-rpath,"$lib" -Wl,--allow-shlib-undefined \
+        -ltorch -ltorch_cpu -lc10 -lm
+}
+cxx -shared -o "$out" "$here/torch.cpp" "$objects"/*.o
+if [ -n "$model" ]; then
+    cxx -o "$objects/resnet50" "$here/resnet50.cpp"
+    "$objects/resnet50" "$model"
+fi

@@ -1,5 +1,5 @@
-#include "tensor.h"
-#include <stdio.h>
+/* Tensors: AI.TENSORSET and AI.TENSORGET. */
+#include "module.h"
 #include <string.h>
 #include <strings.h>
 
@@ -10,42 +10,8 @@ const char *const type_names[TYPES] = {
     "FLOAT", "DOUBLE", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16",
     "BOOL"};
 static const unsigned char sizes[TYPES] = {4, 8, 1, 2, 4, 8, 1, 2, 1};
-static const char mismatch[] =
-    "ERR data length does not match tensor shape and type";
-Type *tensor_type;
-
-/* --- types of keys: values are in memory only ----------------------------- */
-
-/* The server calls these two for each key, whether a module has them or not.
- */
-static void save(Io *io, void *value)
-{
-    (void)io, (void)value;
-}
-
-static void rewrite(Io *io, String *key, void *value)
-{
-    (void)io, (void)key, (void)value;
-}
-
-static void *load(Io *io, int version)
-{
-    (void)version;
-    RM_LogIOError(io, "warning", "plumbline ai: this snapshot has keys of the "
-                  "module, but not their values, which are in memory only: "
-                  "remove the snapshot, and start the server with save ''");
-    return NULL;
-}
-
-Type *type_new(Context *context, const char *name,
-               size_t (*size_of)(const void *), void (*drop)(void *))
-{
-    Methods methods = {.version = 3, .load = load, .save = save,
-                       .rewrite = rewrite, .size = size_of, .free = drop};
-    return RM_CreateDataType(context, name, 0, &methods);
-}
-
-/* --- tensors -------------------------------------------------------------- */
+static const char bad_shape[] =
+    "ERR invalid or negative value found in tensor shape";
 
 size_t type_size(enum type type)
 {
@@ -64,16 +30,14 @@ static struct tensor *tensor_new(enum type type, const long long *shape,
                                  int dims, const char **error)
 {
     size_t length = 1, bytes;
+    *error = bad_shape;
     for (int i = 0; i < dims; i++)
         if (shape[i] <= 0 ||
-            __builtin_mul_overflow(length, (size_t)shape[i], &length)) {
-            *error = "ERR invalid or negative value found in tensor shape";
+            __builtin_mul_overflow(length, (size_t)shape[i], &length))
             return NULL;
-        }
-    if (__builtin_mul_overflow(length, type_size(type), &bytes)) {
-        *error = "ERR invalid or negative value found in tensor shape";
+    if (__builtin_mul_overflow(length, type_size(type), &bytes))
         return NULL;
-    }
+    *error = NULL;
     struct tensor *t = RM_Alloc(sizeof *t + dims * sizeof *shape);
     *t = (struct tensor){.refs = 1, .type = type, .dims = dims,
                          .length = length, .bytes = bytes};
@@ -82,29 +46,21 @@ static struct tensor *tensor_new(enum type type, const long long *shape,
     return t;
 }
 
-/* Does the data fit its shape and type? */
-static const char *fault(const struct tensor *t, const char *data,
-                         size_t size)
-{
-    if (size != t->bytes)
-        return mismatch;
-    if (t->type == BOOL)
-        for (size_t i = 0; i < size; i++)
-            if (data[i] & ~1)
-                return "ERR BOOL tensor elements must be 0 or 1";
-    return NULL;
-}
-
 /* A tensor that holds a client's string. NULL, and *error has the reason. */
-static struct tensor *tensor_of(enum type type, const long long *shape, int dims,
-                                String *blob, const char **error)
+static struct tensor *tensor_of(enum type type, const long long *shape,
+                                int dims, String *blob, const char **error)
 {
     struct tensor *t = tensor_new(type, shape, dims, error);
     if (!t)
         return NULL;
     size_t size;
     const char *data = RM_StringPtrLen(blob, &size);
-    if ((*error = fault(t, data, size))) {
+    if (size != t->bytes)
+        *error = "ERR data length does not match tensor shape and type";
+    for (size_t i = 0; !*error && type == BOOL && i < size; i++)
+        if (data[i] & ~1)
+            *error = "ERR BOOL tensor elements must be 0 or 1";
+    if (*error) {
         RM_Free(t);
         return NULL;
     }
@@ -118,14 +74,13 @@ struct tensor *tensor_zeros(enum type type, const long long *shape, int dims,
                             const char **error)
 {
     struct tensor *t = tensor_new(type, shape, dims, error);
-    if (!t)
-        return NULL;
-    if (t->bytes > MAX_BYTES) {
+    if (t && t->bytes > MAX_BYTES) {
         *error = "ERR a tensor has at most 512 MiB";
         RM_Free(t);
         return NULL;
     }
-    t->data = RM_Calloc(1, t->bytes);
+    if (t)
+        t->data = RM_Calloc(1, t->bytes);
     return t;
 }
 
@@ -146,15 +101,9 @@ void tensor_drop(struct tensor *tensor)
     RM_Free(tensor);
 }
 
-void tensor_words(const struct tensor *tensor, char *text, size_t size)
-{
-    size_t used = snprintf(text, size, "%s", type_names[tensor->type]);
-    for (int i = 0; i < tensor->dims && used < size; i++)
-        used += snprintf(text + used, size - used, "%s%lld",
-                         i ? " x " : " ", tensor->shape[i]);
-}
-
-struct tensor *tensor_parse(String **argv, int argc, const char **error)
+/* From argv[2] on: type, shape, data. */
+static struct tensor *tensor_parse(String **argv, int argc,
+                                   const char **error)
 {
     int type = 0, dims = 0, at = 3;
     while (type < TYPES && !is_word(argv[2], type_names[type]))
@@ -163,40 +112,58 @@ struct tensor *tensor_parse(String **argv, int argc, const char **error)
         *error = "ERR invalid data type";
         return NULL;
     }
-    long long shape[MAX_DIMS], size;
-    unsigned long long length = 1;
-    for (; at < argc; at++) {
-        if (RM_StringToLongLong(argv[at], &size) != GOOD) {
-            if (is_word(argv[at], "BLOB")) {
-                if (argc - at == 2)
-                    return tensor_of(type, shape, dims, argv[at + 1], error);
-                *error = "ERR a single binary string should come after the "
-                         "BLOB argument in 'AI.TENSORSET' command";
-                return NULL;
-            }
-            size = 0;
-        }
-        if (size <= 0 || __builtin_mul_overflow(length, size, &length)) {
-            *error = "ERR invalid or negative value found in tensor shape";
-            return NULL;
-        }
+    long long shape[MAX_DIMS];
+    for (; at < argc && !is_word(argv[at], "BLOB"); at++) {
         if (dims == MAX_DIMS) {
             *error = "ERR a tensor has at most 32 dimensions";
             return NULL;
         }
-        shape[dims++] = size;
+        if (RM_StringToLongLong(argv[at], &shape[dims++]) != GOOD) {
+            *error = bad_shape;
+            return NULL;
+        }
     }
-    /* No data: zeros. */
-    return tensor_zeros(type, shape, dims, error);
+    if (at == argc)                     /* no data: zeros */
+        return tensor_zeros(type, shape, dims, error);
+    if (argc - at == 2)
+        return tensor_of(type, shape, dims, argv[at + 1], error);
+    *error = "ERR a single binary string should come after the BLOB argument "
+             "in 'AI.TENSORSET' command";
+    return NULL;
 }
 
-void reply_word(Context *context, const char *word)
+/* AI.TENSORSET key type dims.. [BLOB data] */
+int tensor_set(Context *context, String **argv, int argc)
+{
+    if (argc < 4)
+        return RM_WrongArity(context);
+    const char *error = NULL;
+    struct tensor *tensor = tensor_parse(argv, argc, &error);
+    if (tensor)
+        error = put_tensor(context, argv[1], tensor);
+    tensor_drop(tensor);
+    return error ? RM_ReplyWithError(context, error)
+                 : RM_ReplyWithSimpleString(context, "OK");
+}
+
+static void reply_word(Context *context, const char *word)
 {
     RM_ReplyWithStringBuffer(context, word, strlen(word));
 }
 
-void tensor_reply(Context *context, const struct tensor *t)
+/* AI.TENSORGET key META BLOB */
+int tensor_get(Context *context, String **argv, int argc)
 {
+    if (argc != 4)
+        return RM_WrongArity(context);
+    if (!is_word(argv[2], "META") || !is_word(argv[3], "BLOB"))
+        return RM_ReplyWithError(context, "ERR unsupported data format");
+    const char *error = NULL;
+    const struct tensor *t =
+        value_at(context, argv[1], tensor_type,
+                 "ERR tensor key is empty or in a different shard", &error);
+    if (!t)
+        return RM_ReplyWithError(context, error);
     RM_ReplyWithArray(context, 6);
     reply_word(context, "dtype");
     reply_word(context, type_names[t->type]);
@@ -209,21 +176,5 @@ void tensor_reply(Context *context, const struct tensor *t)
         RM_ReplyWithString(context, t->blob);
     else
         RM_ReplyWithStringBuffer(context, t->data, t->bytes);
-}
-
-static size_t size_of(const void *value)
-{
-    const struct tensor *t = value;
-    return sizeof *t + t->dims * sizeof *t->shape + t->bytes;
-}
-
-static void free_value(void *value)
-{
-    tensor_drop(value);
-}
-
-int tensor_register(Context *context)
-{
-    tensor_type = type_new(context, "AI-TENSOR", size_of, free_value);
-    return tensor_type ? GOOD : BAD;
+    return GOOD;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 extern "C" {
-#include "torch.h"
+#include "module.h"
 }
 
 /* A model, or the functions of a script. */
@@ -24,9 +24,9 @@ using Value = torch::jit::IValue;
 using Values = std::vector<Value>;
 using Tensors = std::vector<at::Tensor>;
 
-/* One line that a client can be told; the last one of libtorch's has the
- * reason, those before it where in the source it was. */
-const char *told(const char *what, const std::exception &error)
+/* One line for a client; the last line of libtorch has the
+ * reason, those before it have the place in the source. */
+const char *one_line(const char *what, const std::exception &error)
 {
     static thread_local std::string line;
     auto *own = dynamic_cast<const c10::Error *>(&error);
@@ -121,35 +121,44 @@ Value run(const struct program *program, const char *name, Values values)
     return (*function)(std::move(values));
 }
 
-void run_calls(const struct program *program, const char *name,
-               const struct call *calls, int count)
+void run_jobs(const struct program *program, const char *name,
+              struct job *jobs)
 {
     at::NoGradGuard no_gradients;
     Values values;
-    std::vector<int64_t> rows(count, 0);
+    std::vector<int64_t> rows;
     int64_t all = 0;
-    for (int c = 0; count > 1 && c < count; c++)
-        all += rows[c] = calls[c].in[0]->shape[0];
-    for (int i = 0; i < calls->inputs; i++) {
-        Tensors parts;
-        for (int c = 0; c < count; c++)
-            parts.push_back(argument_of(calls[c].in[i]));
-        values.push_back(count > 1 ? at::cat(parts) : parts[0]);
+    for (struct job *job = jobs; jobs->next && job; job = job->next) {
+        rows.push_back(job->in[0]->shape[0]);
+        all += rows.back();
     }
-    Tensors found = tensors_of(run(program, name, std::move(values)));
-    if (found.size() != (size_t)calls->outputs)
+    if (jobs->next) {                   /* one input each */
+        Tensors parts;
+        for (struct job *job = jobs; job; job = job->next)
+            parts.push_back(argument_of(job->in[0]));
+        values.push_back(at::cat(parts));
+    } else
+        for (int i = 0; i < jobs->inputs; i++)
+            values.push_back(argument_of(jobs->in[i]));
+    Tensors results = tensors_of(run(program, name, std::move(values)));
+    if (results.size() != (size_t)jobs->outputs)
         throw std::runtime_error(
-            "it gives back " + std::to_string(found.size()) +
-            " tensors, asked for were " + std::to_string(calls->outputs));
-    for (int o = 0; o < calls->outputs; o++) {
-        int64_t at = 0;
-        if (count > 1 && (!found[o].dim() || found[o].size(0) != all))
+            "it gives back " + std::to_string(results.size()) +
+            " tensors, asked for were " + std::to_string(jobs->outputs));
+    for (int o = 0; o < jobs->outputs; o++) {
+        const at::Tensor &result = results[o];
+        if (!jobs->next) {
+            jobs->out[o] = result_of(result);
+            continue;
+        }
+        if (!result.dim() || result.size(0) != all)
             throw std::runtime_error("its outputs have not as many rows as "
                                      "its inputs: it cannot have a "
                                      "BATCHSIZE");
-        for (int c = 0; c < count; at += rows[c++])
-            calls[c].out[o] = result_of(
-                count > 1 ? found[o].narrow(0, at, rows[c]) : found[o]);
+        int64_t at = 0;
+        size_t c = 0;
+        for (struct job *job = jobs; job; at += rows[c++], job = job->next)
+            job->out[o] = result_of(result.narrow(0, at, rows[c]));
     }
 }
 
@@ -164,7 +173,7 @@ struct program *torch_model(const char *blob, size_t size,
         model.eval();
         return new program{model, nullptr};
     } catch (const std::exception &thrown) {
-        *error = told("the blob is no model of TorchScript", thrown);
+        *error = one_line("the blob is no model of TorchScript", thrown);
         return nullptr;
     }
 }
@@ -176,7 +185,7 @@ struct program *torch_script(const char *source, size_t size,
         return new program{torch::jit::Module(), torch::jit::compile(
             std::string(source, size))};
     } catch (const std::exception &thrown) {
-        *error = told("the source is no TorchScript", thrown);
+        *error = one_line("the source is no TorchScript", thrown);
         return nullptr;
     }
 }
@@ -187,24 +196,19 @@ void torch_drop(struct program *program)
 }
 
 const char *torch_run(const struct program *program, const char *name,
-                      const struct call *calls, int count)
+                      struct job *jobs)
 {
     try {
-        run_calls(program, name, calls, count);
+        run_jobs(program, name, jobs);
         return nullptr;
     } catch (const std::exception &thrown) {
-        return told(name, thrown);
+        return one_line(name, thrown);
     }
 }
 
 void torch_threads(int intra)
 {
     at::set_num_threads(intra);
-}
-
-void torch_start(int inter)
-{
-    at::set_num_interop_threads(inter);
 }
 
 const char *torch_version(void)

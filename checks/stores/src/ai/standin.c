@@ -1,0 +1,214 @@
+/* The stand-in for models and scripts without libtorch: networks that are
+ * stacks of matrix products, and one function of scripts.
+ *
+ * Layer l is Y = max(0, W[l] X), with W [side][side] and X [side][columns].
+ * X begins with the image: value i is added to number i modulo its size. The
+ * scores are the first values of the last product, without max. Value i of
+ * all W, layer by layer, is u(i) times sqrt(6 / side), where
+ *
+ *     z = (i + 1) * 0x9E3779B97F4A7C15            (modulo 2^64)
+ *     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9
+ *     z = (z ^ z >> 27) * 0x94D049BB133111EB
+ *     u = ((z ^ z >> 31) >> 40) / 2^23 - 1
+ *
+ * (SplitMix64, Steele, Lea, Flood 2014). */
+#include "module.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- networks ------------------------------------------------------------- */
+
+/* Columns of X side by side in memory. */
+enum { PANEL = 16 };
+
+struct network {
+    const char *name;
+    int channels, height, width, classes;
+    /* Operations per image: 2 * layers * side * side * columns. */
+    int layers, side, columns;
+};
+
+static const struct network networks[] = {
+    {"tiny", 3, 16, 16, 10, 3, 16, 48},
+    {"small", 3, 224, 224, 1000, 10, 128, 256},
+    /* ResNet-50 has 8 178 368 512 operations; this has 8 187 281 408. */
+    {"resnet50", 3, 224, 224, 1000, 61, 512, 256},
+};
+enum { NETWORKS = sizeof networks / sizeof *networks };
+
+const struct network *network_of_blob(const String *blob, const char **error)
+{
+    for (int i = 0; i < NETWORKS; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "plumbline-network 1 %s\n",
+                 networks[i].name);
+        if (begins_with(blob, line))
+            return &networks[i];
+    }
+    if (begins_with(blob, "plumbline-network "))
+        *error = "ERR no such network: this module has tiny, small, resnet50";
+    return NULL;
+}
+
+static float weight(uint64_t number)
+{
+    uint64_t z = (number + 1) * 0x9E3779B97F4A7C15;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return (float)((z ^ z >> 31) >> 40) / (1 << 23) - 1;
+}
+
+/* Weights of a network, four rows side by side: [layer][row / 4][column][row
+ * % 4]. The first who runs it computes them; they are never freed. */
+static const float *packed_weights(const struct network *n)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static float *packs[NETWORKS];
+    float **pack = &packs[n - networks];
+    size_t side = n->side, rows = n->layers * side;
+    pthread_mutex_lock(&lock);
+    if (!*pack && (*pack = malloc(rows * side * sizeof **pack)))
+        for (size_t row = 0; row < rows; row++)
+            for (size_t i = 0; i < side; i++)
+                (*pack)[(row / 4 * side + i) * 4 + row % 4] =
+                    weight(row * side + i) * sqrtf(6.0f / side);
+    pthread_mutex_unlock(&lock);
+    return *pack;
+}
+
+/* Four rows of W times one panel [side][PANEL] of X. Each sum has a name: an
+ * array of them would not stay in registers. */
+typedef float vector __attribute__((vector_size(4 * PANEL), aligned(4),
+                                    may_alias));
+#define DEFINE_PRODUCT(product, attributes) \
+    attributes static void product(const float *weights, const float *panel, \
+                                   size_t side, float *sums) \
+    { \
+        vector a = {0}, b = a, c = a, d = a; \
+        for (size_t i = 0; i < side; i++, panel += PANEL, weights += 4) { \
+            const vector x = *(const vector *)panel; \
+            a += weights[0] * x; \
+            b += weights[1] * x; \
+            c += weights[2] * x; \
+            d += weights[3] * x; \
+        } \
+        *(vector *)sums = a; \
+        *(vector *)(sums + PANEL) = b; \
+        *(vector *)(sums + 2 * PANEL) = c; \
+        *(vector *)(sums + 3 * PANEL) = d; \
+    }
+
+typedef void product(const float *, const float *, size_t, float *);
+DEFINE_PRODUCT(product_plain, )
+#ifdef __x86_64__
+DEFINE_PRODUCT(product_avx2, __attribute__((target("avx2,fma"))))
+#endif
+
+/* One build runs on all nodes. */
+static product *fastest_product(void)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return product_avx2;
+#endif
+    return product_plain;
+}
+
+/* Scores of one image; X and Y have side * columns values, as panels. */
+static void run_image(const struct network *n, const float *weights,
+                      const float *image, float *x, float *y, float *scores)
+{
+    product *multiply = fastest_product();
+    size_t side = n->side, values = side * n->columns;
+    size_t pixels = (size_t)n->channels * n->height * n->width;
+    memset(x, 0, values * sizeof *x);
+    for (size_t i = 0; i < pixels; i++)
+        x[i % values] += image[i];
+    for (int layer = 0; layer < n->layers; layer++) {
+        for (size_t at = 0; at < values; at += side * PANEL)
+            for (size_t row = 0; row < side; row += 4)
+                multiply(weights + (layer * side + row) * side, x + at, side,
+                         y + at + row * PANEL);
+        float *other = x;
+        x = y;
+        y = other;
+        for (size_t i = 0; layer < n->layers - 1 && i < values; i++)
+            x[i] = x[i] < 0 ? 0 : x[i];
+    }
+    memcpy(scores, x, n->classes * sizeof *scores);
+}
+
+static const char *run_job(const struct network *n, const float *weights,
+                           float *room, struct job *job)
+{
+    const struct tensor *in = job->in[0];
+    const long long shape[] = {n->channels, n->height, n->width};
+    const char *error = NULL;
+    if (job->inputs != 1 || job->outputs != 1)
+        return "ERR Number of keys given as INPUTS or OUTPUTS here does not "
+               "match model definition";
+    if (in->type != FLOAT || in->dims != 4 ||
+        memcmp(in->shape + 1, shape, sizeof shape)) {
+        snprintf(job->words, sizeof job->words, "ERR network %s takes FLOAT n "
+                 "x %d x %d x %d", n->name, n->channels, n->height, n->width);
+        return job->words;
+    }
+    const long long out[] = {in->shape[0], n->classes};
+    if (!(job->out[0] = tensor_zeros(FLOAT, out, 2, &error)))
+        return error;
+    size_t pixels = in->length / in->shape[0];
+    for (long long i = 0; i < out[0]; i++)
+        run_image(n, weights, (float *)in->data + i * pixels, room,
+                  room + (size_t)n->side * n->columns,
+                  (float *)job->out[0]->data + i * n->classes);
+    return NULL;
+}
+
+const char *network_run(const struct network *n, struct job *jobs)
+{
+    const float *weights = packed_weights(n);
+    float *room = malloc(2 * sizeof *room * n->side * n->columns);
+    const char *error = weights && room ? NULL
+        : "ERR not enough memory to run the network";
+    for (struct job *job = jobs; !error && job; job = job->next)
+        error = run_job(n, weights, room, job);
+    free(room);
+    return error;
+}
+
+/* --- kernels of scripts --------------------------------------------------- */
+
+int names_kernels(const String *source)
+{
+    return begins_with(source, "# plumbline-kernels 1\n");
+}
+
+/* pre_process_3ch: an image FLOAT [height][width][3], 0 to 255, to
+ * [1][3][height][width], less the mean of ImageNet's images, in units of their
+ * deviation. */
+const char *kernel_run(struct job *job)
+{
+    static const float mean[] = {0.485f, 0.456f, 0.406f};
+    static const float deviation[] = {0.229f, 0.224f, 0.225f};
+    const struct tensor *image = job->in[0];
+    const char *error = NULL;
+    if (!is_word(job->function, "pre_process_3ch"))
+        return "ERR Function does not exist: this stand-in has "
+               "pre_process_3ch";
+    if (job->inputs != 1 || job->outputs != 1 || image->type != FLOAT ||
+        image->dims != 3 || image->shape[2] != 3)
+        return "ERR pre_process_3ch takes one image, FLOAT height x width x "
+               "3, and has one output";
+    const long long shape[] = {1, 3, image->shape[0], image->shape[1]};
+    if (!(job->out[0] = tensor_zeros(FLOAT, shape, 4, &error)))
+        return error;
+    const float *from = (const float *)image->data;
+    float *to = (float *)job->out[0]->data;
+    for (size_t c = 0; c < 3; c++)
+        for (size_t i = c; i < image->length; i += 3)
+            *to++ = (from[i] / 255 - mean[c]) / deviation[c];
+    return NULL;
+}

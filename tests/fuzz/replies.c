@@ -1,5 +1,5 @@
-/* replies.c - what a server answers to plumbload's load: RESP2, RESP3,
- * memcached's binary and meta protocol. The first two bytes say which, to
+/* replies.c - what a server answers to plumbload's load: RESP2 or
+ * memcached's binary protocol. The first two bytes say which, to
  * what, and how it is cut; cut or whole, the outcome must be the same. */
 #define _GNU_SOURCE
 #include "harness.h"
@@ -43,7 +43,7 @@ static struct outcome deliver(struct input *in)
     unsigned what = in->data[0] >> 2;
     struct outcome result = {.answered = 0};
 
-    opt.protocol = in->data[0] & 3;
+    opt.protocol = in->data[0] & 2 ? BINARY : RESP2;
     enum kind kind = kinds[what % (opt.protocol >= BINARY ? 2 : 8)];
     opt.verify = in->data[1] & 3 ? VERIFY_LENGTH : VERIFY_BYTES;
     if ((in->data[1] & 3) == 2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import random
 import re
@@ -87,11 +86,10 @@ COUNTED = ['--on-miss', 'count']
     ([*HERE, '--keys', '1.5'], 'a whole number from 1'),
     ([*HERE, '--rate', 'fast'], '--rate fast: expected a number'),
     ([*HERE, '--keys', '1', '--keys', '2'], 'given twice'),
-    ([*HERE, '--tls=yes'], 'takes no value'),
+    ([*HERE, '--help=yes'], 'takes no value'),
     ([*HERE, '--operation', 'put'], '--operation put: unknown'),
-    ([*HERE, '--protocol', 'meta', '--operation', 'lpush'],
+    ([*HERE, '--protocol', 'binary', '--operation', 'lpush'],
      'memcached has none'),
-    ([*HERE, '--protocol', 'binary', '--cluster'], 'speaks RESP'),
     ([*HERE, '--service', 'x'], 'contradict'),
     ([*HERE, '--operation', 'fill', '--duration', '1'], 'not for .*fill'),
     ([*HERE, '--operation', 'connect', '--rate', '1'], 'not for .*connect'),
@@ -105,14 +103,11 @@ COUNTED = ['--on-miss', 'count']
     # 2^64 bytes and a GiB.
     ([*HERE, '--value-size', '17179869185G'], 'from 1 byte'),
     ([*HERE, '--value-size', '@nowhere'], 'No such file'),
-    ([*HERE, '--key-distribution', 'zipf:0'], 'zipf:THETA'),
     ([*HERE, '--key-prefix', 'a b'], 'no blanks'),
     ([*HERE, '--key-prefix', 'x' * 230], 'at most 220 bytes'),
     ([*HERE, '--threads', '2'], '2 threads for 1 connections'),
     ([*HERE, '--interval', '1'], 'go together'),
-    ([*HERE, '--ca', 'x'], 'without --tls'),
-    ([*HERE, '--tls'], '--ca FILE|built without'),
-    ([*HERE, '--password-file', 'nowhere'], 'No such file'),
+    (['--service', 'nowhere'], 'No such file'),
 ])
 def test_usage(load, args, words):
     refused(load(*args), 2, words)
@@ -122,9 +117,26 @@ def test_help_names_every_option_of_the_table(load):
     text = load('--help').stdout
     source = (BUILD.parent / 'options.c').read_text()
     names = re.findall(r'^    \{"([a-z-]+)", (?:"|NULL)', source, re.M)
-    assert len(names) > 30
+    assert len(names) > 20
     assert all(f'--{name}' in text for name in names)
     assert max(map(len, text.splitlines())) < 80
+
+
+def service(folder: Path, where: str, *lines: str) -> list[object]:
+    """Options for a service file with this server and these lines."""
+    path = folder / 'service'
+    server = where if where.startswith('unix:') else where.replace(':', ' ')
+    path.write_text(''.join(f'{line}\n' for line in (f'server {server}', *lines)))
+    return ['--service', path]
+
+
+@pytest.mark.parametrize('lines, options, words', [
+    (['cluster'], ['--protocol', 'binary'], 'speaks RESP'),
+    (['tls'], [], "TLS needs a line 'ca PATH'"),
+    (['user bench'], [], 'a user without a password')])
+def test_lines_of_a_service_file_that_contradict(load, tmp_path, lines, options,
+                                                 words):
+    refused(load(*service(tmp_path, '127.0.0.1:1', *lines), *options), 2, words)
 
 
 def test_a_damaged_service_file_tells_the_line_and_not_the_password(
@@ -134,67 +146,6 @@ def test_a_damaged_service_file_tells_the_line_and_not_the_password(
     done = load('--service', file)
     refused(done, 2, 'service:2: not a line of a service file')
     assert 'hunter2' not in done.stderr
-
-
-# --- what is drawn -----------------------------------------------------------
-
-def drawn(load, count: int, *args: object) -> list[int]:
-    return [int(line) for line in
-            load('--dump-keys', count, *args).stdout.split()]
-
-
-def chi_square(seen: list[float], expected: list[float]) -> float:
-    """In standard deviations from what chance gives."""
-    value = sum((s - e) ** 2 / e for s, e in zip(seen, expected, strict=True))
-    free = len(seen) - 1
-    return (value - free) / math.sqrt(2 * free)
-
-
-@pytest.mark.parametrize('seed', [1, 2, 77])
-def test_uniform_keys_are_uniform(load, seed):
-    seen = Counter(drawn(load, 100000, '--keys', 100, '--seed', seed))
-    assert set(seen) == set(range(100))
-    assert abs(chi_square([*seen.values()], [1000.0] * 100)) < 4
-
-
-@pytest.mark.parametrize('theta', [0.5, 0.99, 1, 1.5])
-def test_zipf_keys_have_its_shape(load, theta):
-    keys, count = 1000, 200000
-    seen = Counter(drawn(load, count, '--keys', keys, '--key-distribution',
-                         f'zipf:{theta}'))
-    weights = [k ** -theta for k in range(1, keys + 1)]
-    expected = [count * w / sum(weights) for w in weights]
-    # The hottest are where the shape shows, and there are no ties.
-    top = [n for _, n in seen.most_common(20)]
-    assert abs(chi_square(top, expected[:20])) < 4
-    # Which keys are hot is the seed's choice, and the same for all clients.
-    other = Counter(drawn(load, count, '--keys', keys, '--share', '1/2',
-                          '--key-distribution', f'zipf:{theta}'))
-    assert other.most_common(1)[0][0] == seen.most_common(1)[0][0] != 0
-    assert other != seen
-
-
-def test_clients_draw_each_their_own_and_always_the_same(load):
-    first = drawn(load, 50, '--share', '0/2')
-    assert first == drawn(load, 50, '--share', '0/2')
-    assert first != drawn(load, 50, '--share', '1/2')
-    assert first != drawn(load, 50, '--share', '0/2', '--seed', 5)
-
-
-@pytest.mark.parametrize('spread', [
-    lambda r: r.randrange(1, 200),
-    lambda r: int(r.lognormvariate(11, 1)),
-    lambda r: int(r.paretovariate(1) * 1e4)])
-def test_percentiles_are_within_a_bucket(load, spread):
-    chance = random.Random(7)
-    samples = sorted(spread(chance) for _ in range(20000))
-    done = load('--histogram', input='\n'.join(map(str, samples)))
-    histogram = dict(json.loads(done.stdout))
-    assert sum(histogram.values()) == len(samples)
-    for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999, 1):
-        exact = samples[min(int(share * len(samples)), len(samples) - 1)]
-        assert plumbload.histogram_percentile(histogram, share) == pytest.approx(
-            exact, rel=1 / 128, abs=0.5)
 
 
 # --- a server that does as it is told ----------------------------------------
@@ -251,8 +202,6 @@ class Fake:
         name = words[0].upper()
         if name == b'PING':
             return b'+PONG\r\n'
-        if name == b'HELLO':
-            return b'%1\r\n+proto\r\n:3\r\n'
         if name in (b'SET', b'MSET'):
             self.data.update(zip(words[1::2], words[2::2], strict=True))
             return b'+OK\r\n'
@@ -300,35 +249,7 @@ def binary(opcode: int, status: int = 0, value: bytes = b'', opaque: int = 0,
                        len(extras) + len(value), opaque, 7) + extras + value
 
 
-class FakeMeta(Fake):
-    """The same with memcached's meta commands."""
-
-    def serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError, IndexError), connection, \
-                connection.makefile('rb') as stream:
-            while line := stream.readline():
-                words = line.split()
-                words[0] = {b'mg': b'GET', b'ms': b'SET'}.get(
-                    words[0], b'VERSION')
-                if words[0] == b'SET':
-                    words[2] = stream.read(int(words[2]) + 2)[:-2]
-                connection.sendall(
-                    (self.spoilt(self, words) if self.spoilt else None)
-                    or self.answer(words))
-
-    def answer(self, words: list[bytes]) -> bytes:
-        if words[0] == b'VERSION':
-            return b'VERSION 1.6.0\r\n'
-        if words[0] == b'SET':
-            self.data[words[1]] = words[2]
-            return b'HD\r\n'
-        value = self.data.get(words[1])
-        return b'EN\r\n' if value is None else b'VA %d\r\n%s\r\n' % (
-            len(value), value)
-
-
-KINDS_OF_FAKES = {'resp2': Fake, 'resp3': Fake, 'binary': FakeBinary,
-                  'meta': FakeMeta}
+KINDS_OF_FAKES = {'resp2': Fake, 'binary': FakeBinary}
 
 
 @pytest.fixture
@@ -363,7 +284,7 @@ def timeout_for(words: str) -> list[object]:
      r'127.0.0.1:\d+: OOM .*: the store is full: its memory limit is below'),
     (b'GET', b'-MISCONF Errors writing to the AOF file\r\n',
      'MISCONF .*is the disk full'),
-    (b'GET', b'-MOVED 866 10.0.0.1:1\r\n', 'MOVED .*needs --cluster'),
+    (b'GET', b'-MOVED 866 10.0.0.1:1\r\n', 'MOVED .*needs the line .cluster.'),
     (b'GET', b'-ERR odd\r\n', "ERR odd: the server's log may say why"),
     (b'GET', b'', r'closed the connection after \d+ operations .*did the '
      'server die'),
@@ -391,15 +312,16 @@ def test_a_server_that_fails(load, fake, name, reply, words):
     (b'PING', b'-NOAUTH Authentication required.\r\n', 'give the password'),
     (b'PING', b'', 'closed the connection before it answered PING'),
     (b'CLUSTER', b'-ERR This instance has cluster support disabled\r\n',
-     'leave out --cluster'),
+     'remove the line .cluster.'),
     (b'CLUSTER', b'HTTP/1.1 400\r\n',
      "no RESP server: it answers CLUSTER SLOTS with 'HTTP"),
     (b'CLUSTER', b'*1\r\n', 'no answer for 0.3 s to CLUSTER SLOTS'),
     (b'CLUSTER', b'*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$2000000\r\n',
      'a text that is too long'),
 ])
-def test_the_first_server_of_a_cluster_fails(load, fake, name, reply, words):
-    refused(load('--server', fake(on(name, reply)).where, '--cluster',
+def test_the_first_server_of_a_cluster_fails(load, fake, tmp_path, name, reply,
+                                             words):
+    refused(load(*service(tmp_path, fake(on(name, reply)).where, 'cluster'),
                  *timeout_for(words)), 1, words)
 
 
@@ -469,11 +391,7 @@ def test_a_store_that_gives_what_was_not_written(load, fake, protocol, lie,
         if protocol == 'binary':
             return (binary(0, 1, b'Not found', opaque) if value is None else
                     binary(0, 0, value, opaque, bytes(4)))
-        if protocol == 'meta':
-            return b'EN\r\n' if value is None else b'VA %d\r\n%s\r\n' % (
-                len(value), value)
-        return (b'_\r\n' if protocol == 'resp3' else b'$-1\r\n'
-                ) if value is None else b'$%d\r\n%s\r\n' % (
+        return b'$-1\r\n' if value is None else b'$%d\r\n%s\r\n' % (
             len(value), value)
 
     reading = False
@@ -541,8 +459,7 @@ def dropping(share: float, protocol: str) -> Callable[..., bytes | None]:
         if (words[0] not in (b'SET', b'MSET') or words[1] not in server.data
                 or drops.random() >= share):
             return None
-        return {'binary': binary(1, opaque=opaque), 'meta': b'HD\r\n'}.get(
-            protocol, b'+OK\r\n')
+        return binary(1, opaque=opaque) if protocol == 'binary' else b'+OK\r\n'
     return answer
 
 
@@ -624,40 +541,6 @@ def test_an_answer_of_memcached_that_is_none(load, fake, name, change, words):
                  '1:0' if name == b'GET' else '0:1'), 1, words)
 
 
-@pytest.mark.parametrize('name, reply, words', [
-    (b'SET', b'HD x\r\n', "SET with 'HD x'"),
-    (b'SET', b'STORED\r\n', "SET with 'STORED'"),
-    (b'SET', b'EN\r\n', "SET with 'EN'"),
-    (b'SET', b'NS\r\n', 'not stored'),
-    (b'SET', b'SERVER_ERROR busy\r\n', 'SERVER_ERROR busy'),
-    (b'GET', b'HD\r\n', "GET with 'HD'"),
-    (b'GET', b'VA abc\r\n', 'a length that is not a number'),
-    (b'GET', b'VA 64 f1\r\n', 'a length that is not a number'),
-])
-def test_an_answer_of_meta_commands_that_is_none(load, fake, name, reply,
-                                                 words):
-    refused(load('--server', fake(on(name, reply), 'meta').where,
-                 '--protocol', 'meta', '--requests', 20, '--operation',
-                 'get' if name == b'GET' else 'set'), 1, words)
-
-
-@pytest.mark.parametrize('hello, words', [
-    (b'%1\r\n' + 200000 * b'*1\r\n', 'no answer for|has no end|closed'),
-    (b'%9223372036854775807\r\n', 'a length beyond all bounds'),
-    (b'*1\r\n*9223372036854775807\r\n', r"greeting with '\*1'"),
-    (b'%1\r\n$9223372036854775806\r\n', 'a length beyond all bounds'),
-    (b'%1\r\n$2000000\r\n', 'closed the connection before it answered'),
-    (b'%1\r\n*1000000\r\n%1000000\r\n', 'an answer without end'),
-    (b'%1\r\n$1\r\nab\r\n', 'longer than was said'),
-    (b'+OK\r\n', r"greeting with '\+OK'"),
-])
-def test_a_greeting_that_attacks(load, fake, hello, words):
-    server = fake(lambda server, request: hello if request[0] == b'HELLO'
-                  else b'' if request[0] == b'PING' else None)
-    refused(load('--server', server.where, '--protocol', 'resp3',
-                 '--requests', 10), 1, words)
-
-
 def test_replies_in_pieces_of_one_byte(load, fake):
     server = fake()
     where = ['--server', server.where, '--keys', 5]
@@ -701,6 +584,20 @@ def test_values_of_a_load_with_another_seed(load, fake):
                          '--seed', 2))
     assert result['hit_ratio'] == 1
     refused(load(*at, '--seed', 2), 1, 'another (--value-size or )?--seed')
+
+
+def test_clients_draw_each_their_own_keys_and_always_the_same(load, fake):
+    def keys(*more: object) -> list[bytes]:
+        server = fake()
+        done = load('--server', server.where, '--keys', 1000, '--requests', 50,
+                    *COUNTED, *more)
+        assert done.returncode == 0, done.stderr
+        return [words[1] for words in server.seen if words[0] == b'GET']
+
+    first = keys('--share', '0/2')
+    assert first == keys('--share', '0/2') and len(set(first)) > 40
+    assert first != keys('--share', '1/2')
+    assert first != keys('--share', '0/2', '--seed', 5)
 
 
 def test_shares_fill_every_key_once(load, fake):
@@ -783,9 +680,9 @@ def test_without_openssl(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == ('plumbload: without TLS: openssl/ssl.h not '
                            'found\n')
-    refused(subprocess.run([tmp_path / 'plumbload', *HERE, '--tls', '--ca',
-                            'x'], capture_output=True, text=True),
-            2, 'built without TLS')
+    refused(subprocess.run(
+        [tmp_path / 'plumbload', *service(tmp_path, '127.0.0.1:1', 'tls', 'ca x')],
+        capture_output=True, text=True), 2, 'built without TLS')
 
 
 # --- the gate ----------------------------------------------------------------
@@ -870,17 +767,14 @@ def memcached(*more: object) -> Iterator[str]:
         yield f'127.0.0.1:{port}'
 
 
-@pytest.mark.parametrize('protocol', ['resp2', 'resp3'])
 @pytest.mark.parametrize('store', ['redis', 'valkey'])
-def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
-    password = tmp_path / 'password'
-    password.write_text('geheim\n')
+def test_operations_of_a_redis_like_store(load, tmp_path, store):
     with resp(f'{store}-server', tmp_path, '--requirepass', 'geheim') as (
             where, _):
-        at = ['--server', where, '--protocol', protocol, '--connections', 5,
-              '--threads', 2, '--value-size', '1-50K', '--keys', 100]
-        refused(load(*at), 1, 'NOAUTH.*: give the password')
-        at += ['--password-file', password]
+        sizes = ['--connections', 5, '--threads', 2, '--value-size', '1-50K',
+                 '--keys', 100]
+        refused(load('--server', where, *sizes), 1, 'NOAUTH.*: give the password')
+        at = [*service(tmp_path, where, 'password geheim'), *sizes]
         assert values(load(*at, '--operation', 'fill'))['operations'] > 0
         at += ['--requests', 2000]
         for more in (['--pipeline', 16],
@@ -897,8 +791,8 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
                 == 2000
         result = values(load(*at, '--operation', 'connect'))
         assert result['connection_rate'] > 0
-        password.write_text('falsch\n')
-        refused(load(*at), 1, "WRONGPASS.*: user or password is not")
+        refused(load(*service(tmp_path, where, 'password falsch'), *sizes), 1,
+                'WRONGPASS.*: user or password is not')
 
 
 def test_enough_requests_end_a_load_before_its_time(load, fake):
@@ -912,10 +806,8 @@ def test_enough_requests_end_a_load_before_its_time(load, fake):
 
 
 def test_a_store_without_a_password(load, tmp_path):
-    (tmp_path / 'password').write_text('geheim\n')
     with resp('redis-server', tmp_path) as (where, _):
-        refused(load('--server', where, '--password-file',
-                     tmp_path / 'password'), 1, 'give none')
+        refused(load(*service(tmp_path, where, 'password geheim')), 1, 'give none')
 
 
 def test_a_unix_socket(load, tmp_path):
@@ -926,10 +818,9 @@ def test_a_unix_socket(load, tmp_path):
         assert result['operations'] > 0
 
 
-@pytest.mark.parametrize('protocol', ['binary', 'meta'])
-def test_operations_of_memcached(load, protocol):
+def test_operations_of_memcached(load):
     with memcached() as where:
-        at = ['--server', where, '--protocol', protocol, '--connections', 5,
+        at = ['--server', where, '--protocol', 'binary', '--connections', 5,
               '--value-size', '1-50K', '--keys', 100, '--key-prefix',
               'x' * 219]
         values(load(*at, '--operation', 'fill'))
@@ -942,7 +833,7 @@ def test_operations_of_memcached(load, protocol):
         result = values(load(*at[:-4], '--requests', 2000, '--on-miss',
                              'set'))
         assert result['hit_ratio'] >= 1 - 105 / 2000
-        refused(load('--server', where, '--protocol', protocol,
+        refused(load('--server', where, '--protocol', 'binary',
                      '--operation', 'fill', '--value-size', '2M'), 1,
                 'above the store')
 
@@ -953,9 +844,8 @@ def test_memory_limits(load, tmp_path):
     with resp('redis-server', tmp_path, '--maxmemory', '4mb') as (where, _):
         refused(load('--server', where, *data), 1, 'OOM.*the store is full')
     with memcached('-m', 8, '-M') as where:
-        for protocol in ('binary', 'meta'):
-            refused(load('--server', where, '--protocol', protocol, *data),
-                    1, '(?i)out of memory.*the store is full')
+        refused(load('--server', where, '--protocol', 'binary', *data), 1,
+                '(?i)out of memory.*the store is full')
 
 
 def test_values_larger_than_the_buffers(load, tmp_path):
@@ -972,10 +862,8 @@ def test_more_connections_than_a_server_takes(load, tmp_path):
         refused(load('--server', where, '--connections', 50), 1,
                 'max number of clients.*ask for fewer connections')
     with memcached('-c', 100) as where:
-        for protocol in ('binary', 'meta'):
-            refused(load('--server', where, '--connections', 200,
-                         '--protocol', protocol), 1,
-                    'Too many open conn.*ask for fewer')
+        refused(load('--server', where, '--connections', 200, '--protocol',
+                     'binary'), 1, 'Too many open conn.*ask for fewer')
 
 
 def test_a_server_that_dies_under_load(load, tmp_path):
@@ -1051,7 +939,7 @@ def test_a_cluster(load, tmp_path):
             nodes.append(stack.enter_context(resp(
                 'redis-server', tmp_path / str(i), '--cluster-enabled',
                 'yes', port=port))[0])
-        at = ['--server', nodes[0], '--cluster', '--connections', 7,
+        at = [*service(tmp_path, nodes[0], 'cluster'), '--connections', 7,
               '--threads', 2, '--keys', 500]
         refused(load(*at), 1, 'slot 0 is served by no node')
         ends = [0, 5000, 11000, 16384]
@@ -1068,18 +956,17 @@ def test_a_cluster(load, tmp_path):
         assert values(load(*at, '--pipeline', 4))[
             'hit_ratio'] == 1
         assert values(load(*at, '--operation', 'mset'))
-        assert values(load(*at, '--protocol', 'resp3', '--operation',
-                           'mixed'))
+        assert values(load(*at, '--operation', 'mixed'))
         refused(load(*at, '--key-prefix', '{one}'), 1, 'none of the keys')
         refused(load('--server', nodes[0], '--requests', 100), 1,
-                'MOVED.*needs --cluster')
+                'MOVED.*needs the line .cluster.')
 
 
 def test_tls(load, program, tmp_path):
     if not shutil.which('openssl'):
         skip_missing('openssl', 'no openssl to make certificates with')
     if b'built without' in subprocess.run(
-            [program, *HERE, '--tls', '--ca', 'x'],
+            [program, *service(tmp_path, '127.0.0.1:1', 'tls', 'ca x')],
             capture_output=True).stderr:
         skip_missing('openssl/ssl.h', 'plumbload was built without TLS')
     server = find('redis-server')
@@ -1095,19 +982,18 @@ def test_tls(load, program, tmp_path):
              tmp_path / f'{name}.key', '-out', tmp_path / f'{name}.crt'],
             check=True, capture_output=True)
     port = free_port()
-    pair = ['--cert', tmp_path / 'one.crt', '--key', tmp_path / 'one.key']
     with running(port, server, '--port', 0, '--tls-port', port,
                  '--bind', '127.0.0.1', '--save', '', '--dir', tmp_path,
                  '--tls-cert-file', tmp_path / 'one.crt', '--tls-key-file',
                  tmp_path / 'one.key', '--tls-ca-cert-file',
                  tmp_path / 'one.crt'):
-        at = ['--server', f'127.0.0.1:{port}', '--keys', 50, '--value-size',
-              '100K']
-        refused(load(*at, '--requests', 10), 1, 'needs TLS')
-        refused(load(*at, '--requests', 10, '--tls', '--ca',
-                     tmp_path / 'other.crt'), 1, 'is the CA its own')
-        at += ['--tls', '--ca', tmp_path / 'one.crt', *pair, '--connections',
-               3]
+        where, data = f'127.0.0.1:{port}', ['--keys', 50, '--value-size', '100K']
+        refused(load('--server', where, '--requests', 10), 1, 'needs TLS')
+        refused(load(*service(tmp_path, where, 'tls', f'ca {tmp_path}/other.crt'),
+                     '--requests', 10), 1, 'is the CA its own')
+        at = [*service(tmp_path, where, 'tls', f'ca {tmp_path}/one.crt',
+                       f'cert {tmp_path}/one.crt', f'key {tmp_path}/one.key'),
+              *data, '--connections', 3]
         assert values(load(*at, '--operation', 'fill'))
         done = load(*at, '--requests', 1000, '--pipeline', 4)
         assert values(done)['hit_ratio'] == 1

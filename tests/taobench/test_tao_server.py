@@ -516,12 +516,15 @@ def test_out_of_memory_is_told_and_answered(start):
 
 # --- figures -----------------------------------------------------------------
 
-def loaded(plumbload: Path, server: Tao, *args: object) -> dict:
+def loaded(plumbload: Path, server: Tao, *args: object, ca: str = '') -> dict:
+    """Document of a load; with TLS if `ca` is a certificate."""
+    service = f'server 127.0.0.1 {server.port}\n' + (
+        f'tls\nca {ca}\n' if ca else '')
     done = subprocess.run(
-        [plumbload, '--server', f'127.0.0.1:{server.port}', '--protocol',
+        [plumbload, '--service', '/dev/stdin', '--protocol',
          'binary', '--key-prefix', 'k' * 219, *BY_SERVER,
          *map(str, args)],
-        capture_output=True, text=True, timeout=LIMIT)
+        input=service, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -645,8 +648,8 @@ def test_tls(start, pair, plumbload):
     assert client.ask(GET, b'large').value == b'y' * 500000
     client.sock.sendall(100 * request(GET, b'a'))
     assert [client.read() for _ in range(100)] == 100 * [first]
-    gets = loaded(plumbload, server, '--tls', '--ca', pair['ssl_chain_cert'],
-                  '--connections', 10, '--keys', 100, '--requests', 2000)
+    gets = loaded(plumbload, server, '--connections', 10, '--keys', 100,
+                  '--requests', 2000, ca=str(pair['ssl_chain_cert']))
     assert gets['tls'] and gets['kinds']['get']['count'] == 2000
     ask.DIALECTS['memcached_binary'].ping(ask.Server(
         '127.0.0.1', server.port, certificate=str(pair['ssl_chain_cert'])))

@@ -57,68 +57,9 @@ static uint64_t below(uint64_t random, uint64_t n)
     return (uint64_t)((unsigned __int128)random * n >> 64);
 }
 
-/* --- Zipf: rejection-inversion, W. Hoermann and G. Derflinger, ACM TOMACS
- * 6 (1996) 169-184: ranks 1..n with weight rank^-theta, no table. ------- */
-static struct { double n, low, high, cut; } zipf;
-
-static double weight(double x) { return exp(-opt.theta * log(x)); }
-
-static double integral(double x)            /* of weight, from 1           */
-{
-    double l = log(x), y = (1 - opt.theta) * l;
-    return fabs(y) > 1e-8 ? expm1(y) / y * l : l * (1 + y / 2);
-}
-
-static double inverse(double x)
-{
-    double y = x * (1 - opt.theta);
-    if (y < -1)
-        y = -1;
-    return exp(fabs(y) > 1e-8 ? log1p(y) / y * x : x * (1 - y / 2));
-}
-
-static void prepare_zipf(uint64_t keys)
-{
-    zipf.n = (double)keys;
-    zipf.low = integral(1.5) - 1;
-    zipf.high = integral(zipf.n + 0.5);
-    zipf.cut = 2 - inverse(integral(2.5) - weight(2));
-}
-
-static uint64_t draw_rank(struct rng *r)    /* from 0                      */
-{
-    for (;;) {
-        double u = zipf.high + rng_unit(r) * (zipf.low - zipf.high);
-        double x = inverse(u), k = floor(x + 0.5);
-        k = k < 1 ? 1 : k > zipf.n ? zipf.n : k;
-        if (k - x <= zipf.cut || u >= integral(k + 0.5) - weight(k))
-            return (uint64_t)k - 1;
-    }
-}
-
-/* Spreads hot keys over the key space, equally for every client: rank -> key
- * is a bijection. */
-static uint64_t factor, offset;
-
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    return b ? common_divisor(b, a % b) : a;
-}
-
-static void prepare_scramble(uint64_t keys)
-{
-    offset = mix(opt.seed) % keys;
-    factor = (uint64_t)((double)keys * 0.6180339887498949) | 1;
-    while (common_divisor(factor, keys) != 1)
-        factor += 2;
-}
-
 uint64_t draw_key(struct rng *r, uint64_t keys)
 {
-    if (!opt.theta)
-        return below(rng_next(r), keys);
-    return (uint64_t)(((unsigned __int128)draw_rank(r) * factor + offset)
-                      % keys);
+    return below(rng_next(r), keys);
 }
 
 /* --- sizes and values ---------------------------------------------------- */
@@ -281,10 +222,5 @@ void prepare_draw(void)
 {
     prepare_sizes();
     prepare_slots();
-    if (opt.theta) {
-        prepare_zipf(opt.keys);
-        prepare_scramble(opt.keys);
-    }
-    if (!opt.dump_keys)
-        prepare_text();
+    prepare_text();
 }

@@ -48,16 +48,3 @@ void print_buckets(const uint64_t *bucket, FILE *out)
         }
     fputc(']', out);
 }
-
-/* For the tests: nanoseconds on stdin, their buckets on stdout. */
-int histogram_of_stdin(void)
-{
-    static uint64_t bucket[BUCKETS];
-    uint64_t value;
-
-    while (scanf("%" SCNu64, &value) == 1)
-        bucket[bucket_of(value)]++;
-    print_buckets(bucket, stdout);
-    putchar('\n');
-    return 0;
-}

@@ -21,7 +21,7 @@
 #define VERSION "1.1"
 #define MAX_PREFIX 240       /* a key may have 250 bytes in memcached   */
 
-enum protocol { RESP2, RESP3, BINARY, META };
+enum protocol { RESP2, BINARY };
 enum operation {
     OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL
 };
@@ -50,7 +50,6 @@ unsigned bucket_of(uint64_t value);
 uint64_t bucket_lower(unsigned index);
 uint64_t percentile(const uint64_t *bucket, uint64_t count, double share);
 void print_buckets(const uint64_t *bucket, FILE *out);
-int histogram_of_stdin(void);
 
 /* Where the i-th of n equal parts of a total begins. */
 static inline uint64_t part(uint64_t total, unsigned i, unsigned n)
@@ -94,12 +93,11 @@ struct options {
     const char *ratio;
     unsigned batch, connections, threads, pipeline;
     unsigned share, shares;
-    uint64_t keys, seed, value_seed, requests, dump_keys;
+    uint64_t keys, seed, value_seed, requests;
     const char *prefix;
     size_t prefix_size;
     unsigned key_digits;          /* of a key's number, at the least      */
-    const char *distribution, *value_size;
-    double theta;                 /* 0: uniform                           */
+    const char *value_size;
     enum verify verify;
     enum on_miss on_miss;
     double rate, duration, warmup, timeout, interval;

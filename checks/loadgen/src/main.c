@@ -63,15 +63,6 @@ static void *work(void *thread)
     return NULL;
 }
 
-static void dump_keys(void)
-{
-    struct rng r;
-
-    rng_seed(&r, opt.share, 0);
-    while (opt.dump_keys--)
-        printf("%" PRIu64 "\n", draw_key(&r, opt.keys));
-}
-
 int main(int argc, char **argv)
 {
     uint64_t start = clock_ns();
@@ -80,10 +71,6 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     read_options(argc, argv);
     prepare_draw();
-    if (opt.dump_keys) {
-        dump_keys();
-        return 0;
-    }
     /* Besides the sockets: an epoll a thread, the standard streams, files. */
     raise_open_files(opt.connections, opt.threads + 16);
     if (opt.service.tls)

@@ -12,11 +12,10 @@ const char program_name[] = "plumbload";
 struct options opt = {
     .batch = 10, .connections = 1, .threads = 1, .pipeline = 1, .shares = 1,
     .keys = 1000, .seed = 1, .prefix = "key:", .value_size = "64",
-    .ratio = "10:1", .distribution = "uniform", .timeout = 10,
+    .ratio = "10:1", .timeout = 10,
 };
 
-const char *const protocol_names[] = {"resp2", "resp3", "binary", "meta",
-                                      NULL};
+const char *const protocol_names[] = {"resp2", "binary", NULL};
 const char *const operation_names[] = {
     "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill", NULL};
 const char *const kind_names[] = {"get", "set", "mset", "lpush", "xadd",
@@ -24,7 +23,7 @@ const char *const kind_names[] = {"get", "set", "mset", "lpush", "xadd",
 const char *const verify_names[] = {"bytes", "length", "none", NULL};
 const char *const miss_names[] = {"fail", "count", "set", NULL};
 
-static const char *service_file, *password_file, *share = "0/1";
+static const char *service_file, *share = "0/1";
 
 static void add_from_option(const char *where)
 {
@@ -41,21 +40,9 @@ static const struct setting rows[] = {
      "'password WORD', 'tls', 'ca PATH', 'cert PATH', 'key PATH', "
      "'cluster', 'gate'", WORD,
      .target = &service_file},
-    {"password-file", "FILE", "the password, in the first line", WORD,
-     .target = &password_file},
-    {"user", "NAME", "whose password it is (default: the default user)",
-     WORD, .target = &opt.service.user},
-    {"tls", NULL, "speak TLS", FLAG, .target = &opt.service.tls},
-    {"ca", "FILE", "certificates of the CA that signed the server's", WORD,
-     .target = &opt.service.ca},
-    {"cert", "FILE", "certificate of this client", WORD,
-     .target = &opt.service.cert},
-    {"key", "FILE", "and its key", WORD, .target = &opt.service.key},
-    {"cluster", NULL, "ask the server for the masters and their slots", FLAG,
-     .target = &opt.service.cluster},
 
     {"what", .type = TITLE},
-    {"protocol", NULL, "binary and meta are memcached's", CHOICE,
+    {"protocol", NULL, "binary is memcached's", CHOICE,
      &opt.protocol, .choices = protocol_names},
     {"operation", NULL, "fill sets each key once; connect is a connection "
      "up, a greeting answered, and down", CHOICE, &opt.operation,
@@ -70,8 +57,6 @@ static const struct setting rows[] = {
      .target = &opt.prefix},
     {"key-digits", "N", "zeros before it, up to so many digits: keys of other "
      "programs (1)", COUNT, &opt.key_digits, 1, .high = 20},
-    {"key-distribution", "D", "uniform (default) or zipf:THETA", WORD,
-     .target = &opt.distribution},
     {"value-size", "SIZE", "N, FROM-TO, or @FILE with lines 'SIZE WEIGHT' "
      "(64); a key's size is always the same", WORD, .target = &opt.value_size},
     {"on-miss", NULL, "a key that is not there ends the run (fail, "
@@ -111,10 +96,6 @@ static const struct setting rows[] = {
     {"series", "FILE", "CSV: time, operations, misses, latencies, CPU", WORD,
      .target = &opt.series},
     {"name", "WORD", "of this client (client-I)", WORD, .target = &opt.name},
-    {"dump-keys", "N", "print N drawn keys and end", LONG, &opt.dump_keys, 1,
-     .high = 1e9},
-    {"histogram", NULL, "nanoseconds from stdin as a histogram, and end",
-     .type = FLAG},
     {"help", NULL, "this", .type = FLAG},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -136,21 +117,6 @@ static _Noreturn void help(void)
     exit(0);
 }
 
-/* --- files --------------------------------------------------------------- */
-static const char *first_line(const char *option, const char *path)
-{
-    FILE *file = fopen(path, "r");
-    char line[1024];
-
-    if (!file)
-        usage("--%s %s: %s", option, path, strerror(errno));
-    if (!fgets(line, sizeof line, file) || line[0] == '\n')
-        usage("--%s %s: the first line is empty", option, path);
-    fclose(file);
-    line[strcspn(line, "\r\n")] = '\0';
-    return copy_of(line);
-}
-
 /* --- what goes together -------------------------------------------------- */
 static void needs(const char *name, bool met, const char *what)
 {
@@ -160,16 +126,9 @@ static void needs(const char *name, bool met, const char *what)
 
 static void check_where(void)
 {
-    static const char *const single[] = {
-        "server", "password-file", "user", "tls", "ca", "cert", "key",
-        "cluster"};
-
-    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
-        needs(single[i], !service_file, "and --service contradict each other");
+    needs("server", !service_file, "and --service contradict each other");
     if (service_file)
         open_service(&opt.service, service_file);
-    if (password_file)
-        opt.service.password = first_line("password-file", password_file);
     if (!opt.service.count)
         usage("no server: give --server HOST:PORT or --service FILE");
     if (opt.service.cluster && opt.service.count > 1)
@@ -177,16 +136,12 @@ static void check_where(void)
     if (opt.service.cluster && (opt.protocol >= BINARY
                         || opt.service.servers->address.ss_family == AF_UNIX))
         usage("a cluster speaks RESP over TCP");
-    if (!opt.service.cert != !opt.service.key)
-        usage("a certificate and its key go together");
+    if (opt.service.user && !opt.service.password)
+        usage("%s: a user without a password", service_file);
     if (opt.service.tls && !opt.service.ca)
-        usage("TLS needs --ca FILE, the CA of the server's certificate");
-    if (!opt.service.tls && (opt.service.ca || opt.service.cert))
-        usage("certificates without --tls");
+        usage("%s: TLS needs a line 'ca PATH'", service_file);
     if (opt.service.tls && !with_tls)
         usage("built without TLS: build it where openssl/ssl.h is");
-    if (opt.service.user && !opt.service.password)
-        usage("a user without a password");
 }
 
 static void check_what(void)
@@ -214,11 +169,6 @@ static void check_what(void)
         || sets < 0 || !isfinite(gets / (gets + sets)))
         usage("--ratio %s: expected G:S", opt.ratio);
     opt.gets = gets / (gets + sets);
-    if (sscanf(opt.distribution, "zipf:%lf%c", &opt.theta, &end) == 1
-        ? !(opt.theta > 0 && opt.theta < 10)
-        : strcmp(opt.distribution, "uniform") != 0)
-        usage("--key-distribution %s: expected uniform or zipf:THETA, above "
-              "0 and below 10", opt.distribution);
     if (sscanf(share, "%u/%u%c", &opt.share, &opt.shares, &end) != 2
         || opt.share >= opt.shares)
         usage("--share %s: expected I/N, I from 0 to N-1", share);
@@ -258,11 +208,8 @@ void read_options(int argc, char **argv)
     read_arguments(&settings, argc, argv);
     if (is_given(&settings, "help"))
         help();
-    if (is_given(&settings, "histogram"))
-        exit(histogram_of_stdin());
     check_what();
-    if (!opt.dump_keys)
-        check_where();
+    check_where();
     check_how();
     if (!opt.name) {
         char name[32];

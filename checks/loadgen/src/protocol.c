@@ -228,32 +228,9 @@ static size_t put_binary(struct conn *c, const struct op *op)
     return size;
 }
 
-/* --- memcached, meta commands of 1.6 ------------------------------------- */
-static size_t put_meta(struct conn *c, const struct op *op)
-{
-    bool set = op->kind == SET;
-    size_t size = set ? value_size(op->key) : 0;
-    char *p = room(c, opt.prefix_size + 64);
-
-    p = set ? PUT(p, "ms ") : PUT(p, "mg ");
-    p = put(p, opt.prefix, opt.prefix_size);
-    p += key_number(p, op->key);
-    *p++ = ' ';
-    if (!set) {
-        added(c, PUT(p, "v\r\n"));
-        return 0;
-    }
-    p += decimal(p, size);
-    added(c, PUT(p, "\r\n"));
-    put_value(c, op->key, size);
-    put_text(c, "\r\n");
-    return size;
-}
-
 size_t put_request(struct conn *c, const struct op *op)
 {
-    return opt.protocol == BINARY ? put_binary(c, op)
-           : opt.protocol == META ? put_meta(c, op) : put_resp(c, op);
+    return opt.protocol == BINARY ? put_binary(c, op) : put_resp(c, op);
 }
 
 /* --- greeting: the first round trip shows that a connection is served ---- */
@@ -264,15 +241,7 @@ static void greet_resp(struct conn *c)
     size_t words = strlen(user) + (password ? strlen(password) : 0);
     char *p = room(c, words + 128);
 
-    if (opt.protocol == RESP3) {
-        p = PUT(put_number(p, '*', password ? 5 : 2), "$5\r\nHELLO\r\n");
-        p = put_bulk(p, "3", 1);
-        if (password) {
-            p = put_bulk(PUT(p, "$4\r\nAUTH\r\n"), user, strlen(user));
-            p = put_bulk(p, password, strlen(password));
-        }
-        c->greetings++;
-    } else if (password) {
+    if (password) {
         p = put_number(p, '*', opt.service.user ? 3 : 2);
         p = PUT(p, "$4\r\nAUTH\r\n");
         if (opt.service.user)
@@ -302,28 +271,10 @@ static void greet_binary(struct conn *c)
     c->greetings++;
 }
 
-static void greet_meta(struct conn *c)
-{
-    if (opt.service.password) {             /* memcached -Y, auth.txt      */
-        const char *user = opt.service.user ? opt.service.user : "";
-        size_t words = strlen(user) + strlen(opt.service.password) + 1;
-        char *p = room(c, words + 64);
-
-        p += sprintf(p, "set auth 0 0 %zu\r\n%s %s\r\n", words, user,
-                     opt.service.password);
-        added(c, p);
-        c->greetings++;
-    }
-    put_text(c, "version\r\n");
-    c->greetings++;
-}
-
 void put_greeting(struct conn *c)
 {
     if (opt.protocol == BINARY)
         greet_binary(c);
-    else if (opt.protocol == META)
-        greet_meta(c);
     else
         greet_resp(c);
 }
@@ -513,10 +464,8 @@ static bool element_done(struct conn *c)
 static bool fits(const struct conn *c, const struct op *op, const char *line,
                  const struct head *h)
 {
-    if (!op)                                /* HELLO or AUTH, then PING    */
-        return c->greetings == 1 ? !strcmp(line, "+PONG")
-               : opt.protocol == RESP3 ? h->type == '%'
-               : !strcmp(line, "+OK");
+    if (!op)                                /* AUTH, then PING             */
+        return !strcmp(line, c->greetings == 1 ? "+PONG" : "+OK");
     switch (op->kind) {
     case SET:
     case MSET:
@@ -528,7 +477,7 @@ static bool fits(const struct conn *c, const struct op *op, const char *line,
     case READ_STREAM:
         return h->type == '*' && (h->n == 0 || h->n == 1);
     default:
-        return h->type == '$' || h->type == '_';
+        return h->type == '$';
     }
 }
 
@@ -537,7 +486,7 @@ static bool resp_line(struct conn *c, const char *line)
 {
     const struct op *op = asked(c);
     struct head h;
-    const char *why = read_head(line, opt.protocol == RESP2, &h);
+    const char *why = read_head(line, &h);
 
     if (*line == '-')
         refused(c->node->server, line + 1);
@@ -551,12 +500,12 @@ static bool resp_line(struct conn *c, const char *line)
         c->seen = 0;
     }
     c->seen++;
-    if (strchr("$=", h.type) && h.n >= 0) {
+    if (h.type == '$' && h.n >= 0) {
         body_begins(c, (size_t)h.n);
         return false;
     }
-    if (strchr("*~%", h.type) && h.n > 0)
-        c->elements += (unsigned)h.n * (h.type == '%' ? 2 : 1);
+    if (h.type == '*' && h.n > 0)
+        c->elements += (unsigned)h.n;
     if (c->elements + c->seen > MAX_ELEMENTS)
         malformed_answer(c, "an answer without end");
     return element_done(c);
@@ -577,31 +526,6 @@ static bool resp_text_done(struct conn *c)
         unexpected_answer(c, c->line);
     c->line_size = 0;
     return element_done(c);
-}
-
-/* --- meta ---------------------------------------------------------------- */
-static bool meta_line(struct conn *c, const char *line)
-{
-    const struct op *op = asked(c);
-    long long n;
-
-    reply_begins(c);
-    if (strstr(line, "ERROR"))
-        refused(c->node->server, line);
-    if (!op ? c->greetings == 1 ? !strncmp(line, "VERSION ", 8)
-                                : !strcmp(line, "STORED")
-            : op->kind == SET ? !strcmp(line, "HD") : !strcmp(line, "EN"))
-        return reply_done(c);
-    if (op && op->kind == GET && !strncmp(line, "VA ", 3)) {
-        if (!parse_integer(line + 3, &n) || n < 0 || (size_t)n > MAX_VALUE)
-            malformed_answer(c, "a length that is not a number");
-        body_begins(c, (size_t)n);
-    } else if (op && op->kind == SET && !strcmp(line, "NS")) {
-        refused(c->node->server, "NS (not stored)");
-    } else {
-        unexpected_answer(c, line);
-    }
-    return false;
 }
 
 /* --- binary -------------------------------------------------------------- */
@@ -665,8 +589,7 @@ bool read_reply(struct conn *c, const char **p, size_t *n)
             if (c->body)
                 return false;
             c->in_body = false;
-            complete = binary || opt.protocol == META ? reply_done(c)
-                                                      : resp_text_done(c);
+            complete = binary ? reply_done(c) : resp_text_done(c);
         } else if (binary) {
             size_t want = sizeof(struct header) - c->line_size;
             size_t take = *n < want ? *n : want;
@@ -679,8 +602,7 @@ bool read_reply(struct conn *c, const char **p, size_t *n)
         } else {
             const char *line = line_of(c, p, n);
             if (line)
-                complete = opt.protocol == META ? meta_line(c, line)
-                                                : resp_line(c, line);
+                complete = resp_line(c, line);
         }
     }
     return complete;

@@ -128,7 +128,6 @@ static void print_parameters(void)
         printf("\"batch\": %u, ", opt.batch);
     printf("\"keys\": %" PRIu64 ", ", opt.keys);
     text("key_prefix", opt.prefix);
-    text("key_distribution", opt.distribution);
     text("value_size", opt.value_size);
     printf("\"on_miss\": \"%s\", \"verify\": \"%s\", \"seed\": %" PRIu64 ", "
            "\"value_seed\": %" PRIu64 ", "

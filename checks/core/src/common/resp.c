@@ -23,47 +23,26 @@ bool parse_integer(const char *text, long long *n)
     return !*end && !errno;
 }
 
-const char *read_head(const char *line, bool resp2, struct head *h)
+const char *read_head(const char *line, struct head *h)
 {
-    static const char odd[] = "an answer of an unknown kind";
-    const char *rest = line + 1;
-    char *end;
-
     *h = (struct head){.type = *line};
-    if (resp2 && (!*line || !strchr("+-:$*", *line)))
-        return odd;
     switch (*line) {
     case '+':
     case '-':
         return NULL;
     case ':':
-        return parse_integer(rest, &h->n) ? NULL : "an integer that is none";
+        return parse_integer(line + 1, &h->n) ? NULL
+               : "an integer that is none";
     case '$':
-    case '=':
     case '*':
-    case '~':
-    case '%':
-        if (!parse_integer(rest, &h->n) || h->n < -1
-            || (h->n < 0 && !strchr("$*", *line)))
+        if (!parse_integer(line + 1, &h->n) || h->n < -1)
             return "a length that is not a number";
         if ((unsigned long long)h->n + 1
-            > (strchr("$=", *line) ? MAX_VALUE : MAX_ELEMENTS) + 1)
+            > (*line == '$' ? MAX_VALUE : MAX_ELEMENTS) + 1)
             return "a length beyond all bounds";
         return NULL;
-    case '_':
-        return *rest ? "a null that is none" : NULL;
-    case '#':
-        return strcmp(rest, "t") && strcmp(rest, "f")
-               ? "a boolean that is none" : NULL;
-    case ',':
-        strtod(rest, &end);
-        return end == rest || *end ? "a number that is none" : NULL;
-    case '(':
-        rest += *rest == '-';
-        return *rest && !rest[strspn(rest, "0123456789")]
-               ? NULL : "an integer that is none";
     default:
-        return odd;
+        return "an answer of an unknown kind";
     }
 }
 
@@ -71,8 +50,8 @@ const char *read_head(const char *line, bool resp2, struct head *h)
 /* Part of a server's error -> advice; the first match counts. */
 static const struct { const char *words, *advice; } advices[] = {
     {"without any password", "the server has no password: give none"},
-    {"NOAUTH", "give the password (--password-file or --service)"},
-    {"unauthenticated", "give the password (--password-file or --service)"},
+    {"NOAUTH", "give the password in the file of --service"},
+    {"unauthenticated", "give the password in the file of --service"},
     {"WRONGPASS", "user or password is not the server's"},
     {"Auth failure", "user or password is not the server's"},
     {"authentication failure", "user or password is not the server's"},
@@ -83,12 +62,14 @@ static const struct { const char *words, *advice; } advices[] = {
                       "values"},
     {"too large", "the value is above the store's limit for an item"},
     {"MISCONF", "the store cannot write its data: is the disk full?"},
-    {"MOVED", "the node has not the slot: a cluster needs --cluster; with "
-              "it, slots moved under the load"},
+    {"MOVED", "the node has not the slot: a cluster needs the line 'cluster' "
+              "in the file of --service; with it, slots moved under the load"},
     {"ASK ", "slots of the cluster are being moved: wait until they are"},
     {"CLUSTERDOWN", "the cluster is not whole: are all its nodes alive?"},
-    {"cluster support disabled", "no cluster: leave out --cluster"},
-    {"CROSSSLOT", "a cluster needs --cluster"},
+    {"cluster support disabled", "no cluster: remove the line 'cluster' "
+                                 "from the file of --service"},
+    {"CROSSSLOT", "a cluster needs the line 'cluster' in the file of "
+                  "--service"},
     {"LOADING", "the store still reads its data: wait until it is ready"},
     {"READONLY", "this is a replica: name the master"},
     {"NOPERM", "the user may not do this: another --service user, or ACL"},
@@ -97,7 +78,6 @@ static const struct { const char *words, *advice; } advices[] = {
                               "open files, or ask for fewer connections"},
     {"Too many open conn", "raise the server's limit of connections, or ask "
                            "for fewer"},
-    {"NOPROTO", "the server does not speak RESP3: --protocol resp2"},
     {"unknown command", "the server is too old for this, or no such store"},
     {"WRONGTYPE", "keys of another kind are there: another --key-prefix, or "
                   "an empty store"},
@@ -259,7 +239,7 @@ char *resp_head(struct wire *w, struct head *h)
 
     if (*line == '-')
         refused(w->server, line + 1);
-    if (read_head(line, true, h))
+    if (read_head(line, h))
         unexpected(w, line);
     return line;
 }

@@ -18,9 +18,9 @@ enum { MAX_ELEMENTS = 1 << 20, MAX_SAID = 1 << 20 };
 /* Digits, perhaps after a minus, that fit into 64 bits. */
 bool parse_integer(const char *text, long long *n);
 /* The first line of a value, without CR LF: its type and number. Returns what
- * is wrong with it, or NULL. resp2: types of RESP3 are wrong. */
+ * is wrong with it, or NULL. */
 struct head { char type; long long n; };
-const char *read_head(const char *line, bool resp2, struct head *h);
+const char *read_head(const char *line, struct head *h);
 /* Ends the program with a server's error and advice on what to do. */
 _Noreturn void refused(const struct server *s, const char *said);
 

@@ -38,8 +38,7 @@ enum { COMMANDS = 32, KINDS = 3, WORDS = 200, LINES = 40, LARGEST = 1 << 16 };
 
 struct server_string { int refs; size_t size; char *data; };
 struct server_type { Methods methods; };
-struct value { struct value *next; String *name; Type *type; void *value;
-               long long expiry; };
+struct value { struct value *next; String *name; Type *type; void *value; };
 struct server_key { String *name; struct value *value; int mode; };
 struct server_context { int (*get)(const char *, void *); Blocked *blocked;
                         int keys, argc; };
@@ -175,8 +174,7 @@ static int fake_ModuleTypeSetValue(Key *key, Type *type, void *value)
     if (key->value)
         drop(place_of(key->name));
     struct value *v = malloc(sizeof *v);
-    *v = (struct value){keys, fake_HoldString(NULL, key->name), type, value,
-                        NO_EXPIRY};
+    *v = (struct value){keys, fake_HoldString(NULL, key->name), type, value};
     key->value = keys = v;
     return GOOD;
 }
@@ -187,17 +185,6 @@ static int fake_ModuleTypeReplaceValue(Key *key, Type *type, void *value,
     CHECK(key->mode & WRITE && key->value && key->value->type == type);
     *old = key->value->value;
     key->value->value = value;
-    return GOOD;
-}
-
-static long long fake_GetExpire(Key *key)
-{
-    return key->value->expiry;
-}
-
-static int fake_SetExpire(Key *key, long long expiry)
-{
-    key->value->expiry = expiry;
     return GOOD;
 }
 
@@ -339,12 +326,6 @@ static void fake_SetModuleAttribs(Context *c, const char *name, int version,
                                   int api)
 {
     (void)c, (void)name, (void)version, (void)api;
-}
-
-static int fake_IsModuleNameBusy(const char *name)
-{
-    (void)name;
-    return 0;
 }
 
 static int fake_CreateCommand(Context *c, const char *name, Command *run,

@@ -118,7 +118,6 @@ void join_server(int fd, const struct options *, const char *where,
 /* reduce.c */
 void reduce(enum type, void *out, const void *const *in, int inputs,
             size_t count);
-float from_number(enum type, const void *, size_t at);
 void to_number(enum type, void *, size_t at, float);
 
 /* server.c, client.c, ring.c */

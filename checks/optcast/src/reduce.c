@@ -169,14 +169,6 @@ void reduce(enum type type, void *out, const void *const *in, int inputs,
     }
 }
 
-float from_number(enum type type, const void *from, size_t at)
-{
-    if (type == F32)
-        return ((const float *)from)[at];
-    uint16_t x = ((const uint16_t *)from)[at];
-    return type == F16 ? of_f16(x) : of_bf16(x);
-}
-
 void to_number(enum type type, void *out, size_t at, float x)
 {
     if (type == F32)

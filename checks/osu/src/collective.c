@@ -11,35 +11,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the ranks found, in microseconds, complete on rank 0 only. */
-struct spread { double avg, min, max; };
-
-static struct spread over_ranks(double mine)
+/* The mean over all ranks, complete on rank 0 only. */
+static double over_ranks(double mine)
 {
-    struct spread s = {0, 0, 0};
+    double sum = 0;
 
-    MPI_Reduce(&mine, &s.min, 1, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD);
-    MPI_Reduce(&mine, &s.max, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-    MPI_Reduce(&mine, &s.avg, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-    s.avg /= num_ranks;
-    return s;
+    MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    return sum / num_ranks;
 }
 
 /* The columns after the size; the first is narrower where no size leads. */
 static void print_header(int first)
 {
     printf("%*s", first, "Avg Latency(us)");
-    if (opt.full)
-        printf("%*s%*s%12s", FIELD, "Min Latency(us)", FIELD,
-               "Max Latency(us)", "Iterations");
     end_header();
 }
 
-static void print_spread(int first, struct spread s, int iters, long errors)
+static void print_mean(int first, double mean, long errors)
 {
-    printf("%*.2f", first, s.avg);
-    if (opt.full)
-        printf("%*.2f%*.2f%12d", FIELD, s.min, FIELD, s.max, iters);
+    printf("%*.2f", first, mean);
     end_row(errors);
 }
 
@@ -127,7 +117,7 @@ int blocking(collective *call, bool sums)
         struct counts c = counts_for(n);
         double sum = 0, begin;
         long errors = 0;
-        struct spread s;
+        double mean;
 
         MPI_Barrier(MPI_COMM_WORLD);
         for (int i = 0; i < c.total; i++) {
@@ -154,12 +144,12 @@ int blocking(collective *call, bool sums)
             MPI_Barrier(MPI_COMM_WORLD);
         }
         MPI_Barrier(MPI_COMM_WORLD);
-        s = over_ranks(sum * 1e6 / c.timed);
+        mean = over_ranks(sum * 1e6 / c.timed);
         if (opt.check)
             errors = sum_errors(errors);
         if (my_rank == 0) {
             printf("%-10zu", n);
-            print_spread(FIELD, s, c.timed, errors);
+            print_mean(FIELD, mean, errors);
         }
         if (errors)
             return validation_failed(n);
@@ -183,7 +173,7 @@ int run_barrier(void)
 {
     struct counts c = counts_for(0);
     double sum = 0, begin;
-    struct spread s;
+    double mean;
 
     blank_and_title();
     if (my_rank == 0) {
@@ -198,9 +188,9 @@ int run_barrier(void)
             sum += MPI_Wtime() - begin;
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    s = over_ranks(sum * 1e6 / c.timed);
+    mean = over_ranks(sum * 1e6 / c.timed);
     if (my_rank == 0)
-        print_spread(FIELD - 1, s, c.timed, 0);
+        print_mean(FIELD - 1, mean, 0);
     return 0;
 }
 
@@ -239,10 +229,9 @@ int run_ibarrier(void)
 {
     /* No message size here, yet the real program uses the large counts. */
     struct counts c = counts_for(LARGE_ABOVE + 1);
-    double pure = 0, all = 0, compute = 0, init = 0, test = 0, wait = 0;
+    double pure = 0, all = 0, compute = 0;
     MPI_Request request;
-    struct spread p, o, k, t_init, t_test, t_wait;
-    double overlap;
+    double overlap, p, o, k;
 
     for (int i = 0; i < DIM; i++) {
         in_vec[i] = out_vec[i] = 0.5f;
@@ -252,14 +241,8 @@ int run_ibarrier(void)
     blank_and_title();
     if (my_rank == 0) {
         printf("# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
-               "# Overall(us)%*s", FIELD, "Compute(us)");
-        if (opt.full)
-            printf("%*s%*s%*s", FIELD, "Coll. Init(us)", FIELD,
-                   "MPI_Test(us)", FIELD, "MPI_Wait(us)");
-        printf("%*s", FIELD, "Pure Comm.(us)");
-        if (opt.full)
-            printf("%*s%*s", FIELD, "Min Comm.(us)", FIELD, "Max Comm.(us)");
-        printf("%*s\n", FIELD, "Overlap(%)");
+               "# Overall(us)%*s%*s%*s\n", FIELD, "Compute(us)", FIELD,
+               "Pure Comm.(us)", FIELD, "Overlap(%)");
         fflush(stdout);
     }
 
@@ -277,32 +260,15 @@ int run_ibarrier(void)
     pure /= c.timed;
 
     for (int i = 0; i < c.total; i++) {
-        double begin, started, waiting, end, busy = 0, testing = 0;
-        int done = 0;
+        double begin = MPI_Wtime(), busy, end;
 
-        begin = MPI_Wtime();
         MPI_Ibarrier(MPI_COMM_WORLD, &request);
-        started = MPI_Wtime();
-        if (opt.tests == 0)
-            busy = compute_for(pure);
-        for (int t = 0; t < opt.tests; t++) {
-            double now;
-
-            busy += compute_for(pure / opt.tests);
-            now = MPI_Wtime();
-            if (!done)
-                MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-            testing += MPI_Wtime() - now;
-        }
-        waiting = MPI_Wtime();
+        busy = compute_for(pure);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
         end = MPI_Wtime();
         if (i >= c.skip) {
             all += end - begin;
-            init += started - begin;
             compute += busy;
-            test += testing;
-            wait += end - waiting;
         }
         MPI_Barrier(MPI_COMM_WORLD);
     }
@@ -310,22 +276,12 @@ int run_ibarrier(void)
     p = over_ranks(pure * 1e6);
     o = over_ranks(all * 1e6 / c.timed);
     k = over_ranks(compute * 1e6 / c.timed);
-    t_init = over_ranks(init * 1e6 / c.timed);
-    t_test = over_ranks(test * 1e6 / c.timed);
-    t_wait = over_ranks(wait * 1e6 / c.timed);
     if (my_rank)
         return 0;
     /* The share of the barrier that computing hid; never negative. */
-    overlap = 100.0 * (1.0 - (o.avg - k.avg) / p.avg);
+    overlap = 100.0 * (1.0 - (o - k) / p);
     if (!(overlap > 0))
         overlap = 0;
-    printf("%13.2f%*.2f", o.avg, FIELD, k.avg);
-    if (opt.full)
-        printf("%*.2f%*.2f%*.2f", FIELD, t_init.avg, FIELD, t_test.avg,
-               FIELD, t_wait.avg);
-    printf("%*.2f", FIELD, p.avg);
-    if (opt.full)
-        printf("%*.2f%*.2f", FIELD, p.min, FIELD, p.max);
-    printf("%*.2f\n", FIELD, overlap);
+    printf("%13.2f%*.2f%*.2f%*.2f\n", o, FIELD, k, FIELD, p, FIELD, overlap);
     return 0;
 }

@@ -35,7 +35,7 @@
      .run = run_##n, __VA_ARGS__}
 #define COLLECTIVE(n, t, o) \
     {.name = #n, .title = " " t " Latency", \
-     .options = "i:x:f" o, .ranks = RANKS_MANY, .max_size = MIB, \
+     .options = "i:x:" o, .ranks = RANKS_MANY, .max_size = MIB, \
      .run = run_##n, COUNTS_COLLECTIVE}
 
 static const struct bench benches[] = {
@@ -73,7 +73,7 @@ static const struct bench benches[] = {
     COLLECTIVE(allgather, "Allgather", "m:c"),
     COLLECTIVE(allreduce, "Allreduce", "m:c"),
     COLLECTIVE(barrier, "Barrier", ""),
-    COLLECTIVE(ibarrier, "Non-blocking Barrier", "t:"),
+    COLLECTIVE(ibarrier, "Non-blocking Barrier", ""),
     {.name = "hello", .title = " Hello World", .options = "",
      .run = run_hello},
     {.name = "init", .title = " Init", .options = "", .run = run_init,
@@ -207,8 +207,6 @@ static bool set_option(int letter, const char *arg)
             return false;
         opt.skip_large = opt.skip;
         return true;
-    case 'f':
-        return opt.full = true;
     case 'c':
         return opt.check = true;
     case 'w':
@@ -218,8 +216,6 @@ static bool set_option(int letter, const char *arg)
     case 'W':
         return int_option(arg, 1, 1 << 20, &opt.window);
     case 't':
-        if (bench->run == run_ibarrier)
-            return int_option(arg, 0, INT_MAX / 4, &opt.tests);
         return team_option(arg);
     }
     return false;

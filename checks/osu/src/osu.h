@@ -46,8 +46,8 @@ struct bench {
 struct options {
     size_t min_size, max_size;
     int iters, skip, iters_large, skip_large;
-    int window, senders, receivers, tests;
-    bool full, check;
+    int window, senders, receivers;
+    bool check;
     enum wintype win;
     enum sync sync;
 };

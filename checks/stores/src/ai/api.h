@@ -21,11 +21,9 @@ enum { GOOD = 0, BAD = 1 };
 enum { API_VERSION = 1 };
 enum { READ = 1, WRITE = 2 };
 enum { KEY_EMPTY = 0, KEY_MODULE = 6 };
-enum { IN_SCRIPT = 1 << 0, IN_TRANSACTION = 1 << 1, WRITES_AOF = 1 << 6,
-       WRITES_RDB = 1 << 7, MAY_NOT_BLOCK = 1 << 21 };
-enum { NO_EXPIRY = -1 };
+enum { IN_SCRIPT = 1 << 0, IN_TRANSACTION = 1 << 1, MAY_NOT_BLOCK = 1 << 21 };
 
-/* What the server does with values of a type; version 3 ends with defrag. */
+/* What the server does with values of a type; version 3 has seven more. */
 typedef struct {
     uint64_t version;
     void *(*load)(Io *, int);
@@ -34,13 +32,7 @@ typedef struct {
     size_t (*size)(const void *);
     void (*digest)(void *, void *);
     void (*free)(void *);
-    int (*load_more)(Io *, int, int);
-    void (*save_more)(Io *, int);
-    int when_more;
-    size_t (*effort)(String *, const void *);
-    void (*unlink)(String *, const void *);
-    void *(*copy)(String *, String *, const void *);
-    int (*defrag)(void *, String *, void **);
+    void *unused[7];
 } Methods;
 
 #define API(X) \
@@ -48,7 +40,6 @@ typedef struct {
     X(void *, Calloc, (size_t, size_t)) \
     X(void, Free, (void *)) \
     X(void, SetModuleAttribs, (Context *, const char *, int, int)) \
-    X(int, IsModuleNameBusy, (const char *)) \
     X(int, CreateCommand, (Context *, const char *, Command *, \
                            const char *, int, int, int)) \
     X(Type *, CreateDataType, (Context *, const char *, int, Methods *)) \
@@ -68,8 +59,6 @@ typedef struct {
     X(void *, OpenKey, (Context *, String *, int)) \
     X(void, CloseKey, (Key *)) \
     X(int, KeyType, (Key *)) \
-    X(long long, GetExpire, (Key *)) \
-    X(int, SetExpire, (Key *, long long)) \
     X(Type *, ModuleTypeGetType, (Key *)) \
     X(void *, ModuleTypeGetValue, (Key *)) \
     X(int, ModuleTypeSetValue, (Key *, Type *, void *)) \

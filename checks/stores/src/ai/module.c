@@ -94,8 +94,6 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
                    "needed", missing);
         return BAD;
     }
-    if (RM_IsModuleNameBusy("ai"))
-        return BAD;
     RM_SetModuleAttribs(context, "ai", VERSION, API_VERSION);
     if (take_settings(context, argv, argc) != GOOD ||
         types_register(context) != GOOD ||
@@ -107,11 +105,6 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
                              commands[i].flags, key, key, key) != GOOD)
             return BAD;
     }
-    if (RM_GetContextFlags(context) & (WRITES_AOF | WRITES_RDB))
-        RM_Log(context, "warning", "plumbline ai: tensors, models and scripts "
-               "are in memory only, but this server writes snapshots, which "
-               "cannot be loaded then: start it with save '' and "
-               "appendonly no");
     RM_Log(context, "notice", "plumbline ai (embedded, no RedisAI): %lld "
            "threads per queue", settings.threads_per_queue);
     return GOOD;

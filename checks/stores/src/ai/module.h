@@ -20,10 +20,10 @@ struct tensor {
 
 extern const char *const type_names[TYPES];
 size_t type_size(enum type type);
-/* A tensor of zeros, with memory of its own (blob NULL). NULL, and *error has
- * the reason. */
-struct tensor *tensor_zeros(enum type type, const long long *shape, int dims,
-                            const char **error);
+/* A tensor that holds the string, or without one has zeros in memory of its
+ * own. NULL, and *error has the reason. */
+struct tensor *tensor_new(enum type type, const long long *shape, int dims,
+                          String *blob, const char **error);
 struct tensor *tensor_hold(struct tensor *tensor);
 void tensor_drop(struct tensor *tensor);
 
@@ -73,7 +73,6 @@ void *value_at(Context *context, String *name, Type *type, const char *empty,
                const char **error);
 /* Whether the word is the string, whatever the case of its letters. */
 int is_word(const String *string, const char *word);
-int begins_with(const String *string, const char *word);
 
 /* The queue of "CPU" or "CPU:2", made if new. NULL, and *error. */
 struct queue *queue_named(const String *name, const char **error);

@@ -79,9 +79,6 @@ const char *put_tensor(Context *context, String *name, struct tensor *tensor)
         RM_ModuleTypeReplaceValue(key, tensor_type, tensor_hold(tensor),
                                   &old);
         tensor_drop(old);
-        /* As SET does. */
-        if (RM_GetExpire(key) != NO_EXPIRY)
-            RM_SetExpire(key, NO_EXPIRY);
     } else
         error = wrong_type;
     RM_CloseKey(key);
@@ -114,13 +111,6 @@ void object_drop(struct object *object)
     torch_drop(object->program);
 #endif
     RM_Free(object);
-}
-
-int begins_with(const String *string, const char *word)
-{
-    size_t size;
-    const char *text = RM_StringPtrLen(string, &size);
-    return size >= strlen(word) && !memcmp(text, word, strlen(word));
 }
 
 /* The object becomes the value of the key, or is dropped. */

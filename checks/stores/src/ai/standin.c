@@ -39,6 +39,13 @@ static const struct network networks[] = {
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
+static int begins_with(const String *string, const char *word)
+{
+    size_t size;
+    const char *text = RM_StringPtrLen(string, &size);
+    return size >= strlen(word) && !memcmp(text, word, strlen(word));
+}
+
 const struct network *network_of_blob(const String *blob, const char **error)
 {
     for (int i = 0; i < NETWORKS; i++) {
@@ -157,7 +164,7 @@ static const char *run_job(const struct network *n, const float *weights,
         return job->words;
     }
     const long long out[] = {in->shape[0], n->classes};
-    if (!(job->out[0] = tensor_zeros(FLOAT, out, 2, &error)))
+    if (!(job->out[0] = tensor_new(FLOAT, out, 2, NULL, &error)))
         return error;
     size_t pixels = in->length / in->shape[0];
     for (long long i = 0; i < out[0]; i++)
@@ -203,7 +210,7 @@ const char *kernel_run(struct job *job)
         return "ERR pre_process_3ch takes one image, FLOAT height x width x "
                "3, and has one output";
     const long long shape[] = {1, 3, image->shape[0], image->shape[1]};
-    if (!(job->out[0] = tensor_zeros(FLOAT, shape, 4, &error)))
+    if (!(job->out[0] = tensor_new(FLOAT, shape, 4, NULL, &error)))
         return error;
     const float *from = (const float *)image->data;
     float *to = (float *)job->out[0]->data;

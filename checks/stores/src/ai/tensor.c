@@ -10,8 +10,6 @@ const char *const type_names[TYPES] = {
     "FLOAT", "DOUBLE", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16",
     "BOOL"};
 static const unsigned char sizes[TYPES] = {4, 8, 1, 2, 4, 8, 1, 2, 1};
-static const char bad_shape[] =
-    "ERR invalid or negative value found in tensor shape";
 
 size_t type_size(enum type type)
 {
@@ -25,62 +23,33 @@ int is_word(const String *string, const char *word)
     return size == strlen(word) && !strncasecmp(text, word, size);
 }
 
-/* Without data. */
-static struct tensor *tensor_new(enum type type, const long long *shape,
-                                 int dims, const char **error)
+struct tensor *tensor_new(enum type type, const long long *shape, int dims,
+                          String *blob, const char **error)
 {
-    size_t length = 1, bytes;
-    *error = bad_shape;
+    size_t length = 1, bytes = 0, size = 0;
+    *error = "ERR invalid or negative value found in tensor shape";
     for (int i = 0; i < dims; i++)
         if (shape[i] <= 0 ||
             __builtin_mul_overflow(length, (size_t)shape[i], &length))
             return NULL;
     if (__builtin_mul_overflow(length, type_size(type), &bytes))
         return NULL;
-    *error = NULL;
+    if (blob)
+        RM_StringPtrLen(blob, &size);
+    *error = blob && size != bytes
+        ? "ERR data length does not match tensor shape and type"
+        : bytes > MAX_BYTES ? "ERR a tensor has at most 512 MiB" : NULL;
+    if (*error)
+        return NULL;
     struct tensor *t = RM_Alloc(sizeof *t + dims * sizeof *shape);
     *t = (struct tensor){.refs = 1, .type = type, .dims = dims,
                          .length = length, .bytes = bytes};
     if (dims)
         memcpy(t->shape, shape, dims * sizeof *shape);
-    return t;
-}
-
-/* A tensor that holds a client's string. NULL, and *error has the reason. */
-static struct tensor *tensor_of(enum type type, const long long *shape,
-                                int dims, String *blob, const char **error)
-{
-    struct tensor *t = tensor_new(type, shape, dims, error);
-    if (!t)
-        return NULL;
-    size_t size;
-    const char *data = RM_StringPtrLen(blob, &size);
-    if (size != t->bytes)
-        *error = "ERR data length does not match tensor shape and type";
-    for (size_t i = 0; !*error && type == BOOL && i < size; i++)
-        if (data[i] & ~1)
-            *error = "ERR BOOL tensor elements must be 0 or 1";
-    if (*error) {
-        RM_Free(t);
-        return NULL;
-    }
     /* No copy: as SET does, the key keeps what the client sent. */
-    t->blob = RM_HoldString(NULL, blob);
-    t->data = (char *)RM_StringPtrLen(t->blob, &t->bytes);
-    return t;
-}
-
-struct tensor *tensor_zeros(enum type type, const long long *shape, int dims,
-                            const char **error)
-{
-    struct tensor *t = tensor_new(type, shape, dims, error);
-    if (t && t->bytes > MAX_BYTES) {
-        *error = "ERR a tensor has at most 512 MiB";
-        RM_Free(t);
-        return NULL;
-    }
-    if (t)
-        t->data = RM_Calloc(1, t->bytes);
+    t->blob = blob ? RM_HoldString(NULL, blob) : NULL;
+    t->data = blob ? (char *)RM_StringPtrLen(t->blob, NULL)
+                   : RM_Calloc(1, bytes);
     return t;
 }
 
@@ -113,20 +82,17 @@ static struct tensor *tensor_parse(String **argv, int argc,
         return NULL;
     }
     long long shape[MAX_DIMS];
-    for (; at < argc && !is_word(argv[at], "BLOB"); at++) {
+    for (; at < argc && !is_word(argv[at], "BLOB"); at++, dims++) {
         if (dims == MAX_DIMS) {
             *error = "ERR a tensor has at most 32 dimensions";
             return NULL;
         }
-        if (RM_StringToLongLong(argv[at], &shape[dims++]) != GOOD) {
-            *error = bad_shape;
-            return NULL;
-        }
+        if (RM_StringToLongLong(argv[at], &shape[dims]) != GOOD)
+            shape[dims] = 0;            /* refused like a zero */
     }
-    if (at == argc)                     /* no data: zeros */
-        return tensor_zeros(type, shape, dims, error);
-    if (argc - at == 2)
-        return tensor_of(type, shape, dims, argv[at + 1], error);
+    if (at == argc || argc - at == 2)
+        return tensor_new(type, shape, dims,
+                          at == argc ? NULL : argv[at + 1], error);
     *error = "ERR a single binary string should come after the BLOB argument "
              "in 'AI.TENSORSET' command";
     return NULL;

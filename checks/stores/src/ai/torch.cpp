@@ -74,8 +74,8 @@ struct tensor *result_of(const at::Tensor &value)
     std::vector<long long> shape(tensor.sizes().begin(),
                                  tensor.sizes().end());
     const char *error = nullptr;
-    struct tensor *made = tensor_zeros((enum type)type, shape.data(),
-                                       (int)shape.size(), &error);
+    struct tensor *made = tensor_new((enum type)type, shape.data(),
+                                     (int)shape.size(), nullptr, &error);
     if (!made)
         throw std::runtime_error(error);
     memcpy(made->data, tensor.data_ptr(), made->bytes);

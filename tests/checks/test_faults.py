@@ -228,6 +228,26 @@ def test_data_that_arrives_wrong(faulty, tmp_path):
     failed_for(faulty, done, 'validation: validate.out: the validation ended')
 
 
+@pytest.mark.parametrize('text, code', [
+    ("ucp_context.c:671 UCX WARN transport 'x' is not available: Invalid argument", 1),
+    ('ibv_reg_mr failed: Invalid argument', 139)])
+def test_a_failed_validation_is_no_missing_option(faulty, text, code):
+    program = Path(faulty.variables['OMB_PREFIX'], 'osu_latency')
+    program.write_text(SCRIPT.replace('rank=', (
+        '# --validation\ncase " $* " in *" -c "*)\n'
+        f'    echo "{text}" >&2; exit {code} ;;\nesac\nrank='), 1))
+    done = faulty.run('none', '-Sbringup=1')
+    failed_for(faulty, done, 'validation: validate.out: the validation ended with exit '
+               'code')
+
+
+def test_a_program_that_cannot_validate_is_not_validated(faulty):
+    done = faulty.run('none', '-Sbringup=1')
+    assert done.returncode == 0, done.stdout
+    assert {record['not_checked'].partition(';')[0] for record in faulty.records} == {
+        'validation: this osu_latency has no option -c'}
+
+
 def another_site(suite, tmp_path, more, name='site'):
     """The local site with more Python at its end, in another folder."""
     suite.plumb('env')                          # detects the real MPI

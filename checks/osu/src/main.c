@@ -274,6 +274,25 @@ static const char *wrong_ranks(void)
     return NULL;
 }
 
+/* As OMB prints it; without MPI. */
+static void print_help(const char *name)
+{
+    static const struct { char letter; const char *text; } help[] = {
+        {'m', "-m [MIN:]MAX        message sizes in bytes"},
+        {'i', "-i ITERATIONS       for small messages"},
+        {'x', "-x ITERATIONS       warm-up"},
+        {'c', "-c, --validation    validate the data"},
+        {'w', "-w WINDOW           allocate, create, dynamic"},
+        {'s', "-s SYNCHRONISATION  flush, flush_local, lock, lock_all, pscw, fence"},
+        {'W', "-W MESSAGES         in flight"},
+        {'t', "-t SENDERS:THREADS  numbers of threads or processes"},
+    };
+    printf("Usage: %s [options]\n", name);
+    for (size_t i = 0; i < sizeof help / sizeof *help; i++)
+        if (strchr(bench->options, help[i].letter))
+            printf("  %s\n", help[i].text);
+}
+
 /* --- main -------------------------------------------------------------- */
 
 int main(int argc, char **argv)
@@ -287,6 +306,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "osu_embedded: call it by the name of a benchmark: "
                 "ln -s osu_embedded osu_latency\n");
         return 1;
+    }
+    if (argc == 2 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))) {
+        print_help(slash ? slash + 1 : argv[0]);
+        return 0;
     }
     set_defaults();
     parse(argc, argv, complaint, sizeof complaint);

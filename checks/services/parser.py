@@ -85,11 +85,12 @@ class Services:
     client_nodes: tuple[str, ...] = ()
 
 
-def split_service_record(text: str, spinning: Mapping[str, int] = {}
-                         ) -> tuple[Services, str]:
+def split_service_record(text: str, spinning: Mapping[str, int] = {},
+                         with_servers: bool = True) -> tuple[Services, str]:
     """The record of a run's services, and the output of its clients.
 
     :param spinning: role -> threads of one of its processes that poll without sleep
+    :param with_servers: whether the job has servers
     :raises ParseError: the record is missing or damaged.
     """
     records: dict[str, list[Any]] = {SERVER: [], CLIENT: [], STEP: []}
@@ -104,7 +105,7 @@ def split_service_record(text: str, spinning: Mapping[str, int] = {}
         except (ValueError, KeyError, TypeError) as err:
             raise ParseError(number, line, 'the record of the services is damaged: '
                              f'{err!r}') from None
-    if not records[SERVER] or not records[STEP]:
+    if not records[STEP] or (with_servers and not records[SERVER]):
         raise ParseError(len(text.splitlines()), '', f'no line begins with {SERVER!r} '
                          f'or {STEP!r}: the job script ended early')
     return _make_services(records[SERVER], records[CLIENT], records[STEP],

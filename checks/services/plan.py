@@ -38,7 +38,8 @@ class Server:
     dialect: str = 'resp'
     #: Nodes that it runs on.
     nodes: int = 1
-    #: Instances on each of them.
+    #: Instances on each of them; 0: the job has no servers, because a program of its
+    #: clients starts its own.
     instances: int = 1
     #: CPUs of an instance.
     cpus: int = 1

@@ -155,7 +155,7 @@ class Writer:
     def roles_on(self, node: int) -> str:
         """All servers and clients of a node; node.py explains the form."""
         server, texts = self.plan.server, []
-        if node in self.layout['server']:
+        if server.instances and node in self.layout['server']:
             texts.append(f'server={server.instances}'
                          + ('/' if server.divided else f'x{server.cpus}'))
         for role in self.plan.clients:
@@ -216,7 +216,7 @@ class Writer:
             numbers = [(len(lines), 0)] if program.mpi else [
                 (len(lines) + index, index) for index in range(len(slots))]
             for number, index in numbers:
-                server = index % len(self.server_nodes)
+                server = index % (len(self.server_nodes) or 1)
                 name = f'service{server}' if role.one_server else 'service'
                 files[name] = ' '.join(map(str, [server] if role.one_server else range(
                     len(self.server_nodes))))
@@ -239,12 +239,13 @@ class Writer:
         :param index: number of the client in its role
         """
         node, slot = slots[index]
-        server = index % len(self.server_nodes)
+        count = len(self.server_nodes) or 1
+        server = index % count
         words = program.commands[index] if program.commands else program.command
         beside = sum(1 for one, (where, _) in enumerate(slots)
-                     if where == node and one % len(self.server_nodes) == server)
+                     if where == node and one % count == server)
         options = {'role': role.name, 'slot': slot, 'parent': self.parent(),
-                   'server': '' if self.plan.server.socket
+                   'server': '' if self.plan.server.socket or not self.server_nodes
                    else f'"${{host[{server}]}}"',
                    'hostname': quoted(self.plan.hostname),
                    'connections': role.connections * beside}

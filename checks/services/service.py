@@ -191,11 +191,13 @@ class ServiceBenchmark(Benchmark, special=True):
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         try:
+            plan = self.service_plan()
             services, output = split_service_record(
-                run.out, self.service_plan().spinning_threads_by_role())
+                run.out, plan.spinning_threads_by_role(), plan.server.instances > 0)
             values = self.extract_service_values(services, output, run)
-            values['ready_time'] = max(
-                server.ready_ms for server in services.servers)
+            if services.servers:
+                values['ready_time'] = max(
+                    server.ready_ms for server in services.servers)
         except ParseError as err:
             guards.fail_test_case('table', f'{run.name}.out:{err}')
         except OSError as err:

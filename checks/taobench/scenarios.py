@@ -6,30 +6,31 @@ ratio and rules: it tests the software and the network, not the whole machine.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from config.records.scenarios import modes_starting_at
 
-from .jobs import Value
-from .sizing import cache_size_mb, server_count
+from .jobs import JOBS, Job
+from .sizing import REST, Sizes, cache_size_mb, server_count
 
 #: Program -> feature of an environment that has it.
 PROGRAMS = {'tao_server': 'tao_server', 'tao_bench_server': 'tao_bench',
             'memcached': 'memcached'}
 
-#: Scale -> parameters of the servers and of the clients that replace defaults.
-SCALES: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {
-    # One second has enough reads for the hit rate.
-    'small': ({'test_time': 12, 'stats_interval': 1000, 'timeout_buffer': 0},
-              {'clients_per_thread': 20, 'wait_after_warmup': 1}),
-    'original': ({}, {}),
-}
+#: Scale -> connections per thread of a client, seconds between two lines of a server's
+#: statistics, and pause of the clients after the warm-up. One second has enough reads
+#: for the hit rate.
+CONNECTIONS = {'small': 20, 'original': 0}
+INTERVAL = {'small': 1.0, 'original': 5.0}
+PAUSE = {'small': 1, 'original': REST}
 
-#: At the small scale: memory per CPU of the servers (GB), maximum warm-up (s),
-#: and requests per key that end it. Then the hit ratio is that of the test. On
+#: At the small scale: time of the test (s; DCPerf's scripts use a part of it to start
+#: the clients), memory per CPU of the servers (GB), maximum
+#: warm-up (s), and requests per key that end it. Then the hit ratio is that of the test. On
 #: two CPUs the warm-up takes 7 s; 4 300 requests/s per CPU are sufficient. If
 #: the warm-up is too slow, the run is invalid and fails.
+TEST = {'tao_server': 12, 'tao_bench_server': 60, 'memcached': 12}
 SMALL_MEMORY, WARM_UP, WARM_UP_PASSES = 0.008, 15, 5
 
 #: Minimum memory. memcached refuses items of 16 MB, which the original needs,
@@ -37,12 +38,11 @@ SMALL_MEMORY, WARM_UP, WARM_UP_PASSES = 0.008, 15, 5
 MIN_MEMORY = {'tao_server': 0.0, 'tao_bench_server': 0.064,
               'memcached': 0.064}
 
-#: tunning_factor at the small scale for a hit ratio of 0.89, found by trial:
+#: Factor of the number of keys at the small scale for a hit ratio of 0.89, found by trial:
 #: the value of a large cache, and its reduction for a cache of 1 MB, which
 #: loses more memory to half-used pages. It was measured with 12 and 48 MB, for
-#: tao_server also with 192 MB. The values of the original's server are not
-#: measured: its default, and the reduction of memcached.
-TUNING = {'tao_server': (0.8125, 0.126), 'tao_bench_server': (0.807, 1.2),
+#: tao_server also with 192 MB. DCPerf's scripts have no such option.
+TUNING = {'tao_server': (0.8125, 0.126), 'tao_bench_server': (0.807, 0.0),
           'memcached': (0.82, 1.2)}
 
 
@@ -57,23 +57,26 @@ class Scenario:
     #: Machines of the clients besides the server's; 0: all on one.
     client_nodes: int = 0
 
-    def non_default_parameters(
-        self, cpus: int
-    ) -> tuple[dict[str, Value], dict[str, Value]]:
-        """Parameters of the servers and of the clients that are not defaults.
+    def sizes(self, cpus: int) -> Sizes:
+        """Sizes that are not the job's defaults.
 
         :arg cpus: CPUs of the servers.
         """
-        servers, clients = SCALES[self.scale]
         if self.scale == 'original':
-            return {**servers}, {**clients}
+            return Sizes()
         usual = SMALL_MEMORY * cpus
         memory = max(usual, MIN_MEMORY[self.program])
         limit, lost = TUNING[self.program]
-        cache = cache_size_mb(memory / server_count(cpus))
-        return ({**servers, 'memsize': round(memory, 6),
-                 'warmup_time': round(WARM_UP * memory / usual)},
-                {**clients, 'tunning_factor': round(limit - lost / cache, 4)})
+        servers = 1 if self.dcperf_job.has_one_server else server_count(cpus)
+        return Sizes(
+            round(memory, 6), connections=CONNECTIONS[self.scale],
+            warmup_time=round(WARM_UP * memory / usual), test_time=TEST[self.program],
+            tuning=round(limit - lost / cache_size_mb(memory / servers), 4))
+
+    @property
+    def dcperf_job(self) -> Job:
+        """The job of this scenario."""
+        return JOBS[self.job]
 
     @property
     def warmup_requests_per_key(self) -> int:

@@ -19,8 +19,11 @@ from checks.taobench.parser import (
     counted_window_seconds,
     expected_point_count,
 )
-from checks.taobench.sizing import MAX_LINK, min_link_speed
+from checks.taobench.sizing import CPUS_PER_SERVER
 
+#: Bandwidth of the network in the guide: the minimum for the CPUs of one server, the
+#: minimum for more, and the maximum. Unit: Mb/s.
+MIN_LINK, MIN_LINK_MANY_CPUS, MAX_LINK = 10_000, 20_000, 50_000
 #: Hit ratio of a valid run.
 HIT_RATIO = (MIN_HIT_RATE, 0.9)
 #: CPU use of the server's machine, in total and in user mode. Unit: %.
@@ -52,16 +55,9 @@ CAUSES = {
 }
 
 
-def describe_network(cpus: int, interface: str, speed: int) -> str:
-    """The interface of the servers, and the guide's rule for it.
-
-    :param cpus: CPUs of the servers' machine
-    :param speed: 0: unknown. Unit: Mb/s
-    """
-    known = f'{speed} Mb/s' if speed else 'speed unknown to the kernel'
-    return (f'network interface of the servers: {interface}, {known}; the guide of '
-            f'the original requires at least {min_link_speed(cpus)} Mb/s for {cpus} '
-            f'CPUs and recommends at most {MAX_LINK}')
+def min_link_speed(cpus: int) -> int:
+    """Minimum bandwidth of the servers' machine with so many CPUs. Unit: Mb/s."""
+    return MIN_LINK if cpus <= CPUS_PER_SERVER else MIN_LINK_MANY_CPUS
 
 
 def network_note(cpus: int, interface: str, speed: int) -> str:
@@ -69,7 +65,8 @@ def network_note(cpus: int, interface: str, speed: int) -> str:
     interface is faster than recommended; empty: no note. A slower interface is
     refused before the servers start.
 
-    The arguments are those of `describe_network`.
+    :param cpus: CPUs of the servers' machine
+    :param speed: 0: unknown. Unit: Mb/s
     """
     if not speed:
         return (f'the kernel does not report the speed of {interface}: make sure that '
@@ -98,17 +95,14 @@ class Expected:
     rest: float = 0.0
     #: The semaphores of tao_bench_autoscale_v2_beta.
     v2: bool = False
-    #: Rule for the points per server: code | guide.
-    rule: str = 'code'
     #: Connections to each server; empty: not checked.
     connections: Sequence[int] = ()
 
     @property
     def points_per_server(self) -> int:
         """Number of points that each server needs."""
-        return expected_point_count(
-            counted_window_seconds(self.test_time), self.interval, self.rule
-        )
+        return expected_point_count(counted_window_seconds(self.test_time),
+                                    self.interval)
 
 
 @dataclass(frozen=True)
@@ -174,15 +168,10 @@ def _find_server_point_violations(index: int, one: Summary,
             'of statistics', 'killed'))
     required, window = expected.points_per_server, _points_in_window(one, expected)
     if one.num_data_points < required:
-        reasons.append(
-            Reason(
-                'points',
-                f'server {index} has {one.num_data_points} of {required} '
-                f'data points (by the {expected.rule} of the original)',
-                'killed' if reasons
-                else _likely_cause_of_invalid_points(one, window, expected),
-            )
-        )
+        reasons.append(Reason(
+            'points', f'server {index} has {one.num_data_points} of {required} '
+            'data points', 'killed' if reasons
+            else _likely_cause_of_invalid_points(one, window, expected)))
     dip = _invalid_points_between_valid(one)
     good = sum(point.is_counted for point in window)
     if not reasons and good < required - WINDOW_TOLERANCE:

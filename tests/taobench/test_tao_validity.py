@@ -1,15 +1,11 @@
-"""Validity of runs of TaoBench, with the reasons, and the report of a run."""
+"""Validity of runs of TaoBench, with the reasons."""
 from __future__ import annotations
 
-import json
-import os
 import random
-import re
-from pathlib import Path
 
 import pytest
 
-from checks.taobench import jobs, machine, report, validity
+from checks.taobench import validity
 from checks.taobench import parser as tao
 from checks.taobench.validity import Cpu, Expected
 from tests.conftest import ROOT
@@ -158,15 +154,6 @@ def test_a_warm_up_is_no_test(test, cause):
     assert result == ([('points', cause)] if cause else [])
 
 
-def test_the_rule_for_points_is_in_the_reason():
-    text = log(fill=37)
-    reason, = judged(text)
-    assert f' of {RUN.points_per_server} data points (by the code of' in str(reason)
-    by_guide = Expected(**{**vars(RUN), 'rule': 'guide'})
-    assert by_guide.points_per_server < RUN.points_per_server
-    assert not judged(text, expected=by_guide)
-
-
 @pytest.mark.parametrize('cpu, v2, expected_causes', [
     (Cpu(70, 15), False, []), (Cpu(80, 30), False, []), (None, False, []),
     (Cpu(40, 20), False, [('cpu_total', 'starved')]),
@@ -199,111 +186,3 @@ def test_every_cause_is_explained():
         source = stream.read()
     for cause in validity.CAUSES:
         assert source.count(f"'{cause}'") > 1, cause
-
-
-# Report --------------------------------------------------------------------
-
-LSCPU = '''Architecture:            x86_64
-CPU(s):                  380
-Model name:              A CPU: the fast one
-L1d cache:               6 MiB (192 instances)
-L1i cache:               6 MiB (192 instances)
-L2 cache:                192 MiB (192 instances)
-'''
-
-
-def test_a_machine_is_described_like_in_the_original(tmp_path, monkeypatch):
-    lscpu = tmp_path / 'lscpu'
-    lscpu.write_text(f"#!/bin/sh\ncat <<'EOF'\n{LSCPU}EOF\n")
-    lscpu.chmod(0o755)
-    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(machine.platform, 'freedesktop_os_release', lambda: {
-        'ID': 'centos', 'PRETTY_NAME': 'CentOS Stream 9'})
-    system = os.uname()
-    total = re.search(r'MemTotal: +(\d+) kB', Path('/proc/meminfo').read_text())
-    assert machine.describe_this_machine() == {
-        'machine': {
-            'hostname': system.nodename, 'os_release_name': 'CentOS Stream 9',
-            'os_distro': 'centos', 'kernel_version': system.release,
-            'cpu_architecture': system.machine,
-            'cpu_model': 'A CPU: the fast one', 'num_logical_cpus': '380',
-            'mem_total_kib': f'{total[1]} KiB'},
-        'metadata': {'L1d cache': '6 MiB (192 instances)',
-                     'L1i cache': '6 MiB (192 instances)',
-                     'L2 cache': '192 MiB (192 instances)',
-                     'L3 cache': ''}}
-
-
-def test_a_machine_that_reports_nothing_is_described(tmp_path, monkeypatch):
-    def missing():
-        raise OSError
-
-    monkeypatch.setenv('PATH', str(tmp_path))
-    monkeypatch.setattr(machine.platform, 'freedesktop_os_release', missing)
-    result = machine.describe_this_machine()
-    assert result['machine']['cpu_model'] == result['machine']['os_distro'] == ''
-    assert set(result['metadata']) == set(machine.CACHES)
-
-
-def test_the_report_has_the_keys_of_the_original():
-    one = summary(LOG)
-    job = jobs.find_job('autoscale')
-    result = report.build_report(
-        job,
-        [machine.describe_this_machine()],
-        ['--num-servers=0'],
-        tao.combine_summaries([one, one]),
-        '1db2d5f6',
-        1702658374,
-    )
-    assert set(result) == {
-        'benchmark_args', 'benchmark_desc', 'benchmark_hooks',
-        'benchmark_name', 'machines', 'metadata', 'metrics', 'run_id',
-        'timestamp'}
-    assert set(result['metrics']) == {
-        'fast_qps', 'hit_ratio', 'num_data_points', 'role', 'slow_qps',
-        'spawned_instances', 'successful_instances', 'total_qps', 'score'}
-    files = report.text_of_report_files(result, [one.log, None, one.log])
-    assert set(files) == {f'benchmark_metrics_1db2d5f6/{name}' for name in (
-        'tao_bench_autoscale_metrics_1702658374_iter_1.json',
-        'server_0.csv', 'server_2.csv')}
-    text = next(text for name, text in files.items() if 'json' in name)
-    assert json.loads(text) == result and text.endswith('}\n')
-
-
-def test_the_report_of_one_server_and_of_a_client():
-    one = summary(LOG)
-    expected = json.loads((ROOT / 'tests/taobench/golden/server_v1.log.json'
-                         ).read_text())
-    assert report.server_metrics(one) == expected
-    result = report.build_report(jobs.find_job('64g'), [], [], expected, 'r', 0)
-    assert 'benchmark_metrics_r/server.csv' in report.text_of_report_files(
-        result, [one.log]
-    )
-    records = [tao.Record('c', '', None, f'operations[type={name}]', value,
-                          '1/s', 1) for name, value in (
-                              ('Sets', 0.0), ('Gets', 7.5))]
-    assert report.client_metrics(records) == {
-        'role': 'client', 'set_qps': 0.0, 'qps': 7.5}
-
-
-def test_a_report_holds_no_metric_that_json_has_not():
-    with pytest.raises(ValueError, match='total_qps = nan'):
-        report.build_report(jobs.find_job('64g'), [], [],
-                            {'total_qps': float('nan')}, 'r', 0)
-
-
-def test_the_time_series_has_the_columns_of_the_original():
-    lines = LOG.splitlines(True)
-    text = ''.join(lines[:2] + ['OUT OF MEMORY when ...\n',
-                                lines[2].replace('0.115', 'nan'),
-                                lines[3].split(', nano')[0] + '\n'])
-    rows = report.format_time_series(tao.parse_server_logs(text)[0]).splitlines()
-    assert rows == [
-        'seq,total_qps,fast_qps,hit_rate,slow_qps,is_oom,slow_qps_oom,'
-        'nanosleeps_per_sec',
-        '0,0.0,0.0,1.0,0.0,0,0.0,100.0',
-        '1,761593.8999999999,83224.2,0.107,678369.7,0,0.0,210000.0',
-        '2,,,,,1,,',
-        '3,757573.6000000001,84834.3,,672739.3,0,0.0,210000.0',
-        '4,758212.2,91103.2,0.122,667109.0,0,0.0,']

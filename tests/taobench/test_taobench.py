@@ -20,7 +20,7 @@ from checks.machine import cpus
 from checks.machine.cpus import Cpu
 from checks.services import ask, node
 from checks.services.plan import Clients, Plan, Program, Server, Step
-from checks.taobench import calls, jobs, report, results, sizing, validity
+from checks.taobench import commands, results, sizing, validity
 from checks.taobench import parser as tao
 from checks.taobench.scenarios import Scenario
 from postprocess import records
@@ -29,8 +29,7 @@ from tests.conftest import LIMIT, of_family, suite_in, until
 from tests.serving.job import Job, build_observer
 
 #: A run of a few seconds, of a cache that is warm at once.
-SHORT = {'memsize': 0.004, 'warmup_time': 2, 'test_time': 2,
-         'stats_interval': 500}
+SHORT = {'memory': 0.004, 'warmup_time': 2, 'test_time': 2, 'interval': 0.5}
 
 
 @pytest.fixture(scope='session')
@@ -110,61 +109,19 @@ def test_points_over_time_have_a_phase_and_a_reason():
         ('cpu n1', '70.0'), ('cpu n1', '10.0')]
 
 
-def test_commands_of_the_embedded_server_and_of_the_original(built):
-    made = sizing.plan_job_processes(jobs.find_job('autoscale'), sizing.Machine(
-        4, 1.0), hostname='{host}')
-    one = made.instances[0]
-    ours = calls.server_command_template('tao_server', one, str(built), 500)
-    assert ours[:3] == (f'{built}/tao_server', '-l', '{address}')
-    assert 'tao_num_slow_threads=9' in ours[-1] and '-Z' in ours
-    theirs = ' '.join(
-        calls.server_command_template('tao_bench_server', one, '/opt/tao', 500)
-    )
-    assert theirs.startswith('/opt/tao/tao_bench_server -c 500 ')
-    with_library = calls.server_command_template(
-        'tao_bench_server', one, '/opt', 500, '/l'
-    )
-    assert with_library[:2] == ('env', 'LD_LIBRARY_PATH=/l')
-    assert '/opt/tao_bench_server' in with_library
-    assert '-p {port}' in theirs and 'ssl_chain_cert={cert}' in theirs
-    load = calls.client_command_template(
-        'tao_server', made.clients[0], '/p', 60, 1.0, 2
-    )
-    assert len(calls.PREFIX) == calls.KEY_BYTES - 1
-    assert str(made.clients[0].keys) in load
-    counted = calls.client_command_template(
-        'tao_server',
-        made.clients[0],
-        '/p',
-        60,
-        1.0,
-        2,
-        requests=made.key_count_of_client(made.clients[0]),
-    )
-    assert set(counted) - set(load) == {
-        '--requests', str(-(-made.clients[0].keys // len(made.clients)))}
-    theirs = ' '.join(calls.client_command_template('tao_bench_server', made.clients[0],
-                                                    '/opt/tao', 60, 1.0, 2, requests=9))
-    assert '--ratio=0:1' in theirs and '--test-time=60' in theirs
-    assert '-s {host} -p {port} ' in theirs
-
-
 def test_a_small_point_grows_with_the_machine():
-    given, clients = Scenario('standalone').non_default_parameters(2)
-    assert (given['memsize'], given['warmup_time']) == (0.016, 15)
-    assert clients['tunning_factor'] == 0.802
-    more, tuned = Scenario('standalone').non_default_parameters(16)
-    assert (more['memsize'], more['warmup_time']) == (0.128, 15)
-    assert 0.802 < tuned['tunning_factor'] < 0.8125
+    small, more = (Scenario('standalone').sizes(cpus) for cpus in (2, 16))
+    assert (small.memory, small.warmup_time, small.tuning) == (0.016, 15, 0.802)
+    assert (more.memory, more.warmup_time) == (0.128, 15)
+    assert 0.802 < more.tuning < 0.8125
     # memcached asks for 32 MB where items may have 16.
-    theirs, _ = Scenario('standalone', 'tao_bench_server').non_default_parameters(2)
-    assert sizing.cache_size_mb(theirs['memsize']) >= 32
-    assert theirs['warmup_time'] == 60
-    assert Scenario('autoscale', scale='original').non_default_parameters(2) == ({}, {})
+    original = Scenario('standalone', 'tao_bench_server').sizes(2)
+    assert sizing.cache_size_mb(original.memory) >= 32 and original.warmup_time == 60
+    assert Scenario('autoscale', scale='original').sizes(2) == sizing.Sizes()
 
 
 def test_look_aside_sizes_are_those_of_compressed_values():
-    weights = [line.split() for line in calls.format_value_sizes().splitlines()]
+    weights = [line.split() for line in commands.format_value_sizes().splitlines()]
     total = sum(float(weight) for _, weight in weights)
     mean = sum(int(size) * float(weight) for size, weight in weights) / total
     assert abs(mean - 200) < 2 and int(weights[-1][0]) == 521
@@ -248,11 +205,9 @@ def test_a_slow_interface():
     (73, 0, 20_000, 'does not report the speed of hsn0: make sure that it has at '
      'least 20000 Mb/s')])
 def test_the_rule_for_the_network(cpus, speed, minimum, note):
-    assert sizing.min_link_speed(cpus) == minimum
+    assert validity.min_link_speed(cpus) == minimum
     assert note in validity.network_note(cpus, 'hsn0', speed)
     assert bool(note) == bool(validity.network_note(cpus, 'hsn0', speed))
-    assert f'at least {minimum} Mb/s for {cpus} CPUs' in (
-        validity.describe_network(cpus, 'hsn0', speed))
 
 
 #: A site with nodes of CPUS CPUs.
@@ -283,18 +238,6 @@ def test_the_plan_has_the_rule_for_the_network(tmp_path, cpus, minimum, scale):
         [str(minimum)] * -(-cpus // 72) if scale == 'original' else [])
 
 
-@pytest.mark.parametrize('text, seen', [
-    ('[RUN #1 1%] 5\r[RUN #1 9%] 6\nGets 1\r\n', '[RUN #1 9%] 6\nGets 1\n'),
-    ('', ''), ('\rerror\n', 'error\n')])
-def test_progress_that_is_overwritten_is_dropped(text, seen):
-    assert report.drop_overwritten_text(text) == seen
-
-
-def test_the_log_of_a_server_has_the_originals_name():
-    assert re.fullmatch(r'tao-bench-server-3-7001\d\d_\d{6}\.log',
-                        report.server_log_name(2, 86_400.5 * 2))
-
-
 def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
     monkeypatch.setattr(node.cpus, 'available_cpus', lambda: [
         Cpu(numa, 0, numa, numa) for numa in (0, 1)])
@@ -305,12 +248,6 @@ def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
     monkeypatch.setattr(node.shutil, 'which', lambda name: f'/bin/{name}')
     assert node.numactl_prefix([0, 1], 'may') == ['numactl', '--membind=0,1']
     assert node.numactl_prefix([0, 1], 'never') == []
-
-
-def test_memory_that_is_too_small_for_a_cache():
-    with pytest.raises(ValueError, match='less than 1 MB'):
-        sizing.plan_job_processes(jobs.find_job('autoscale'), sizing.Machine(
-            1, 1.0), {'memsize': 0.001})
 
 
 def test_a_server_of_text_is_no_server_of_the_binary_protocol():
@@ -334,11 +271,10 @@ OF_IT = of_family('taobench')
 
 
 def run(suite, *options, scenario='standalone', **settings):
-    given = ','.join(f'{k}:{v}' for k, v in {**SHORT, **settings}.items()
-                     if v is not None)
     return ['-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
             f'str(scenario) == "{scenario} tao_server small"',
-            f'-STaoBench.settings={given}', *options]
+            *(f'-STaoBench.{name}={value}' for name, value in
+              {**SHORT, **settings}.items() if value is not None), *options]
 
 
 def attached(suite, name):
@@ -361,7 +297,7 @@ def test_a_good_run(suite):
     done = suite.reframe(
         '-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
         'str(scenario) == "standalone tao_server small"',
-        '-STaoBench.settings=test_time:6,stats_interval:500')
+        '-STaoBench.test_time=6', '-STaoBench.interval=0.5')
     assert 'PASSED' in done.stdout, done.stdout
     values = {r['metric']: float(r['value']) for r in suite.records}
     assert 0.88 <= values['hit_ratio'] <= 0.9
@@ -371,11 +307,7 @@ def test_a_good_run(suite):
     assert 0 < values['cpu_user'] < values['cpu_total'] <= 100
     assert values['latency_p50'] < values['latency_p99']
     assert {r['source'] for r in suite.records} == {'embedded'}
-    report = json.loads(attached(suite, 'tao_bench_standalone_metrics_*'))
-    assert report['benchmark_name'] == 'tao_bench_standalone'
-    assert report['metrics']['total_qps'] == values['total_qps']
-    assert report['machines'][0]['num_logical_cpus']
-    assert len(attached(suite, 'server_0.csv').splitlines()) > 25
+    assert len(attached(suite, 'series.csv').splitlines()) > 25
     done = suite.plumb(
         'report', '--perflogs', suite.variables['PLUMBLINE_PERFLOGS'],
         '--output', str(suite.tmp / 'page'))
@@ -420,8 +352,8 @@ def victim(suite):
 def test_a_starved_client(suite, victim):
     # Each client has a server of its own; one is stopped for the test.
     job, client = victim(
-        b'plumbload', '-STaoBench.client_settings=tunning_factor:0.6',
-        file='run.1.test.0.out', num_servers=2, memsize=0.008, test_time=4)
+        b'plumbload', file='run.1.test.0.out', servers=2, memory=0.008, keys=4000,
+        test_time=4)
     # It has passed the gate: it uses CPU time (in ticks).
     until(lambda: int(Path(f'/proc/{client}/stat').read_text().rpartition(
         ')')[2].split()[11]) > 5, job)
@@ -434,7 +366,7 @@ def test_a_starved_client(suite, victim):
 
 def test_one_instance_killed(suite, victim):
     job, server = victim(b'tao_server', file='run.1.test.0.out',
-                         num_servers=2, memsize=0.008,
+                         servers=2, memory=0.008,
                          test_time=LIMIT)       # until it is killed
     os.kill(server, signal.SIGKILL)
     text, _ = job.communicate(timeout=LIMIT)
@@ -444,8 +376,7 @@ def test_one_instance_killed(suite, victim):
 
 def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
     done = suite.reframe(*run(
-        suite, '-STaoBench.client_settings=tunning_factor:0.3',
-        '-STaoBench.rule=guide', '-Srepetitions=2',
+        suite, '-Srepetitions=2', keys=2000,
         # The warm-up ends with its requests: in a second the cache may still
         # be cold, and then no point has a hit ratio.
         warmup_time=None))
@@ -454,37 +385,32 @@ def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
     assert 'run.2: the hit ratio' in output
     assert 'too few keys' in output
     assert_kept_and_no_reference(suite)
-    assert attached(suite, 'iter_2/series.csv')
-    assert attached(suite, 'iter_1/series.csv') == next(
-        path for path in Path(suite.variables['PLUMBLINE_PERFLOGS']).rglob(
-            'series.csv') if 'iter_' not in str(path)).read_text()
-    assert 'by the guide of the original' in attached(suite, 'rule.txt')
-    assert 'network interface of the servers: lo, ' in attached(suite, 'rule.txt')
-    # Logs are beside the report of their repetition, and complete.
-    perflogs = Path(suite.variables['PLUMBLINE_PERFLOGS'])
-    for number in (1, 2):
-        [json_] = perflogs.rglob(f'*run.{number}*/*_iter_{number}.json')
-        [log] = json_.parent.glob('tao-bench-server-1-*.log')
-        [original] = suite.tmp.rglob(f'run.{number}.server0.log')
-        assert log.read_text() == original.read_text()
-        assert 'fast_qps' in log.read_text()
-        for client in (0, 1):
-            assert f'client{client}' in (
-                json_.parent / f'client_{client}.log').read_text()
+    [original] = suite.tmp.rglob('output/**/run.2.server0.log')
+    assert 'fast_qps' in original.read_text()
 
 
 def test_a_job_that_is_deprecated_says_so(suite):
-    done = suite.reframe(*run(suite, '--dry-run', scenario='64g')[1:])
-    assert '64g is deprecated: use tao_bench_autoscale' in done.stdout
+    done = suite.reframe('-L', *OF_IT, '-n', 'TaoBench', '-E',
+                         'scenario.job == "64g"')
+    assert '(deprecated: use autoscale)' in done.stdout
 
 
-def test_settings_as_a_parameter_of_the_session(suite):
-    done = suite.reframe('--dry-run', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
-                         'str(scenario) == "standalone tao_server small"',
-                         '-PTaoBench.settings=test_time:5,test_time:6')
-    assert done.returncode == 0 and 'Ran 3/3' in done.stdout, done.stdout
+@pytest.mark.parametrize('setting, expected', [
+    ("options='-m 64'", 'options: remove -m: use the setting memory'),
+    ("options='-m64'", 'options: remove -m64: use the setting memory'),
+    ("client_options='--keys=5'", 'client_options: remove --keys=5: use the setting keys'),
+    ("options='-o \"x'", 'No closing quotation'),
+    ('servers=99', 'servers = 99: 99 servers need a core each')])
+def test_settings_that_are_refused(suite, setting, expected):
+    name, _, value = setting.partition('=')
+    done = suite.reframe(*run(suite, '--dry-run', **{name: value.strip("'")})[1:])
+    assert expected in done.stdout and done.returncode == 1, done.stdout
 
 
-def test_unknown_parameters_are_named(suite):
-    done = suite.reframe(*run(suite, '--dry-run', memsizes=1)[1:])
-    assert "unknown parameter 'memsizes'; did you mean memsize?" in done.stdout
+def test_options_reach_the_server_and_are_part_of_the_identity(suite):
+    done = suite.reframe(*run(suite, '--dry-run', options='-o tao_smart_nanosleep=1',
+                              client_options='--pipeline 2')[1:])
+    assert done.returncode == 0, done.stdout
+    [script] = suite.tmp.rglob('TaoBench_*/rfm_job.sh')
+    assert re.search('tao_server .* -o tao_smart_nanosleep=1\n', script.read_text())
+    assert script.read_text().count(' --pipeline 2') == 4

@@ -1,0 +1,200 @@
+"""Check of TaoBench as DCPerf's own scripts run it.
+
+The servers' node runs a script of packages/tao_bench; a client node runs the command that
+this script prints for it. Both write their files into a folder of links to DCPerf in the
+stage directory (dcperf.sh).
+"""
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+from reframe.core.builtins import fixture, parameter
+
+from ..core import guards
+from ..core.parsers import ParseError
+from ..services.parser import Services
+from ..services.plan import Clients, Plan, Program, Server, Step
+from . import parser as tao
+from . import validity
+from .scenarios import PAUSE
+from .sizing import REST
+from .taobench import HERE, TaoBenchmark, TaoPrograms, register, runnable_scenarios
+
+#: Options of each script that the check sets itself -> what to use instead.
+REFUSED = {
+    '--memsize': 'the setting memory', '--warmup-time': 'the setting warmup_time',
+    '--test-time': 'the setting test_time', '--stats-interval': 'the setting interval',
+    '--num-clients': 'a scenario with this number of client nodes',
+    '--server-memsize': 'the setting memory'}
+
+#: run_standalone.py ends the servers when the times of warm-up and test have passed since
+#: their start. The clients start later and pause after the warm-up, so the last part of
+#: their test has no server. Unit: s.
+LOST_IN_STANDALONE = 20
+
+#: Time for servers to start and end, and for the script's own margins. Unit: s.
+MARGIN = 600
+
+
+class DcperfPrograms(TaoPrograms):
+    """An installed DCPerf."""
+
+    def build_commands(self) -> list[str]:
+        return []
+
+
+class TaoBenchOriginal(TaoBenchmark):
+    """A job of DCPerf's TaoBench, by DCPerf's own scripts."""
+
+    REFUSED = REFUSED_OF_CLIENTS = REFUSED
+
+    #: Job, program, scale and place of the clients.
+    scenario = parameter(runnable_scenarios('tao_bench_server'),
+                         fmt=lambda scenario: str(scenario))
+
+    programs = fixture(DcperfPrograms, scope='environment')
+
+    # Launch ----------------------------------------------------------------
+
+    def script_options(self) -> list[str]:
+        """Options of the script on the servers' node. A size of 0 is DCPerf's own
+        default."""
+        job, sizes = self.scenario.dcperf_job, self.sizes
+        words = ['--real', '--memsize', f'{sizes.memory or job.memory:g}',
+                 '--warmup-time', f'{sizes.warmup_time or job.warmup_time}',
+                 '--test-time', f'{sizes.test_time or job.test_time}',
+                 '--stats-interval', f'{self.statistics_interval * 1000:.0f}']
+        if job.has_one_server:
+            words.insert(0, 'server')
+        else:
+            words += ['--num-clients', f'{self.scenario.client_nodes or 2}',
+                      '--clients-per-thread', f'{sizes.connections}']
+        interface = self.current_partition.extras.get('service_interface')
+        if interface and not job.is_standalone:
+            words += ['--interface-name', interface]
+        if job.semaphore:
+            words += ['--fast-threads-ratio', f'{job.fast_threads:g}',
+                      '--slow-threads-use-semaphore', '1',
+                      '--conns-per-server-core', f'{job.connections_per_cpu}']
+        return words
+
+    def client_options_of_script(self) -> list[str]:
+        """Options of `run.py client`, for jobs whose script prints no commands."""
+        plan, job = self.sized_plan, self.scenario.dcperf_job
+        return ['--real', '--server-memsize', f'{self.sizes.memory or job.memory:g}',
+                '--warmup-time', f'{plan.warmup_time}', '--test-time',
+                f'{plan.test_time}', '--wait-after-warmup',
+                f'{PAUSE[self.scenario.scale]}']
+
+    def service_plan(self) -> Plan:
+        job, clients = self.scenario.dcperf_job, self.scenario.client_nodes
+        server_options, client_options = self.option_words()
+        if client_options and not job.has_one_server:
+            raise ValueError('client_options: the script of this job starts the clients: '
+                             'use options')
+        words = str(HERE / 'dcperf.sh'), self.dcperf_folder(), '{output}.dcperf'
+        programs = [Program(
+            (*words, 'server', job.script, *self.script_options(), *server_options),
+            role='server')]
+        if clients:
+            programs.append(Program((
+                *words, 'client', '{index}',
+                *([*self.client_options_of_script(), *client_options]
+                  if job.has_one_server else []))))
+        sized = self.sized_plan
+        return Plan(
+            Server(self.program, (), instances=0, beside=True),
+            (Clients(name='server', unbound=True),
+             *([Clients(clients, unbound=True, apart=True)] if clients else [])),
+            (Step('run', tuple(programs), sized.warmup_time + sized.test_time + MARGIN),),
+            sample=max(self.statistics_interval, 0.25))
+
+    def dcperf_folder(self) -> str:
+        """DCPerf's folder, of which `prefix` is benchmarks/tao_bench.
+
+        :raises SanityError: it has no script of the job
+        """
+        prefix = self.programs.program_origin(self.program).get('prefix')
+        if not prefix:
+            guards.fail_test_case('programs', 'the environment '
+                                  f'{self.current_environ.name} has no prefix for '
+                                  f'{self.program}')
+        script = f'packages/tao_bench/{self.scenario.dcperf_job.script}'
+        folder = Path(prefix).parent.parent
+        if not (folder / script).exists():
+            guards.fail_test_case('programs', f'{folder / script} does not exist: the '
+                                  'prefix must be the folder benchmarks/tao_bench of '
+                                  'a clone of DCPerf')
+        return str(folder)
+
+    # Results ---------------------------------------------------------------
+
+    def extract_service_values(self, services: Services, output: str,
+                               run: guards.Run) -> dict[str, float]:
+        sized, begin = self.sized_plan, services.steps['run'].at
+        seconds, rest = sized.test_time, REST
+        if self.scenario.dcperf_job.is_standalone:
+            seconds, rest = max(seconds - LOST_IN_STANDALONE, 1), 0
+        folder = Path(self.stagedir, f'{run.name}.run.0.dcperf')
+        self.read_network(folder)
+        texts = [path.read_text(errors='replace') for path in
+                 sorted(folder.glob('tao-bench-server-*.log'))]
+        printed = Path(self.stagedir, f'{run.name}.run.0.out').read_text(
+            errors='replace')
+        logs = [self.read_log(text) for text in texts or [printed]]
+        result = {} if self.scenario.dcperf_job.has_one_server else read_result(printed)
+        expected = validity.Expected(
+            int(result.get('spawned_instances', 1)), sized.warmup_time, seconds,
+            self.statistics_interval, rest, self.scenario.dcperf_job.semaphore)
+        # A log has no times: count its lines until the first request.
+        lines = next((number for log in logs if log
+                      for number, point in enumerate(log.points)
+                      if point.is_under_load), 0)
+        load = begin + lines * self.statistics_interval
+        test = load + sized.warmup_time + REST
+        values = self.check_and_combine(
+            run, expected, logs, [begin] * len(logs),
+            {'warmup': (load, load + sized.warmup_time),
+             'test': (test, test + seconds)}, {services.client_nodes[0]}, [])
+        return {**values, **result}
+
+    def read_log(self, text: str) -> tao.Log | None:
+        """The log of a server; None: it has no valid statistics."""
+        try:
+            [log] = tao.parse_server_logs(text, split_at_restarts=False)
+        except ParseError as err:
+            self.logger.warning(f'log of a server: {err}')
+            return None
+        return log
+
+    def read_network(self, folder: Path) -> None:
+        """Check the speed of the servers' interface, which dcperf.sh wrote."""
+        cpus, interface, speed = (folder / 'network.txt').read_text().split()
+        self.network = int(cpus), interface, max(int(speed), 0)
+        minimum = validity.min_link_speed(int(cpus))
+        if self.has_network_rule and 0 < int(speed) < minimum:
+            guards.fail_test_case('network', f'{interface} has {speed} Mb/s, but the guide '
+                                  f'of TaoBench requires {minimum}: select another '
+                                  'interface with the extra service_interface')
+
+
+def read_result(text: str) -> dict[str, float]:
+    """The numbers of the JSON that a script prints at its end.
+
+    :raises ParseError: it has none
+    """
+    match = re.search(r'^\{\n(?:.*\n)*?\}$', text, re.MULTILINE)
+    try:
+        data = json.loads(match[0]) if match else {}
+        names = ('spawned_instances', 'successful_instances', 'fast_qps', 'slow_qps',
+                 'total_qps', 'hit_ratio', 'num_data_points')
+        return {name: float(data[name]) for name in names}
+    except (ValueError, KeyError) as err:
+        raise ParseError(len(text.splitlines()), text[-80:], 'DCPerf printed no result '
+                         f'with {err}' if match else 'DCPerf printed no result') from None
+
+
+register(TaoBenchOriginal)

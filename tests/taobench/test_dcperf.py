@@ -1,0 +1,173 @@
+"""DCPerf's own scripts as the check runs them, with a DCPerf whose scripts only print."""
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from checks.core.parsers import ParseError
+from checks.taobench import dcperf
+from tests.conftest import LIMIT, ROOT, of_family, until
+
+#: A script that does nothing for some seconds and then prints and writes what DCPerf's
+#: does. Its clients print their command.
+SCRIPT = r'''#!/usr/bin/env python3
+import argparse, json, os, pathlib, socket, sys, time
+root = pathlib.Path(os.path.abspath(__file__)).parents[2]
+parser = argparse.ArgumentParser()
+for name in ('memsize', 'warmup-time', 'test-time', 'stats-interval', 'num-clients',
+             'clients-per-thread', 'port-number-start'):
+    parser.add_argument(f'--{name}', type=float, default=0)
+args, rest = parser.parse_known_args()
+if '--fail' in rest:
+    sys.exit('no such interface')
+port = int(args.port_number_start)
+if port:
+    listener = socket.create_server(('', port))
+    (root / 'benchmarks/tao_bench/client_instructions.txt').write_text(''.join(
+        f'Client {n + 1}:\n' + ''.join(
+            "./benchpress_cli.py run tao_bench_custom -r client -i '" + json.dumps({
+                'server_hostname': '127.0.0.1', 'server_port_number': port,
+                'number': 2 * n + part}) + "'\n" for part in (0, 1)) + '\n'
+        for n in range(int(args.num_clients))))
+time.sleep(args.warmup_time + args.test_time - 20 + 6)
+lines = int((args.warmup_time + args.test_time) * 1000 / args.stats_interval)
+(root / 'tao-bench-server-1-260101_000000.log').write_text(''.join(
+    f'fast_qps = {890 + n}.0, hit_rate = 0.890, slow_qps = {110 + n / 8:.1f}, '
+    'wh_qps = 0.0, curr_it = 0.05M, slow_qps_oom =  0.0, crnt_conn = 40, slow_th = 3, '
+    f'slow_reqs = 1, slow_resp = 1, nanosleeps_per_sec = {n}.00\n'
+    for n in range(lines)))
+print(json.dumps({'spawned_instances': 1, 'successful_instances': 1, 'role': 'server',
+                  'fast_qps': 890.0, 'slow_qps': 110.0, 'hit_ratio': 0.89,
+                  'total_qps': 1000.0, 'num_data_points': 9}, indent=4))
+'''
+
+#: A client that prints its arguments.
+CLIENT = '#!/bin/sh\necho "$@"\n'
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """Folder of a DCPerf."""
+    root = tmp_path / 'DCPerf'
+    for name, text in {
+            **{f'packages/tao_bench/{name}.py': SCRIPT for name in (
+                'run_standalone', 'run_autoscale')},
+            'packages/tao_bench/run.py': CLIENT, 'benchpress_cli.py': CLIENT,
+            'benchmarks/tao_bench/tao_bench_server': CLIENT,
+            'benchmarks/tao_bench/tao_bench_client': CLIENT,
+            'benchmarks/tao_bench/leader_sizes.json': '{}',
+            'benchmarks/tao_bench/server_0.csv': 'of an earlier run'}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    return root
+
+
+def run(suite, installed, *options, scenario='standalone tao_bench_server small'):
+    return suite.reframe(
+        *of_family('taobench'), '-Sbringup=1', '-n', 'TaoBenchOriginal', '-E',
+        f'str(scenario) == "{scenario}"', '-STaoBenchOriginal.warmup_time=2',
+        '-STaoBenchOriginal.test_time=22', '-STaoBenchOriginal.interval=0.5', *options,
+        TAOBENCH_PREFIX=str(installed / 'benchmarks' / 'tao_bench'))
+
+
+def test_the_result_of_the_scripts_is_recorded(suite, installed):
+    done = run(suite, installed, '-r', '-STaoBenchOriginal.options=--smart-nanosleep 1')
+    assert 'PASSED' in done.stdout, done.stdout
+    values = {r['metric']: float(r['value']) for r in suite.records}
+    assert (values['total_qps'], values['hit_ratio']) == (1000, 0.89)
+    assert values['spawned_instances'] == 1 and 0 < values['cpu_total'] <= 100
+    assert {r['settings'] for r in suite.records if r['metric'] == 'total_qps'} == {
+        'warmup_time=2 test_time=22 interval=0.5 options=--smart-nanosleep 1'}
+    # DCPerf's folder is as before.
+    assert not [*installed.glob('*.log'), *installed.glob('benchmarks/*/*.txt')]
+
+
+def test_a_script_that_fails_is_named_with_its_last_line(suite, installed):
+    done = run(suite, installed, '-r', '-STaoBenchOriginal.options=--fail')
+    assert re.search('service: server 0 ended with exit code 1; the last lines of .*: '
+                     'no such interface', done.stdout), done.stdout
+
+
+def test_sizes_are_options_of_the_script(suite, installed):
+    done = run(suite, installed, '--dry-run')
+    assert done.returncode == 0, done.stdout
+    [script] = suite.tmp.rglob('TaoBenchOriginal_*/rfm_job.sh')
+    text = script.read_text()
+    assert 'server run_standalone.py --real --memsize ' in text
+    assert '--warmup-time 2 --test-time 22' in text
+    assert '--stats-interval 500' in text and '    server 0 ' not in text
+
+
+@pytest.mark.parametrize('options, expected', [
+    ('--memsize=4', 'options: remove --memsize=4: use the setting memory'),
+    # argparse accepts the beginning of an option.
+    ('--test 4', 'options: remove --test: use the setting test_time'),
+    ('--num-clients 4', 'use a scenario with this number of client nodes')])
+def test_options_with_a_setting_are_refused(suite, installed, options, expected):
+    done = run(suite, installed, '--dry-run', f'-STaoBenchOriginal.options={options}')
+    assert expected in done.stdout and done.returncode == 1, done.stdout
+
+
+def test_a_prefix_outside_dcperf_is_refused(suite, installed):
+    (installed / 'packages/tao_bench/run_standalone.py').unlink()
+    done = run(suite, installed, '--dry-run')
+    assert 'run_standalone.py does not exist: the prefix must be the folder ' \
+        'benchmarks/tao_bench of a clone of DCPerf' in done.stdout
+
+
+def free_port():
+    with socket.create_server(('127.0.0.1', 0)) as other:
+        return other.getsockname()[1]
+
+
+def start(installed, tmp_path, number, *words):
+    folder = tmp_path / f'run.1.run.{number}.dcperf'
+    return subprocess.Popen(
+        [ROOT / 'checks/taobench/dcperf.sh', installed, folder, *map(str, words)],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, 'LC_ALL': 'C'}), folder
+
+
+def test_clients_run_the_commands_of_the_script(installed, tmp_path):
+    server, _ = start(
+        installed, tmp_path, 0, 'server', 'run_autoscale.py', '--warmup-time', 2,
+        '--test-time', 15, '--num-clients', 2, '--stats-interval', 500,
+        '--port-number-start', free_port(), '--interface-name', 'lo')
+    client, folder = start(installed, tmp_path, 2, 'client', 1)
+    assert client.wait(LIMIT) == 0, client.stdout.read()
+    numbers = [re.search('"number": ([0-9]+)', path.read_text())[1]
+               for path in sorted(folder.glob('client_*.log'))]
+    assert numbers == ['2', '3']
+    assert server.wait(LIMIT) == 0
+    cpus, name, _ = (tmp_path / 'run.1.run.0.dcperf/network.txt').read_text().split()
+    assert int(cpus) == len(os.sched_getaffinity(0)) and name == 'lo'
+
+
+def test_a_client_of_one_server_gets_its_host(installed, tmp_path):
+    server = tmp_path / 'run.1.run.0.dcperf'
+    client, _ = start(installed, tmp_path, 1, 'client', 0, '--test-time', 5)
+    until(lambda: (tmp_path / 'run.1.run.1.dcperf').exists(), client)
+    server.mkdir()
+    try:
+        listener = socket.create_server(('127.0.0.1', 11211))
+    except OSError:
+        client.kill()
+        client.wait()
+        pytest.skip('another program uses port 11211')
+    with listener:
+        Path(server, 'host.txt').write_text('127.0.0.1\n')
+        assert client.wait(LIMIT) == 0
+    assert client.stdout.read() == 'client --server-hostname 127.0.0.1 --test-time 5\n'
+
+
+def test_a_script_without_result_is_refused():
+    with pytest.raises(ParseError, match='printed no result'):
+        dcperf.read_result('Spawn server instance: x\n')
+    with pytest.raises(ParseError, match="no result with 'spawned_instances'"):
+        dcperf.read_result('x\n{\n    "role": "server"\n}\n')

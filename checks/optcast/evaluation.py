@@ -4,7 +4,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import yaml
 
@@ -42,15 +41,11 @@ class Evaluation:
     #: Environments of the servers of a node, in order; empty: the job's.
     environments: tuple[dict[str, str], ...] = ()
 
-    #: Threads of a client that poll without sleep. All of the embedded programs sleep.
-    spinning_client_threads: ClassVar[int] = 0
-
     @property
     def step_time_limit(self) -> float:
         """Time limit of one step, for at least 20 MB/s. Unit: s."""
         of = self.setup
-        moved = sum(of.sizes) * of.clients * of.options.all_reduces * (
-            of.options.iterations + of.options.warmup + of.options.checks)
+        moved = sum(of.sizes) * of.clients * (of.iterations + of.warmup + 1)
         return 30 + 4 * moved / 20e6
 
     def server_role(self) -> Server:
@@ -64,7 +59,7 @@ class Evaluation:
             '--count', str(of.elements_per_message), '--reduce-jobs', str(of.jobs),
             '--reduce-threads', str(of.threads),
             '--recv-threads', str(of.recvs), '--send-threads', str(of.sends),
-            '--timeout', str(self.timeout))
+            '--timeout', str(self.timeout), *of.options)
         buffers = of.jobs * (of.clients + 1) * of.elements_per_message * 4 >> 20
         beside = not self.server_nodes
         return Server(
@@ -75,8 +70,7 @@ class Evaluation:
                 for number in range(servers)),
             nodes=max(1, self.server_nodes), instances=each,
             cpus=max(1, self.cores // (2 * each if beside else each)),
-            memory=64 + buffers, connections=of.clients + 64, beside=beside,
-            port=of.port)
+            memory=64 + buffers, connections=of.clients + 64, beside=beside)
 
     def server_environment(self, number: int) -> Mapping[str, str]:
         """The environment variables of a server."""
@@ -90,8 +84,8 @@ class Evaluation:
                 '--service', '{service}', '--rank', '{index}',
                 '--data-type', of.data_type, '--chunksize',
                 str(of.chunksize), '--size', ','.join(map(str, of.sizes)),
-                '-n', str(of.options.iterations), '-w', str(of.options.warmup),
-                '--timeout', str(self.timeout))
+                '-n', str(of.iterations), '-w', str(of.warmup),
+                '--timeout', str(self.timeout), *of.client_options)
 
         def make_step(name: str, *more: str) -> Step:
             return Step(name, (Program(commands=tuple(
@@ -107,14 +101,14 @@ class Evaluation:
     def plan_with_steps(self, *steps: Step) -> Plan:
         """The plan with these steps of the clients."""
         clients = Clients(self.client_nodes, self.setup.clients // self.client_nodes,
-                          unbound=True, spinning=self.spinning_client_threads)
+                          unbound=True)
         return Plan(self.server_role(), (clients,), steps)
 
     # Analysis ---------------------------------------------------------------
 
     def timed_iterations_by_size(self) -> dict[int, int]:
         """Size of an all-reduce -> number of timed iterations."""
-        return dict.fromkeys(self.setup.sizes, self.setup.options.iterations)
+        return dict.fromkeys(self.setup.sizes, self.setup.iterations)
 
     def expected_metrics(self) -> list[str]:
         """Metrics that every run has."""

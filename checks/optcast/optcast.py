@@ -1,31 +1,35 @@
 """Checks of Optcast: all-reduce through reduction servers, and by a ring."""
 from __future__ import annotations
 
-import platform
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
-from reframe.core.builtins import fixture, parameter, run_after, variable
+from reframe.core.builtins import (
+    fixture,
+    parameter,
+    run_after,
+    run_before,
+    variable,
+)
 
 from config.records import metrics, samples
 
 from ..core import guards, placement
 from ..core.base import Programs
+from ..core.options import split_options
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Plan
 from ..services.service import ServiceBenchmark
-from . import nccl_options, programs, settings, timeline
+from . import programs, settings, timeline
 from .evaluation import Evaluation
-from .original import NcclClients, Original
+from .original import NcclClients, RunScript
 from .scenarios import ON_NCCL, ORIGINAL, SCALES, SCENARIOS, Scenario
-from .settings import Config
 
 #: build.sh OUT compiles the program.
 BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
@@ -52,7 +56,28 @@ class OptcastAllReduce(ServiceBenchmark):
     family = program = 'optcast'
     programs = fixture(OptcastPrograms, scope='environment')
 
-    SETTINGS = {'settings': {}, 'servers_each': 1}
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        'sizes': [], 'chunksize': '', 'iterations': 0, 'warmup': -1, 'clients': 0,
+        'servers': 0, 'servers_each': 1, 'nsplit': 1, 'jobs': 2, 'threads': 2,
+        'sends': 0, 'recvs': 0, 'options': '', 'client_options': ''}
+
+    #: Options of the server that the check sets itself -> what to use instead.
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        '--nrank': 'the setting clients', '--count': 'the setting chunksize',
+        '--data-type': 'another test case', '--reduce-jobs': 'the setting jobs',
+        '--reduce-threads': 'the setting threads',
+        '--recv-threads': 'the setting recvs',
+        '--send-threads': 'the setting sends', '--timeout': 'the setting timeout',
+        '--address': 'the address of the job', '--port': 'the port of the job',
+        '--trace': 'the log of the first server'}
+    #: The same for options of the clients.
+    REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = {
+        '--nrank': 'the setting clients', '--data-type': 'another test case',
+        '--chunksize': 'the setting chunksize', '--size': 'the setting sizes',
+        '-n': 'the setting iterations', '-w': 'the setting warmup',
+        '--timeout': 'the setting timeout', '--nsplit': 'the setting nsplit',
+        '--trace': 'the log of the first client', '--ring': 'another test case'}
+
     #: All scenarios and their modes.
     SCENARIOS = SCENARIOS
     valid_prog_environs = ['+mpi']
@@ -63,13 +88,41 @@ class OptcastAllReduce(ServiceBenchmark):
     #: Features that the partition must have, as in `valid_systems`.
     partition_features: tuple[str, ...] = ()
 
-    #: Options of the original's run script under their own names (with _ for
-    #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
-    settings = variable(typ.Dict[str, str], value={}, loggable=False)
+    #: Sizes of the all-reduces, such as 1M,16M; empty: those of the scale.
+    sizes = variable(typ.List[str], value=[])
+
+    #: Size of a message to all servers together, such as 512K; empty: that of the
+    #: scale.
+    chunksize = variable(str, value='')
+
+    #: Timed iterations per size, and iterations before them. 0 and -1: those of the
+    #: scale.
+    iterations = variable(int, value=0)
+    warmup = variable(int, value=-1)
+
+    #: Numbers of clients and servers; 0: those of the scenario.
+    clients = variable(int, value=0)
+    servers = variable(int, value=0)
+
+    #: Servers that share a chunk.
+    nsplit = variable(int, value=1)
+
+    #: Reduce jobs of a server, and its threads that add, send and receive. `sends` and
+    #: `recvs` must divide the clients; 0: 4, or one per client.
+    jobs = variable(int, value=2)
+    threads = variable(int, value=2)
+    sends = variable(int, value=0)
+    recvs = variable(int, value=0)
+
+    #: More options for the servers; of OptcastOriginal and OptcastNccl for run.py.
+    options = variable(str, value='')
+
+    #: More options for the clients; of OptcastNccl for all_reduce_perf.
+    client_options = variable(str, value='')
 
     #: Servers per node, each with its own InfiniBand NIC if the partition has
     #: them; 0: one per NIC. If this does not divide the servers, a node has the
-    #: largest smaller number that does. A config overrides it.
+    #: largest smaller number that does.
     servers_each = variable(int, value=1)
 
     #: Timeout for a silent peer. Unit: s.
@@ -92,77 +145,54 @@ class OptcastAllReduce(ServiceBenchmark):
         return self.repetitions * (2 * self.evaluation_to_run.step_time_limit + 60)
 
     @property
-    def config_file_contents(self) -> Config | None:
-        """Contents of the config.yaml that the settings name, or None."""
-        path = self.settings.get('config')
-        return settings.read_config(Path(path), *self.requested_counts
-                                    ) if path else None
-
-    @property
-    def requested_counts(self) -> tuple[int, int]:
-        """`nrank` and `nservers` of the settings; 0: not set."""
-        nrank, nservers = (settings.parse_number(name, self.settings.get(name, 0))
-                           for name in ('nrank', 'nservers'))
-        return nrank, nservers
-
-    @property
     def effective_scenario(self) -> Scenario:
-        """The scenario, with the numbers of the config, or of `nrank` and
-        `nservers`."""
-        config = self.config_file_contents
-        if not config:
-            return self.scenario.with_counts(*self.requested_counts)
-        one = config.server_nodes == config.client_nodes == 1
-        return replace(
-            self.scenario, clients=config.client_nodes * config.clients_each,
-            servers=config.server_nodes * config.servers_each,
-            client_nodes=0 if one else config.client_nodes)
+        """The scenario, with the numbers of `clients` and `servers`."""
+        return self.scenario.with_counts(self.clients, self.servers)
 
     @property
     def server_node_count(self) -> int:
         """Nodes that run only servers."""
         if not self.effective_scenario.server_node_count:
             return 0
-        return (self.config_file_contents.server_nodes if self.config_file_contents else
-                settings.count_server_nodes(
-                    self.effective_scenario.servers, self.servers_each,
-                    [part.devices for part in
-                     rt.runtime().system.partitions]))
+        return settings.count_server_nodes(
+            self.effective_scenario.servers, self.servers_each,
+            [part.devices for part in rt.runtime().system.partitions])
 
     @property
-    def evaluation_to_run(self) -> Evaluation:
-        """The evaluation that the job runs.
+    def setup_of_run(self) -> settings.Setup:
+        """Sizes and threads of the run.
 
         :raises ValueError: the settings are inconsistent
         """
-        layout, config = self.effective_scenario, self.config_file_contents
-        result = settings.parse_settings(
-            {**SCALES[layout.scale], 'type': layout.type,
-             'data_type': layout.data_type, **self.settings},
-            layout.clients, layout.servers, **self.supported_settings())
-        if (result.type, result.data_type) != (layout.type, layout.data_type):
-            raise ValueError('settings: type and data_type are parameters of the '
-                             'test case: select another test case')
+        layout = self.effective_scenario
+        sizes, chunksize, iterations, warmup = SCALES[layout.scale]
+        return settings.Setup(
+            layout.type, layout.data_type, layout.clients, layout.servers,
+            tuple(map(settings.parse_size, self.sizes or sizes)),
+            settings.parse_size(self.chunksize or chunksize),
+            self.iterations or iterations, warmup if self.warmup < 0 else self.warmup,
+            self.nsplit, self.jobs, self.threads, self.sends, self.recvs,
+            tuple(split_options(self.options, 'options', self.REFUSED)),
+            tuple(split_options(self.client_options, 'client_options',
+                                self.REFUSED_OF_CLIENTS)))
+
+    @property
+    def evaluation_to_run(self) -> Evaluation:
+        """The evaluation that the job runs."""
+        layout = self.effective_scenario
         return self.evaluation_of(
-            replace(result, port=config.port if config else 0),
-            self.program_or_installation_path(),
-            max(1, layout.client_nodes),
-            self.server_node_count,
-            self.current_partition.processor.num_cpus or 1,
-            self.timeout,
-            config.environments
-            if config
-            else settings.server_nic_environments(
-                self.current_partition.devices,
-                max(1, layout.servers // max(1, self.server_node_count)),
-            ),
-        )
+            self.setup_of_run, self.program_or_installation_path(),
+            max(1, layout.client_nodes), self.server_node_count,
+            self.current_partition.processor.num_cpus or 1, self.timeout,
+            self.server_environments())
+
+    def server_environments(self) -> tuple[dict[str, str], ...]:
+        """Environment variables of the servers of a node, in order."""
+        return settings.server_nic_environments(
+            self.current_partition.devices,
+            max(1, self.effective_scenario.servers // max(1, self.server_node_count)))
 
     evaluation_of: type[Evaluation] = Evaluation
-
-    def supported_settings(self) -> dict[str, Any]:
-        """Settings that the programs support, for settings.parse_settings."""
-        return {}
 
     def program_or_installation_path(self) -> str:
         """Path of the program."""
@@ -196,8 +226,6 @@ class OptcastAllReduce(ServiceBenchmark):
         (folder / 'summary.txt').write_text('\n'.join(sentences) + '\n')
         for line in sentences:
             self.logger.info(line)
-        if self.settings.get('xlim'):
-            result.draw_plots(folder, timeline.parse_time_window(self.settings['xlim']))
         return values
 
     @property
@@ -209,7 +237,7 @@ class OptcastAllReduce(ServiceBenchmark):
 
 @rfm.simple_test
 class OptcastOriginal(OptcastAllReduce):
-    """The original's servers with their own clients, over TCP.
+    """Optcast's own run.py, with the servers and the clients of their own program.
 
     Clients send a chunk to each server and receive the sums, which they do not
     check.
@@ -219,32 +247,79 @@ class OptcastOriginal(OptcastAllReduce):
     valid_prog_environs = ['+optcast_server']
     scenario = parameter(list(ORIGINAL), fmt=lambda scenario: str(scenario))
     SCENARIOS = ORIGINAL
-    evaluation_of: type[Evaluation] = Original
+    evaluation_of: type[Evaluation] = RunScript
 
-    #: Options of nccl-tests that the client has.
-    client_options = nccl_options.OWN
+    REFUSED = {
+        '--size': 'the setting sizes', '--nccl-test-options': 'client_options',
+        **{f'--{name}': f'the setting {name}' for name in ('chunksize', 'nsplit')},
+        **{f'--num-{name}': f'the setting {name}' for name in (
+            'jobs', 'threads', 'sends', 'recvs')},
+        '--nrank': 'the setting clients', '--nservers': 'the setting servers',
+        **dict.fromkeys(('--type', '--data-type', '--no-gpu'), 'another test case'),
+        **dict.fromkeys(('--config', '--log-dir', '--shared-dir', '--server',
+                         '--client', '--reduction-servers'),
+                        'the folder and the nodes of the job'),
+        '--analyze': './plumb parse optcast', '-a': './plumb parse optcast'}
+    REFUSED_OF_CLIENTS = {
+        '-n': 'the setting iterations', '--iters': 'the setting iterations',
+        '-w': 'the setting warmup', '--warmup_iters': 'the setting warmup',
+        **dict.fromkeys(('-b', '-e', '-i', '-f', '--minbytes', '--maxbytes',
+                         '--stepbytes', '--stepfactor'), 'the setting sizes'),
+        **dict.fromkeys(('-d', '--datatype'), 'another test case'),
+        **dict.fromkeys(('-t', '-g', '--nthreads', '--ngpus'), 'the setting clients'),
+        **dict.fromkeys(('-c', '--check'), 'nothing: every result is checked'),
+        **dict.fromkeys(('-o', '--op'), 'nothing: the servers only add'),
+        **dict.fromkeys(('-C', '--report_cputime', '-h', '--help'),
+                        'nothing: the table would have no bandwidths')}
 
-    def supported_settings(self) -> dict[str, Any]:
-        return {'bf16': False, 'client_options': self.client_options,
-                'x86_original': platform.machine() == 'x86_64'}
+    def required_metrics(self) -> list[str]:
+        return self.evaluation_to_run.expected_metrics()
+
+    def server_environments(self) -> tuple[dict[str, str], ...]:
+        # run.py gives the servers no other variables than these.
+        transport = {} if self.has_infiniband else {'NCCL_PLUGIN_P2P': 'socket'}
+        return super().server_environments() or ((transport,) if transport else ())
+
+    @property
+    def has_infiniband(self) -> bool:
+        """Whether nodes of the partition have InfiniBand NICs."""
+        return settings.count_infiniband_nics(self.current_partition.devices) > 0
+
+    @run_before('run')
+    def write_config(self) -> None:
+        """Write config.yaml, in which the job replaces numbers by names of nodes."""
+        evaluation = self.evaluation_to_run
+        assert isinstance(evaluation, RunScript)
+        Path(self.stagedir, 'config.yaml').write_text(evaluation.config_yaml())
+        self.prerun_cmds = [
+            *self.prerun_cmds, 'for number in "${!nodes[@]}"; do '
+            'sed -i "s/@$number@/${nodes[number]}/" config.yaml; done']
+        if not self.has_infiniband:
+            self.env_vars.setdefault('NCCL_PLUGIN_P2P', 'socket')
+        # A panic without a backtrace has its message on the last line.
+        self.env_vars.setdefault('RUST_BACKTRACE', '0')
 
     def program_or_installation_path(self) -> str:
         """The prefix of the installation.
 
-        :raises SanityError: it lacks the server or the plugin
+        :raises SanityError: it lacks a program
         """
-        return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY)
+        return self.prefix_with_files(*self.installed_files)
 
-    def prefix_with_files(self, program: str, *files: str) -> str:
-        """The prefix of a program's installation, which has these files.
+    #: Files that the installation must have.
+    installed_files: ClassVar[tuple[str, ...]] = (
+        programs.SERVER, programs.LIBRARY, programs.RUN_SCRIPT)
+
+    def prefix_with_files(self, *files: str) -> str:
+        """The prefix of the installation, which has these files.
 
         :raises SanityError: the environment has no prefix, or a file is missing
         """
-        prefix = str(self.programs.program_origin(program).get('prefix', ''))
+        prefix = str(self.programs.program_origin(self.program).get('prefix', ''))
         if not prefix:
             guards.fail_test_case('programs', 'the environment '
                                   f'{self.current_environ.name} has no prefix for '
-                                  f'{program}')
+                                  f'{self.program}')
         for name in files:
             if not programs.find_installed_file(prefix, name):
                 guards.fail_test_case('programs', f'{name} does not exist below '
@@ -256,18 +331,18 @@ class OptcastOriginal(OptcastAllReduce):
         return self.current_environ.extras.get('transport')
 
     def read_transport_log(self, run: guards.Run) -> str:
-        """The logs of all servers, in which the plugin names its transport."""
-        return '\n'.join(path.read_text(errors='replace') for path in sorted(
-            Path(self.stagedir).glob(f'{run.name}.server*.log')))
+        """The log of the servers, in which the plugin names its transport."""
+        return Path(self.stagedir, f'{run.name}.optcast.0.log', 'server.log').read_text(
+            errors='replace')
 
 
 @rfm.simple_test
 class OptcastNccl(OptcastOriginal):
-    """The original's servers with NCCL as their client: all_reduce_perf on the
-    GPUs of the client nodes, which checks every result.
+    """Optcast's own run.py with NCCL: all_reduce_perf on the GPUs of the client
+    nodes, which checks every result.
 
-    The same ranks first run NCCL alone over the same NICs. So `ring_ratio`
-    compares both in the same minute.
+    It first runs NCCL alone over the same NICs. So `ring_ratio` compares both in the
+    same minute.
     """
 
     valid_prog_environs = ['+optcast_server +optcast_nccl']
@@ -275,8 +350,7 @@ class OptcastNccl(OptcastOriginal):
     scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
     SCENARIOS = ON_NCCL
     evaluation_of = NcclClients
-    client_options = nccl_options.NCCL
-    has_mpi_steps = True
+    installed_files = (*OptcastOriginal.installed_files, programs.ALL_REDUCE)
 
     @run_after('init')
     def require_gpus(self) -> None:
@@ -287,11 +361,3 @@ class OptcastNccl(OptcastOriginal):
                   >= layout.clients}
         self.valid_systems = [words for words in self.valid_systems
                               if words.split()[0] in enough]
-
-    @property
-    def evaluation_to_run(self) -> Evaluation:
-        evaluation = super().evaluation_to_run
-        assert isinstance(evaluation, NcclClients)
-        return replace(evaluation, all_reduce=programs.find_installed_file(
-            self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
-            programs.ALL_REDUCE))

@@ -82,9 +82,9 @@ ON_NCCL: dict[Scenario, tuple[str, ...]] = {
        for servers in (2, 4)},
     Scenario('optcast', 'f16', 2, 2, 2, 'original'): ()}
 
-#: Settings of a scale.
-SCALES: dict[str, dict[str, str | int]] = {
-    'small': {'size': '1M,4M,16M', 'chunksize': '128K',
-              'nccl_test_options': '-c 1 -n 5 -w 2'},
-    'original': {'nccl_test_options': '-c 1 -n 5 -w 1'},
-    'requests': {'size': '64M', 'nccl_test_options': '-n 1'}}
+#: Scale -> sizes, chunksize, iterations and warm-up iterations.
+SCALES: dict[str, tuple[tuple[str, ...], str, int, int]] = {
+    'small': (('1M', '4M', '16M'), '128K', 5, 2),
+    'original': (('512M',), '512K', 5, 1),
+    # run.py has fixed numbers for the client of the server's own program.
+    'requests': (('64M',), '512K', 1, 0)}

@@ -8,7 +8,7 @@ commands that read perflogs read these sessions, too:
 - Sessions that differ only in their size of tensors are one test case, and the
   sizes are its points. Equal sessions are repetitions.
 - Parameters have the names of the driver's options, which are those of the
-  checks (settings.py).
+  checks.
 - Of a function with more than MAX_CALLS calls, the samples have MAX_CALLS of
   them, evenly in the order of their durations, with the shortest and the
   longest. So their distribution is that of all calls.

@@ -4,9 +4,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
@@ -22,6 +23,7 @@ from reframe.core.builtins import (
 from config.records import metrics, samples
 
 from ..core import base, guards, placement
+from ..core.options import split_options
 from ..core.parsers import ParseError
 from ..machine import builds
 from ..services.parser import Services
@@ -29,7 +31,7 @@ from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from ..stores import aimodule
 from ..stores.servers import Needs, make_server_role
-from . import parser, settings
+from . import parser
 from .folders import Session, read_session
 from .functions import METRICS, ONCE
 from .scenarios import (
@@ -49,6 +51,19 @@ TCP_BACKLOG = 511
 #: Version from which on Redis accepts io-threads-do-reads without effect: CONFIG GET
 #: does not list the option there.
 READS_WITH_THREADS = 8
+
+
+#: Options of tensorload that the check sets itself -> what to use instead.
+REFUSED = {
+    '--bytes': 'the setting tensor_bytes', '--iterations': 'the setting iterations',
+    '--folder': 'the folder of the run', '--service': 'the database of the job',
+    **dict.fromkeys(('--plain', '--colocated', '--files', '--model', '--script',
+                     '--side', '--classes', '--device'), 'another test case'),
+    '--batch-size': 'the setting batch_size',
+    '--num-devices': 'the setting num_devices',
+    '--tensors': 'the setting tensors_per_dataset',
+    '--producers': 'the setting clients_per_node',
+    '--client-threads': 'the setting client_threads'}
 
 
 def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
@@ -106,7 +121,10 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     tensors from it."""
 
     family = 'smartredis'
-    SETTINGS = {'settings': {}}
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        'tensor_bytes': [], 'iterations': 0, 'clients_per_node': 0, 'client_nodes': -1,
+        'db_nodes': 0, 'db_cpus': 0, 'io_threads': 0, 'io_threads_do_reads': '',
+        'net_type': 'uds', 'db_port': 0, 'net_ifname': '', 'options': ''}
     program = 'tensorload'
 
     has_mpi_steps = True
@@ -120,9 +138,33 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     programs = fixture(TensorPrograms, scope='environment')
 
-    #: Options under the original's names; separate several sizes with a plus:
-    #: -S SmartRedisThroughput.settings=tensor_bytes:1024+65536,iterations:10
-    settings = variable(typ.Dict[str, str], value={}, loggable=False)
+    #: Sizes of a tensor; empty: those of the arrangement. Unit: bytes.
+    tensor_bytes = variable(typ.List[int], value=[])
+
+    #: Numbers of the arrangement under the original's names; 0 (client_nodes: -1): as
+    #: the test case has them. `client_nodes` 0: clients and database share one node.
+    iterations = variable(int, value=0)
+    clients_per_node = variable(int, value=0)
+    client_nodes = variable(int, value=-1)
+    db_nodes = variable(int, value=0)
+    db_cpus = variable(int, value=0)
+    io_threads = variable(int, value=0)
+
+    #: Redis: whether the threads of io_threads read requests, too; empty: as the test
+    #: case has it.
+    io_threads_do_reads = variable(typ.Str[r'(yes|no)?'], value='')
+
+    #: Transport to a colocated database.
+    net_type = variable(typ.Str[r'uds|tcp'], value='uds')
+
+    #: First port of the servers; 0: any free port.
+    db_port = variable(int, value=0)
+
+    #: Interface on which the servers listen; empty: the site's.
+    net_ifname = variable(str, value='')
+
+    #: More options for tensorload.
+    options = variable(str, value='')
 
     #: Time limit for one size of tensors. Unit: s.
     step_limit = variable(float, value=120.0)
@@ -130,22 +172,22 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def alternative_environments(self) -> list[str]:
         return [f'+{feature}' for feature in DATABASES.values()]
 
-    # ReFrame sets `settings` of -P after the other hooks.
+    # ReFrame sets the values of -P after the other hooks.
     @run_after('init', always_last=True)
     def set_requirements(self) -> None:
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
-        self.options = settings.read_options(self.kind, self.settings)
         without = self.scenario.excluded_features
-        self.scenario = replace(self.scenario, **self.options.scenario)
+        changed = self.changed_fields()
+        self.scenario = replace(self.scenario, **changed)
         if self.is_colocated and self.scenario.client_nodes and self.consumers:
-            raise settings.SettingError(
+            raise ValueError(
                 'client_nodes: the consumer cannot reach the colocated databases '
                 'of several nodes; remove client_nodes')
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
         nodes = self.scenario.node_count(self.consumers)
         self.require_nodes(nodes)
-        if self.options.scenario and not self.valid_systems:
+        if changed and not self.valid_systems:
             print(f'{type(self).__name__}: left out, because no partition has '
                   f'{nodes} nodes for a job: {self.scenario}', file=sys.stderr)
         self.valid_prog_environs = [' '.join((
@@ -156,7 +198,23 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         single_client = self.scenario.clients_per_node == 1
         self.set_mode_tags(modes_of_scenario(self.kind, self.scenario),
                            1 if single_client else self.cpus_needed_per_node())
-        self.time_limit = self.options.wall_time or self.time_limit
+
+    def changed_fields(self) -> dict[str, Any]:
+        """Fields of the arrangement that settings change.
+
+        :raises ValueError: a setting is too small
+        """
+        fields = {name: getattr(self, name) for name, default in self.SETTINGS.items()
+                  if name in vars(self.scenario) and getattr(self, name) != default}
+        numbers = {**fields, 'db_port': self.db_port,
+                   **{f'tensor_bytes of {size}': size - 4
+                      for size in self.tensor_bytes}}
+        for name, value in numbers.items():
+            if isinstance(value, int) and value < 0:
+                raise ValueError(f'{name}: the number is too small')
+        if len(set(self.tensor_bytes)) < len(self.tensor_bytes):
+            raise ValueError('tensor_bytes: a size occurs twice')
+        return fields
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
@@ -169,9 +227,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     @run_after('setup')
     def refuse_devices_unknown_to_library(self) -> None:
         if self.scenario.num_devices > 1 and self.client_name == LIBRARY:
-            raise settings.SettingError(
+            raise ValueError(
                 f'num_devices is {self.scenario.num_devices}, but the library of '
-                'SmartRedis accepts only one CPU device; set num_devices:1, or use -p '
+                'SmartRedis accepts only one CPU device; set num_devices=1, or use -p '
                 'to select an environment without the feature smartredis')
 
     @run_after('setup')
@@ -206,7 +264,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     @property
     def tensor_sizes(self) -> tuple[int, ...]:
         """Sizes of a tensor. Unit: bytes."""
-        return self.options.tensor_bytes or (
+        return tuple(self.tensor_bytes) or (
             SIZES if self.scenario.sizes == 'all' else FEW)
 
     @property
@@ -253,7 +311,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                   # SmartRedis cannot send a password.
                   open=self.client_name == LIBRARY and not self.uses_unix_socket,
                   modules=self.database_module_load_lines()),
-            nodes=nodes, beside=not apart, port=self.options.db_port,
+            nodes=nodes, beside=not apart, port=self.db_port,
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
 
     def database_module_load_lines(self) -> tuple[str, ...]:
@@ -263,12 +321,16 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         name = 'ai_torch.so' if self.scenario.uses_torchscript else 'ai.so'
         return (aimodule.module_load_line(f'"{self.programs.stagedir}/{name}"',
                                           threads=self.scenario.db_tpq,
-                                          intra=self.options.intra_op_threads),)
+                                          intra=self.threads_of_operator()),)
+
+    def threads_of_operator(self) -> int:
+        """Threads that share the work of each thread of a device."""
+        return 1
 
     @property
     def uses_unix_socket(self) -> bool:
         """Whether the clients use a Unix socket."""
-        return self.is_colocated and self.options.net_type == 'uds'
+        return self.is_colocated and self.net_type == 'uds'
 
     def tensorload_command(self, mode: str, size: int, *more: str) -> tuple[str, ...]:
         """The command of tensorload."""
@@ -279,7 +341,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 *(['--colocated'] if self.is_colocated else []),
                 *(['--files', f'{self.stagedir}/files{size}']
                   if self.scenario.has_datasets_in_files else []),
-                *more)
+                *more, *split_options(self.options, 'options', REFUSED))
 
     def client_roles(self) -> tuple[Clients, ...]:
         scenario = self.scenario
@@ -296,7 +358,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             self.database_server_role(), self.client_roles(), tuple(
                 Step(f'size{size}', self.programs_for_size(size), self.step_limit)
                 for size in self.tensor_sizes),
-            interface=self.options.net_ifname)
+            interface=self.net_ifname)
 
     # Values --------------------------------------------------------------
 
@@ -476,11 +538,23 @@ class SmartRedisInference(TensorBenchmark):
     pre-process, run, read."""
 
     kind = 'inference'
+    SETTINGS = {**TensorBenchmark.SETTINGS, 'db_tpq': 0, 'batch_size': 0,
+                'num_devices': 0, 'intra_op_threads': 1, 'model': ''}
     scenario = parameter(
         runnable_scenarios('inference'), fmt=lambda scenario: str(scenario)
     )
 
-    SETTINGS = {**TensorBenchmark.SETTINGS, 'model': ''}
+    #: Threads of each device, images per call and devices; 0: as the test case has
+    #: them.
+    db_tpq = variable(int, value=0)
+    batch_size = variable(int, value=0)
+    num_devices = variable(int, value=0)
+
+    #: Threads that share the work of each thread of a device.
+    intra_op_threads = variable(int, value=1)
+
+    def threads_of_operator(self) -> int:
+        return self.intra_op_threads
 
     #: File of torch.jit.save for the scenario with TorchScript, for example the
     #: model of SmartSim-Scaling; empty: ResNet-50 with random weights.
@@ -488,8 +562,8 @@ class SmartRedisInference(TensorBenchmark):
 
     @run_after('setup')
     def refuse_shared_work_without_libtorch(self) -> None:
-        if self.options.intra_op_threads > 1 and not self.scenario.uses_torchscript:
-            raise settings.SettingError(
+        if self.intra_op_threads > 1 and not self.scenario.uses_torchscript:
+            raise ValueError(
                 'intra_op_threads: only libtorch shares the work of an operation; '
                 'select a scenario with network=resnet50.pt, or set db_tpq')
 
@@ -571,10 +645,16 @@ class SmartRedisAggregation(TensorBenchmark):
     consumer reads them."""
 
     kind = 'aggregation'
+    SETTINGS = {**TensorBenchmark.SETTINGS, 'client_threads': 0,
+                'tensors_per_dataset': 0}
     consumers = 1
     scenario = parameter(
         runnable_scenarios('aggregation', 1), fmt=lambda scenario: str(scenario)
     )
+
+    #: Threads of the consumer, and tensors of a dataset; 0: as the test case has them.
+    client_threads = variable(int, value=0)
+    tensors_per_dataset = variable(int, value=0)
 
     def tensors_per_rank(self) -> int:
         return self.scenario.tensors_per_dataset

@@ -74,7 +74,8 @@ def look_aside_options(sizes: str, interval: float) -> Sequence[str]:
             '--series', '{output}.csv', '--interval', f'{interval:g}']
 
 
-#: Options of plumbload for tao_server, which creates the values; a full queue is a miss.
+#: Options of plumbload for tao_server, which creates the values; a full queue is a
+#: miss.
 LOOK_THROUGH_OPTIONS = ('--verify', 'none', '--on-miss', 'count')
 
 

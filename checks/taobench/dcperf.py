@@ -1,14 +1,11 @@
 """Check of TaoBench as DCPerf's own scripts run it.
 
-The servers' node runs a script of packages/tao_bench; a client node runs the command that
-this script prints for it. Both write their files into a folder of links to DCPerf in the
-stage directory (dcperf.sh).
+The servers' node runs a script of packages/tao_bench; a client node runs the command
+that this script prints for it. Both write their files into a folder of links to DCPerf
+in the stage directory (dcperf.sh).
 """
 from __future__ import annotations
 
-import json
-import re
-import shlex
 from pathlib import Path
 
 from reframe.core.builtins import fixture, parameter
@@ -19,6 +16,7 @@ from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from . import parser as tao
 from . import validity
+from .jobs import read_script_result
 from .scenarios import PAUSE
 from .sizing import REST
 from .taobench import HERE, TaoBenchmark, TaoPrograms, register, runnable_scenarios
@@ -30,9 +28,9 @@ REFUSED = {
     '--num-clients': 'a scenario with this number of client nodes',
     '--server-memsize': 'the setting memory'}
 
-#: run_standalone.py ends the servers when the times of warm-up and test have passed since
-#: their start. The clients start later and pause after the warm-up, so the last part of
-#: their test has no server. Unit: s.
+#: run_standalone.py ends the servers when the times of warm-up and test have passed
+#: since their start. The clients start later and pause after the warm-up, so the last
+#: part of their test has no server. Unit: s.
 LOST_IN_STANDALONE = 20
 
 #: Time for servers to start and end, and for the script's own margins. Unit: s.
@@ -93,8 +91,8 @@ class TaoBenchOriginal(TaoBenchmark):
         job, clients = self.scenario.dcperf_job, self.scenario.client_nodes
         server_options, client_options = self.option_words()
         if client_options and not job.has_one_server:
-            raise ValueError('client_options: the script of this job starts the clients: '
-                             'use options')
+            raise ValueError('client_options: the script of this job starts the '
+                             'clients: use options')
         words = str(HERE / 'dcperf.sh'), self.dcperf_folder(), '{output}.dcperf'
         programs = [Program(
             (*words, 'server', job.script, *self.script_options(), *server_options),
@@ -109,7 +107,8 @@ class TaoBenchOriginal(TaoBenchmark):
             Server(self.program, (), instances=0, beside=True),
             (Clients(name='server', unbound=True),
              *([Clients(clients, unbound=True, apart=True)] if clients else [])),
-            (Step('run', tuple(programs), sized.warmup_time + sized.test_time + MARGIN),),
+            (Step('run', tuple(programs),
+                  sized.warmup_time + sized.test_time + MARGIN),),
             sample=max(self.statistics_interval, 0.25))
 
     def dcperf_folder(self) -> str:
@@ -145,7 +144,8 @@ class TaoBenchOriginal(TaoBenchmark):
         printed = Path(self.stagedir, f'{run.name}.run.0.out').read_text(
             errors='replace')
         logs = [self.read_log(text) for text in texts or [printed]]
-        result = {} if self.scenario.dcperf_job.has_one_server else read_result(printed)
+        result = ({} if self.scenario.dcperf_job.has_one_server
+                  else read_script_result(printed))
         expected = validity.Expected(
             int(result.get('spawned_instances', 1)), sized.warmup_time, seconds,
             self.statistics_interval, rest, self.scenario.dcperf_job.semaphore)
@@ -176,25 +176,9 @@ class TaoBenchOriginal(TaoBenchmark):
         self.network = int(cpus), interface, max(int(speed), 0)
         minimum = validity.min_link_speed(int(cpus))
         if self.has_network_rule and 0 < int(speed) < minimum:
-            guards.fail_test_case('network', f'{interface} has {speed} Mb/s, but the guide '
-                                  f'of TaoBench requires {minimum}: select another '
-                                  'interface with the extra service_interface')
-
-
-def read_result(text: str) -> dict[str, float]:
-    """The numbers of the JSON that a script prints at its end.
-
-    :raises ParseError: it has none
-    """
-    match = re.search(r'^\{\n(?:.*\n)*?\}$', text, re.MULTILINE)
-    try:
-        data = json.loads(match[0]) if match else {}
-        names = ('spawned_instances', 'successful_instances', 'fast_qps', 'slow_qps',
-                 'total_qps', 'hit_ratio', 'num_data_points')
-        return {name: float(data[name]) for name in names}
-    except (ValueError, KeyError) as err:
-        raise ParseError(len(text.splitlines()), text[-80:], 'DCPerf printed no result '
-                         f'with {err}' if match else 'DCPerf printed no result') from None
+            guards.fail_test_case('network', f'{interface} has {speed} Mb/s, but the '
+                                  f'guide of TaoBench requires {minimum}: select '
+                                  'another interface with the extra service_interface')
 
 
 register(TaoBenchOriginal)

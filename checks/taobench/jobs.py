@@ -5,7 +5,11 @@ the rules of that script (sizing.py).
 """
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
+
+from ..core.parsers import ParseError
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,22 @@ JOBS = {
     'custom': Job('run.py', 64, warmup_time=1200, test_time=360),
     '64g': Job('run.py', 64, warmup_time=1200, test_time=360, deprecated='autoscale'),
 }
+
+#: Numbers that a script prints for all servers.
+RESULT = ('spawned_instances', 'successful_instances', 'fast_qps', 'slow_qps',
+          'total_qps', 'hit_ratio', 'num_data_points')
+
+
+def read_script_result(text: str) -> dict[str, float]:
+    """The numbers of the JSON that a script prints at its end.
+
+    :raises ParseError: it has none
+    """
+    match = re.search(r'^\{\n(?:.*\n)*?\}$', text, re.MULTILINE)
+    try:
+        data = json.loads(match[0]) if match else {}
+        return {name: float(data[name]) for name in RESULT}
+    except (ValueError, KeyError) as err:
+        missing = f' with {err}' if match else ''
+        raise ParseError(len(text.splitlines()), text[-80:],
+                         f'DCPerf printed no result{missing}') from None

@@ -26,10 +26,10 @@ INTERVAL = {'small': 1.0, 'original': 5.0}
 PAUSE = {'small': 1, 'original': REST}
 
 #: At the small scale: time of the test (s; DCPerf's scripts use a part of it to start
-#: the clients), memory per CPU of the servers (GB), maximum
-#: warm-up (s), and requests per key that end it. Then the hit ratio is that of the test. On
-#: two CPUs the warm-up takes 7 s; 4 300 requests/s per CPU are sufficient. If
-#: the warm-up is too slow, the run is invalid and fails.
+#: the clients), memory per CPU of the servers (GB), maximum warm-up (s), and requests
+#: per key that end it. Then the hit ratio is that of the test. On two CPUs the warm-up
+#: takes 7 s; 4 300 requests/s per CPU are sufficient. If the warm-up is too slow, the
+#: run is invalid and fails.
 TEST = {'tao_server': 12, 'tao_bench_server': 60, 'memcached': 12}
 SMALL_MEMORY, WARM_UP, WARM_UP_PASSES = 0.008, 15, 5
 
@@ -38,8 +38,8 @@ SMALL_MEMORY, WARM_UP, WARM_UP_PASSES = 0.008, 15, 5
 MIN_MEMORY = {'tao_server': 0.0, 'tao_bench_server': 0.064,
               'memcached': 0.064}
 
-#: Factor of the number of keys at the small scale for a hit ratio of 0.89, found by trial:
-#: the value of a large cache, and its reduction for a cache of 1 MB, which
+#: Factor of the number of keys at the small scale for a hit ratio of 0.89, found by
+#: trial: the value of a large cache, and its reduction for a cache of 1 MB, which
 #: loses more memory to half-used pages. It was measured with 12 and 48 MB, for
 #: tao_server also with 192 MB. DCPerf's scripts have no such option.
 TUNING = {'tao_server': (0.8125, 0.126), 'tao_bench_server': (0.807, 0.0),

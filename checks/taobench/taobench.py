@@ -1,7 +1,7 @@
 """Checks of TaoBench: a caching server under the load of a social graph.
 
-The embedded server and memcached follow the sizing rules of DCPerf's scripts (sizing.py).
-DCPerf's own programs are started by its own scripts (dcperf.py).
+The embedded server and memcached follow the sizing rules of DCPerf's scripts
+(sizing.py). DCPerf's own programs are started by its own scripts (dcperf.py).
 """
 from __future__ import annotations
 
@@ -199,9 +199,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         :param nodes: nodes of the servers
         :param limited: clients that could not send requests faster
         """
-        rows = [log and tao.summarise_log(
-            log, tao.counted_window_seconds(expected.test_time), expected.interval)
-            for log in logs]
+        window = tao.counted_window_seconds(expected.test_time)
+        rows = [tao.summarise_log(log, window, expected.interval) if log else None
+                for log in logs]
         busy = {node: results.Busy(Path(
             self.stagedir, f'{run.name}.cpu.{node}.csv').read_text()) for node in nodes}
         cpu = next(iter(busy.values())).cpu_use_between(*phases['test'])
@@ -260,10 +260,11 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
                '-p': 'the free port that the job selects', '-l': 'the address of the '
                'job', '-c': 'the setting connections'}
     REFUSED_OF_CLIENTS = {
-        '--duration': 'the settings warmup_time and test_time', '--keys': 'the setting '
-        'keys', '--connections': 'the setting connections', '--requests': 'the setting '
-        'test_time', '--series': 'the setting interval', '--interval': 'the setting '
-        'interval', '--service': 'the servers of the job', '--share': 'the setting keys'}
+        '--duration': 'the settings warmup_time and test_time',
+        '--requests': 'the setting test_time', '--keys': 'the setting keys',
+        '--share': 'the setting keys', '--connections': 'the setting connections',
+        '--series': 'the setting interval', '--interval': 'the setting interval',
+        '--service': 'the servers of the job'}
 
     #: Number of servers; 0: one per 72 CPUs.
     servers = variable(int, value=0)
@@ -341,7 +342,8 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             min(sized.warmup_time, services.steps['warmup'].seconds), sized.test_time,
             self.statistics_interval, phases['test'][0] - phases['warmup'][1],
             self.scenario.dcperf_job.semaphore,
-            [sized.connections_to_server(index) for index in range(len(sized.instances))])
+            [sized.connections_to_server(index)
+             for index in range(len(sized.instances))])
         values = self.check_and_combine(
             run, expected, self.read_server_logs(services, run),
             self.server_start_times(services), phases,

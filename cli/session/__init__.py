@@ -1,7 +1,6 @@
 """Sessions of ReFrame, in reading order:
 
 commands    ./plumb run and the other commands that need the venv
-crossing    lists in -S CHECK.settings: a test case per combination
 process     the process of ReFrame: its folders, its end
 identities  test cases by their short IDs, and the options that select them
 table       the table of a session: one row per test case and copy

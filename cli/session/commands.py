@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from checks.machine import software
 from cli.session import identities, names
 from cli.session import process as session
-from cli.session.crossing import replace_settings_lists
 from cli.setup.venv import (
     ROOT,
     WORK,
@@ -273,8 +272,8 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
     if args.mode == VETO:
         refuse_schedulers_that_list_no_nodes(system)
     with contextlib.ExitStack() as stack:
-        more = ['-Sbringup=1'] * args.bringup + replace_settings_lists(
-            [word for word in args.reframe if word not in QUIET])
+        more = ['-Sbringup=1'] * args.bringup + [
+            word for word in args.reframe if word not in QUIET]
         # Not --mode: ReFrame ignores -p beside it.
         work = Work(system, variables, [*MODES[args.mode], *more],
                     [word for word in identities.options_without_selection(

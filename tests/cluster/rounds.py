@@ -31,7 +31,8 @@ from checks.services.plan import Clients, Plan, Program, Server, Step
 from checks.services.script import Launching, job_script_lines
 from checks.stores import aimodule
 from checks.stores.servers import Needs, make_server_role
-from checks.taobench import calls, jobs, sizing
+from checks.taobench import commands, sizing
+from checks.taobench.jobs import JOBS
 from config.sites.launch import step_launch_command
 
 SRC = ROOT / 'checks' / 'core' / 'src'
@@ -104,22 +105,23 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
 
     :arg folder: has tao_server and plumbload.
     """
-    made = sizing.plan_job_processes(
-        jobs.find_job('autoscale'), sizing.Machine(2, 1.0),
-        {'memsize': 0.008, 'num_servers': 2, 'stats_interval': 500,
-         'disable_tls': 1}, {'clients_per_thread': 10}, [2] * 3, '-')
+    made = sizing.plan_job(JOBS['autoscale'], sizing.Machine(2, 1.0), sizing.Sizes(
+        memory=0.008, servers=2, connections=10), [2] * 3)
+    half = max(1, round(seconds / 2))
     return Plan(
         Server('tao_server', (), commands=tuple(
-            calls.server_command_template('tao_server', one, str(folder), 100)
+            (f'{folder}/tao_server', *commands.memcached_options(one, 100, False),
+             *commands.tao_server_options(JOBS['autoscale'], one, 0.5))
             for one in made.instances), dialect='memcached_binary',
             instances=2, divided=True, memory=8, password=False,
             beside=False),
         (Clients(nodes=3, total=3, unbound=True, one_server=True,
                  connections=10),), tuple(
             Step(name, (Program(commands=tuple(
-                calls.client_command_template('tao_server', one, str(folder),
-                                              max(1, round(seconds / 2)), 0.5, 1)
-                for one in made.clients)),), 30, gate=True)
+                (f'{folder}/plumbload', *commands.load_options(
+                    one, commands.Phase(name, half, 1, 0), 0),
+                 *commands.LOOK_THROUGH_OPTIONS) for one in made.clients)),),
+                30, gate=True)
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)
 
 

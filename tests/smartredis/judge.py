@@ -5,8 +5,8 @@
 A separate process, because a check reads its parameters from the system during
 its import. A run has the `check`, the files of its programs for each size
 (`files`: the end of a name -> text), what the servers counted (`commands`,
-`evicted`) and the facts of the nodes; `scenario` and `options` are fields of the
-check that differ from its plain test case. Nothing is run.
+`evicted`) and the facts of the nodes; `scenario` and `settings` are fields and
+settings of the check that differ from its plain test case. Nothing is run.
 """
 import json
 import sys
@@ -37,7 +37,8 @@ for name, run in json.load(sys.stdin).items():
     check = checks[run['check']]
     check.scenario = replace(check.scenario, iterations=100,
                              **run.get('scenario', {}))
-    check.options = replace(check.options, **run.get('options', {}))
+    for setting, value in run.get('settings', {}).items():
+        setattr(check, setting, value)
     folder = Path(sys.argv[2], name)
     folder.mkdir(parents=True)
     for end, text in run['files'].items():

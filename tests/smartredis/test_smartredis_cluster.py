@@ -22,13 +22,13 @@ CASES = {
 @pytest.mark.parametrize('name', CASES)
 def test_ranks_and_their_database(suite, cluster, partition, name):
     before = seen(cluster)
-    more = ',tensor_bytes:1024+65536' * ('Inference' not in name)
+    sizes = [f'-S{name}.tensor_bytes=1024,65536'] * ('Inference' not in name)
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
         *of_family('smartredis'), '-n', name, '-E',
         f'{CASES[name]} and scenario.clients_per_node == 4'
         ' and scenario.db == "valkey"',
-        f'-S{name}.settings=iterations:10{more}').communicate()
+        f'-S{name}.iterations=10', *sizes).communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     # Four ranks share the two CPUs of a node: recorded, and never judged.
     assert {(r['num_nodes'], r['result']) for r in suite.records} == {
@@ -42,16 +42,16 @@ def test_ranks_and_their_database(suite, cluster, partition, name):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize('partition, name, settings', [
-    ('slurm-srun', 'Throughput', 'net_type:tcp,tensor_bytes:1024'),
-    ('squeue-mpirun', 'Inference', 'net_type:uds')])
+    ('slurm-srun', 'Throughput', ['net_type=tcp', 'tensor_bytes=1024']),
+    ('squeue-mpirun', 'Inference', ['net_type=uds'])])
 def test_colocated_databases_on_two_nodes(suite, cluster, partition, name, settings):
     """Over TCP; and with a model that each of them needs."""
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
         *of_family('smartredis'), '-n', f'SmartRedis{name}', '-E',
         'scenario.deployment == "colocated" and scenario.db == "valkey"',
-        f'-SSmartRedis{name}.settings=client_nodes:2,iterations:10,{settings}'
-        ).communicate()
+        *(f'-SSmartRedis{name}.{setting}' for setting in (
+            'client_nodes=2', 'iterations=10', *settings))).communicate()
     assert '[  PASSED  ]' in text, text
     assert {r['num_nodes'] for r in suite.records} == {'2'}
 
@@ -67,8 +67,8 @@ def test_each_node_has_a_database_of_its_own(suite, cluster, partition):
         '(scenario.deployment == "colocated" or scenario.client_nodes == 2)'
         ' and scenario.clients_per_node == 4 and scenario.db_nodes == 1'
         ' and scenario.db in ("redis", "valkey")',
-        '-SSmartRedisThroughput.settings=iterations:10,tensor_bytes:1024'
-        ).communicate()
+        '-SSmartRedisThroughput.iterations=10',
+        '-SSmartRedisThroughput.tensor_bytes=1024').communicate()
     assert 'Ran 7/7 test case(s)' in text and 'PASSED' in text, text
     ran = {(r['num_nodes'], 'colocated' in r['params'], 'valkey' in r['params'])
            for r in suite.records}

@@ -146,7 +146,7 @@ def judged(tmp_path_factory):
     runs['backlogs'] = throughput(facts=facts(4096, 2, 4096))
     # Last, as it changes the check: four ranks for each of two servers.
     runs['colocated'] = throughput(
-        ranks=8, facts=facts(3, 4), options={'net_type': 'tcp'}, commands=1600,
+        ranks=8, facts=facts(3, 4), settings={'net_type': 'tcp'}, commands=1600,
         scenario={'deployment': 'colocated', 'client_nodes': 2})
     done = subprocess.run(
         [sys.executable, HERE / 'judge.py', site, folder / 'runs'],

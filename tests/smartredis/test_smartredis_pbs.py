@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -41,7 +42,7 @@ def scripts(suite, tmp_path):
         'SmartRedis', '-E',
         'scenario.client_nodes == 2 and scenario.clients_per_node == 4 and '
         'scenario.deployment == "standard"',
-        '-SSmartRedisThroughput.settings=wall_time:01/02/03')
+        '-SSmartRedisThroughput.time_limit=1h2m3s')
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.parent.name.partition('_')[0]: path.read_text()
             for path in suite.tmp.rglob('rfm_job.sh')
@@ -53,7 +54,7 @@ def test_one_consumer_cannot_read_databases_of_several_nodes(suite, tmp_path):
     done = suite.reframe(
         '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
         'SmartRedisAggregation', '-E', 'scenario.deployment == "colocated"',
-        '-SSmartRedisAggregation.settings=client_nodes:2')
+        '-SSmartRedisAggregation.client_nodes=2')
     assert 'remove client_nodes' in done.stdout + done.stderr
     assert 'Ran 1/1' not in done.stdout
 
@@ -64,9 +65,9 @@ def test_several_devices_are_refused_with_the_library(suite, tmp_path):
     done = suite.reframe(
         '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
         'SmartRedisInference', '-E', 'scenario.clients_per_node == 1',
-        '-SSmartRedisInference.settings=num_devices:2')
+        '-SSmartRedisInference.num_devices=2')
     assert ('num_devices is 2, but the library of SmartRedis accepts only one CPU '
-            'device; set num_devices:1') in ' '.join(
+            'device; set num_devices=1') in ' '.join(
                 (done.stdout + done.stderr).split())
 
 
@@ -84,7 +85,7 @@ def test_reading_threads_are_an_option_of_old_redis(suite, tmp_path, store, vers
         '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
         'SmartRedisThroughput', '-E',
         'scenario.clients_per_node == 1 and scenario.client_nodes == 0',
-        f'-SSmartRedisThroughput.settings=io_threads_do_reads:{reads}')
+        f'-SSmartRedisThroughput.io_threads_do_reads={reads}')
     text = ' '.join((done.stdout + done.stderr).split())
     assert 'Ran 0/1' in text or '1 skipped' in text, text
     assert why in text
@@ -128,3 +129,27 @@ def test_nodes_of_a_job_under_pbs(tmp_path):
             'PATH': os.environ['PATH'], 'PBS_NODEFILE': str(tmp_path / 'nodefile'),
             'python': sys.executable, 'services': str(SERVICES)})
     assert done.stdout.split() == ['x1.site', 'x3.site', 'x2.site'], done.stderr
+
+
+@pytest.mark.parametrize('setting, expected', [
+    ('iterations=-1', 'iterations: the number is too small'),
+    ('client_nodes=-2', 'client_nodes: the number is too small'),
+    ('tensor_bytes=1024,2', 'tensor_bytes of 2: the number is too small'),
+    ('tensor_bytes=8,8', 'tensor_bytes: a size occurs twice'),
+    ('options=--bytes 5', 'options: remove --bytes: use the setting tensor_bytes')])
+def test_settings_that_are_refused(suite, tmp_path, setting, expected):
+    suite.write_site(tmp_path / 'cluster', SITE)
+    done = suite.reframe('--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
+                         'SmartRedisThroughput', f'-SSmartRedisThroughput.{setting}')
+    assert expected in ' '.join((done.stdout + done.stderr).split())
+
+
+def test_lists_of_a_parameter_are_crossed(suite, tmp_path):
+    suite.write_site(tmp_path / 'cluster', SITE)
+    done = suite.reframe(
+        '-L', '-Sbringup=1', *of_family('smartredis'), '-n', 'SmartRedisThroughput',
+        '-PSmartRedisThroughput.db_nodes=1,3', '-PSmartRedisThroughput.iterations=5,6',
+        '-E', 'scenario.client_nodes == 2 and scenario.clients_per_node == 4 and '
+        'scenario.deployment == "standard"')
+    names = re.findall(r'^- SmartRedisThroughput', done.stdout, re.M)
+    assert len(names) == 4, done.stdout

@@ -93,13 +93,13 @@ def test_a_session_with_the_stack(suite, store, cluster, tmp_path, name, scenari
     install_by_hand(suite, store, Path(os.environ['SMARTREDIS_PREFIX']))
     suite.write_site(tmp_path / 'devcluster', SITE.format(
         devcluster=str(ROOT / 'site-configs/devcluster/system.py'), changes=''))
-    more = ',tensor_bytes:1024+65536' * ('Inference' not in name)
+    sizes = [f'-S{name}.tensor_bytes=1024,65536'] * ('Inference' not in name)
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', '--system', 'devcluster:slurm-mpirun',
         *of_family('smartredis'), '-n', name,
         '-E', f'set(str(scenario).split()) == set("{store.name} {scenario} '
         'iterations=10".split())',
-        f'-S{name}.settings=iterations:10{more}',
+        f'-S{name}.iterations=10', *sizes,
         site=str(tmp_path / 'devcluster')).communicate()
     assert 'PASSED' in text, text
     for record in suite.records:

@@ -1,4 +1,4 @@
-"""DCPerf's own scripts as the check runs them, with a DCPerf whose scripts only print."""
+"""DCPerf's scripts as the check runs them, with a DCPerf whose scripts only print."""
 from __future__ import annotations
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checks.core.parsers import ParseError
-from checks.taobench import dcperf
+from checks.taobench import jobs
 from tests.conftest import LIMIT, ROOT, of_family, until
 
 #: A script that does nothing for some seconds and then prints and writes what DCPerf's
@@ -168,6 +168,6 @@ def test_a_client_of_one_server_gets_its_host(installed, tmp_path):
 
 def test_a_script_without_result_is_refused():
     with pytest.raises(ParseError, match='printed no result'):
-        dcperf.read_result('Spawn server instance: x\n')
+        jobs.read_script_result('Spawn server instance: x\n')
     with pytest.raises(ParseError, match="no result with 'spawned_instances'"):
-        dcperf.read_result('x\n{\n    "role": "server"\n}\n')
+        jobs.read_script_result('x\n{\n    "role": "server"\n}\n')

@@ -198,7 +198,8 @@ def test_sizes_are_those_of_the_original(want):
     standalone = want['job'] == 'tao_bench_standalone'
     assert result.warmup_time + result.test_time == (
         want['lifetime'] - 120 * (not standalone))
-    assert_sized_like({**want, 'server': [words for *_, words in want['server']]}, result)
+    assert_sized_like({**want, 'server': [words for *_, words in want['server']]},
+                      result)
 
 
 @pytest.mark.parametrize('want', GOLDEN['roles'], ids=lambda want: (
@@ -207,7 +208,8 @@ def test_sizes_of_one_server_are_those_of_the_original(want):
     result = plan(want['job'], machine(want['cpus']), [want['cpus']],
                   memory=want['given'].get('memsize', 0))
     assert (result.warmup_time, result.test_time) == (1200, 360)
-    assert_sized_like({'server': want['server'][-1:], 'client': [want['client']]}, result)
+    assert_sized_like({'server': want['server'][-1:], 'client': [want['client']]},
+                      result)
 
 
 def test_memory_that_is_too_small_for_a_cache():

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import os
 import re
 import signal
@@ -385,7 +384,7 @@ def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
     assert 'run.2: the hit ratio' in output
     assert 'too few keys' in output
     assert_kept_and_no_reference(suite)
-    [original] = suite.tmp.rglob('output/**/run.2.server0.log')
+    [original] = suite.tmp.rglob('run.2.server0.log')
     assert 'fast_qps' in original.read_text()
 
 
@@ -398,7 +397,8 @@ def test_a_job_that_is_deprecated_says_so(suite):
 @pytest.mark.parametrize('setting, expected', [
     ("options='-m 64'", 'options: remove -m: use the setting memory'),
     ("options='-m64'", 'options: remove -m64: use the setting memory'),
-    ("client_options='--keys=5'", 'client_options: remove --keys=5: use the setting keys'),
+    ("client_options='--keys=5'",
+     'client_options: remove --keys=5: use the setting keys'),
     ("options='-o \"x'", 'No closing quotation'),
     ('servers=99', 'servers = 99: 99 servers need a core each')])
 def test_settings_that_are_refused(suite, setting, expected):

@@ -68,9 +68,18 @@ class Optcast(AutotoolsPackage):
                 str(make_jobs),
             )
 
+    @run_after("install")
+    def install_run_script(self):
+        mkdirp(self.prefix.share.optcast)
+        install("test/run.py", self.prefix.share.optcast)
+
     def test_parts(self):
-        """server and plugin are there, and the server finds the plugin"""
-        for name in ("bin/optcast-reduction-server", "lib/libnccl-net.so"):
+        """server, plugin and run.py exist, and the server finds the plugin"""
+        for name in (
+            "bin/optcast-reduction-server",
+            "lib/libnccl-net.so",
+            "share/optcast/run.py",
+        ):
             assert os.path.exists(self.prefix.join(name)), name
         server = which(
             self.prefix.bin.join("optcast-reduction-server"), required=True

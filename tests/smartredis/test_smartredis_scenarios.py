@@ -1,9 +1,8 @@
-"""Options under the original's names, and the arrangements of the cases."""
+"""The arrangements of the test cases."""
 from __future__ import annotations
 
 import pytest
 
-from checks.smartredis import settings
 from checks.smartredis.scenarios import (
     ARRANGEMENTS,
     DATABASES,
@@ -12,67 +11,6 @@ from checks.smartredis.scenarios import (
     modes_of_scenario,
     scenarios_with_first_mode,
 )
-
-
-def test_options_under_their_own_names():
-    options = settings.read_options('throughput', {
-        'tensor_bytes': '1024+65536', 'iterations': '10', 'db_nodes': '3',
-        'client_nodes': '2', 'net_ifname': 'eth0', 'wall_time': '05/00/10',
-        'io_threads': '4', 'io_threads_do_reads': 'yes'})
-    assert options.tensor_bytes == (1024, 65536)
-    assert options.scenario == {
-        'db_nodes': 3,
-        'client_nodes': 2,
-        'iterations': 10,
-        'io_threads': 4,
-        'io_threads_do_reads': 'yes',
-    }
-    assert options.net_ifname == 'eth0' and options.wall_time == '5h0m10s'
-    assert settings.read_options('throughput', {}) == settings.Options()
-
-
-@pytest.mark.parametrize('given, words', [
-    ({'tensor_byte': '1'}, 'did you mean tensor_bytes'),
-    ({'iterations': '0'}, 'a whole number of at least 1'),
-    ({'tensor_bytes': '1024+x'}, "got 'x'"),
-    ({'db_nodes': '4|8'}, 'only ./plumb run crosses lists'),
-    ({'tensor_bytes': '8+8'}, 'occurs twice'),
-    ({'client_threads': '2'}, "unknown option 'client_threads'"),
-    ({'net_type': 'ib'}, 'must be uds or tcp'),
-    ({'io_threads': '0'}, 'a whole number of at least 1'),
-    ({'io_threads_do_reads': '1'}, 'must be yes or no'),
-    ({'io_threads_do_read': 'yes'}, 'did you mean io_threads_do_reads'),
-    ({'wall_time': '5h'}, 'expected HH/MM/SS'),
-    ({'db_hosts': 'n1'}, 'first nodes of the job'),
-    ({'intra_op_threads': '2'}, "unknown option 'intra_op_threads'"),
-    ({'languages': 'python'}, 'call the same library as'),
-    ({'run_db_as_batch': 'True'}, 'part of the job')])
-def test_what_is_refused(given, words):
-    with pytest.raises(settings.SettingError, match=words):
-        settings.read_options('throughput', given)
-
-
-def test_aggregation_has_options_of_its_own():
-    options = settings.read_options('aggregation', {'client_threads': '2',
-                                                    'tensors_per_dataset': '4'})
-    assert options.scenario == {'client_threads': 2, 'tensors_per_dataset': 4}
-
-
-def test_inference_has_threads_and_a_device():
-    options = settings.read_options('inference', {
-        'intra_op_threads': '2', 'db_tpq': '4', 'num_devices': '2',
-        'batch_size': '96', 'device': 'CPU'})
-    assert options.intra_op_threads == 2
-    assert options.scenario == {
-        'db_tpq': 4,
-        'num_devices': 2,
-        'batch_size': 96,
-    }
-    for given, words in (({'device': 'GPU'}, 'must be CPU'),
-                         ({'inter_op_threads': '2'}, 'one after the other'),
-                         ({'intra_op_thread': '2'}, 'intra_op_threads?')):
-        with pytest.raises(settings.SettingError, match=words):
-            settings.read_options('inference', given)
 
 
 def test_nodes_of_an_arrangement():

@@ -1,0 +1,34 @@
+#!/bin/bash
+# Runs Optcast's test/run.py in a folder of links with the layout of its repository:
+#
+#   original.sh PREFIX PYTHON LOGS OPTION...
+#
+# PREFIX has the programs, as built or as installed. The stage directory has config.yaml.
+# LOGS is the folder for setting.yaml, client.log and server.log.
+set -eu
+prefix=$1 python=$2 logs=$3
+shift 3
+shared=$logs.shared
+
+link() {  # name folder: the file below PREFIX, if there is one
+    local place
+    for place in bin lib lib64 . share/optcast test reduction_server/target/release \
+        nccl_plugin/src/.libs test/nccl-tests/build; do
+        if [ -f "$prefix/$place/$1" ]; then
+            mkdir -p "$shared/$2"
+            ln -sf "$prefix/$place/$1" "$shared/$2/$1"
+            return
+        fi
+    done
+}
+
+link run.py test
+link optcast-reduction-server reduction_server/target/release
+link libnccl-net.so nccl_plugin/src/.libs
+link all_reduce_perf test/nccl-tests/build
+cp config.yaml "$shared"
+# The plots of run.py need no display.
+export MPLBACKEND=agg
+export LD_LIBRARY_PATH=$shared/nccl_plugin/src/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+exec "$python" "$shared/test/run.py" --shared-dir "$shared" --config "$shared/config.yaml" \
+    --log-dir "$logs" --python "$python" "$@"

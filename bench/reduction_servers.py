@@ -77,11 +77,11 @@ class Box:
                       warmup_iterations: int
                 ) -> parser.Analysis:
         """One run; its logs in a folder of its own."""
-        of = settings.parse_settings(
-            {'type': kind, 'chunksize': self.args.chunksize, 'size': sizes,
-             'num_jobs': self.args.num_jobs,
-             'nccl_test_options': f'-n {iterations} -w {warmup_iterations}'}, CLIENTS,
-             servers)
+        of = settings.Setup(
+            kind, 'f32', CLIENTS, servers,
+            tuple(map(settings.parse_size, sizes.split(','))),
+            settings.parse_size(self.args.chunksize), iterations, warmup_iterations,
+            jobs=self.args.num_jobs)
         logs = Path(tempfile.mkdtemp(prefix=f'{kind}{servers}.',
                                      dir=self.folder))
         secret = f'password {secrets.token_hex(16)}\n'

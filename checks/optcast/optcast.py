@@ -58,16 +58,18 @@ class OptcastAllReduce(ServiceBenchmark):
 
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         'sizes': [], 'chunksize': '', 'iterations': 0, 'warmup': -1, 'clients': 0,
-        'servers': 0, 'servers_each': 1, 'nsplit': 1, 'jobs': 2, 'threads': 2,
-        'sends': 0, 'recvs': 0, 'options': '', 'client_options': ''}
+        'servers': 0, 'servers_each': 1, 'nsplit': 1, 'reduce_jobs': 2,
+        'reduce_threads': 2, 'send_threads': 0, 'recv_threads': 0,
+        'options': '', 'client_options': ''}
 
     #: Options of the server that the check sets itself -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {
         '--nrank': 'the setting clients', '--count': 'the setting chunksize',
-        '--data-type': 'another test case', '--reduce-jobs': 'the setting jobs',
-        '--reduce-threads': 'the setting threads',
-        '--recv-threads': 'the setting recvs',
-        '--send-threads': 'the setting sends', '--timeout': 'the setting timeout',
+        '--data-type': 'another test case', '--reduce-jobs': 'the setting reduce_jobs',
+        '--reduce-threads': 'the setting reduce_threads',
+        '--recv-threads': 'the setting recv_threads',
+        '--send-threads': 'the setting send_threads',
+        '--timeout': 'the setting timeout',
         '--address': 'the address of the job', '--port': 'the port of the job',
         '--trace': 'the log of the first server'}
     #: The same for options of the clients.
@@ -107,12 +109,12 @@ class OptcastAllReduce(ServiceBenchmark):
     #: Servers that share a chunk.
     nsplit = variable(int, value=1)
 
-    #: Reduce jobs of a server, and its threads that add, send and receive. `sends` and
-    #: `recvs` must divide the clients; 0: 4, or one per client.
-    jobs = variable(int, value=2)
-    threads = variable(int, value=2)
-    sends = variable(int, value=0)
-    recvs = variable(int, value=0)
+    #: Reduce jobs of a server, and its threads that add, send and receive. Those that
+    #: send and receive must divide the clients; 0: 4, or one per client.
+    reduce_jobs = variable(int, value=2)
+    reduce_threads = variable(int, value=2)
+    send_threads = variable(int, value=0)
+    recv_threads = variable(int, value=0)
 
     #: More options for the servers; of OptcastOriginal and OptcastNccl for run.py.
     options = variable(str, value='')
@@ -171,7 +173,8 @@ class OptcastAllReduce(ServiceBenchmark):
             tuple(map(settings.parse_size, self.sizes or sizes)),
             settings.parse_size(self.chunksize or chunksize),
             self.iterations or iterations, warmup if self.warmup < 0 else self.warmup,
-            self.nsplit, self.jobs, self.threads, self.sends, self.recvs,
+            self.nsplit, self.reduce_jobs, self.reduce_threads,
+            self.send_threads, self.recv_threads,
             tuple(split_options(self.options, 'options', self.REFUSED)),
             tuple(split_options(self.client_options, 'client_options',
                                 self.REFUSED_OF_CLIENTS)))
@@ -252,8 +255,10 @@ class OptcastOriginal(OptcastAllReduce):
     REFUSED = {
         '--size': 'the setting sizes', '--nccl-test-options': 'client_options',
         **{f'--{name}': f'the setting {name}' for name in ('chunksize', 'nsplit')},
-        **{f'--num-{name}': f'the setting {name}' for name in (
-            'jobs', 'threads', 'sends', 'recvs')},
+        '--num-jobs': 'the setting reduce_jobs',
+        '--num-threads': 'the setting reduce_threads',
+        '--num-sends': 'the setting send_threads',
+        '--num-recvs': 'the setting recv_threads',
         '--nrank': 'the setting clients', '--nservers': 'the setting servers',
         **dict.fromkeys(('--type', '--data-type', '--no-gpu'), 'another test case'),
         **dict.fromkeys(('--config', '--log-dir', '--shared-dir', '--server',
@@ -277,8 +282,10 @@ class OptcastOriginal(OptcastAllReduce):
 
     def server_environments(self) -> tuple[dict[str, str], ...]:
         # run.py gives the servers no other variables than these.
-        transport = {} if self.has_infiniband else {'NCCL_PLUGIN_P2P': 'socket'}
-        return super().server_environments() or ((transport,) if transport else ())
+        usual = {} if self.has_infiniband else {'NCCL_PLUGIN_P2P': 'socket'}
+        transport = (self.required_transport() or {}).get('env') or usual
+        return tuple({**transport, **nic}
+                     for nic in super().server_environments() or ({},))
 
     @property
     def has_infiniband(self) -> bool:
@@ -304,22 +311,19 @@ class OptcastOriginal(OptcastAllReduce):
 
         :raises SanityError: it lacks a program
         """
-        return self.prefix_with_files(*self.installed_files)
+        return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY,
+                                      programs.RUN_SCRIPT)
 
-    #: Files that the installation must have.
-    installed_files: ClassVar[tuple[str, ...]] = (
-        programs.SERVER, programs.LIBRARY, programs.RUN_SCRIPT)
-
-    def prefix_with_files(self, *files: str) -> str:
-        """The prefix of the installation, which has these files.
+    def prefix_with_files(self, program: str, *files: str) -> str:
+        """The prefix of a program's installation, which has these files.
 
         :raises SanityError: the environment has no prefix, or a file is missing
         """
-        prefix = str(self.programs.program_origin(self.program).get('prefix', ''))
+        prefix = str(self.programs.program_origin(program).get('prefix', ''))
         if not prefix:
             guards.fail_test_case('programs', 'the environment '
                                   f'{self.current_environ.name} has no prefix for '
-                                  f'{self.program}')
+                                  f'{program}')
         for name in files:
             if not programs.find_installed_file(prefix, name):
                 guards.fail_test_case('programs', f'{name} does not exist below '
@@ -350,7 +354,13 @@ class OptcastNccl(OptcastOriginal):
     scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
     SCENARIOS = ON_NCCL
     evaluation_of = NcclClients
-    installed_files = (*OptcastOriginal.installed_files, programs.ALL_REDUCE)
+
+    @run_before('run')
+    def pass_path_of_all_reduce(self) -> None:
+        """Another package of a stack may have the program (original.sh)."""
+        self.env_vars['PLUMBLINE_ALL_REDUCE'] = programs.find_installed_file(
+            self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
+            programs.ALL_REDUCE)
 
     @run_after('init')
     def require_gpus(self) -> None:

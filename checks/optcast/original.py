@@ -28,8 +28,9 @@ RUN = Path(__file__).with_name('original.sh')
 #: First port of the servers of a node.
 PORT = 18080
 
-#: Requests of a client of the server's own program, which run.py has fixed.
-REQUESTS = 1000
+#: Relative difference between the printed bandwidth and that of the trace: the
+#: former has two decimals, and its clock starts before the trace.
+TOLERANCE = 0.1
 
 #: run.py ends the clients after 40 s, then the servers. Unit: s.
 LIMIT = 120
@@ -50,11 +51,23 @@ class RunScript(Evaluation):
             raise ValueError("nsplit: the server's own client sends one chunk to each "
                              'server: set it to 1')
 
+    #: Threads of a client that poll without sleep.
+    SPINNING_OF_CLIENT: ClassVar[int] = 1
+
+    @property
+    def spinning_threads(self) -> int:
+        """Threads of all servers and clients of a node that poll without sleep."""
+        of, nodes = self.setup, max(1, self.server_nodes)
+        servers = of.servers // nodes * (of.threads + of.recvs + of.sends)
+        clients = of.clients // self.client_nodes * self.SPINNING_OF_CLIENT
+        return max(servers, clients) if self.server_nodes else servers + clients
+
     def service_plan(self) -> Plan:
         """One program on the first of the nodes: it starts the others by itself."""
         nodes = self.client_nodes + self.server_nodes
         return Plan(
-            Server(programs.SERVER, (), instances=0), (Clients(nodes, unbound=True),),
+            Server(programs.SERVER, (), instances=0),
+            (Clients(nodes, unbound=True, spinning=self.spinning_threads),),
             tuple(Step(name, (Program(
                 (str(RUN), self.program, sys.executable, '{output}.log', *options,
                  *self.run_script_options()), alone=True),), LIMIT)
@@ -85,11 +98,17 @@ class RunScript(Evaluation):
 
     # What it left -----------------------------------------------------------
 
+    @property
+    def request_size(self) -> int:
+        """Size of a request, a chunk to each server. Unit: B."""
+        return self.setup.chunksize * self.setup.servers
+
     def timed_iterations_by_size(self) -> dict[int, int]:
-        return {self.setup.chunksize * self.setup.servers: REQUESTS}
+        # run.py has the number of requests fixed.
+        return {}
 
     def expected_metrics(self) -> list[str]:
-        [size] = self.timed_iterations_by_size()
+        size = self.request_size
         return ['client_bandwidth', metrics.metric_key('algbw', size),
                 metrics.metric_key('busbw', size),
                 *(f'{side}_{name}_{one}' for side, names in (
@@ -112,10 +131,19 @@ class RunScript(Evaluation):
         return result
 
     def compute_derived_values(self, analysis: Analysis) -> dict[str, float]:
-        """algbw and busbw, from the bandwidth that the first client printed."""
-        [size], n = self.timed_iterations_by_size(), self.setup.clients
+        """algbw and busbw of the client that traced, from its time stamps,
+        because it prints only two decimals."""
+        spans, n, size = analysis.client.spans, self.setup.clients, self.request_size
+        # A request has a span of each kind per server.
+        count = sum(span.kind == 'send' for span in spans) / self.setup.servers
+        took = max(span.end for span in spans) - min(span.start for span in spans)
+        algbw = size * count / took / 1e6
         # Gb/s of 2^30 bit.
-        algbw = analysis.client.bandwidths[0] * 2 ** 30 / 8e9
+        printed = analysis.client.bandwidths[0] * 2 ** 30 / 8e9
+        if abs(algbw - printed) > TOLERANCE * printed + 0.001:
+            raise ParseError(1, '', f'the trace gives {algbw:.4g} GB/s ({count:g} '
+                             f'requests of {size} B in {took:.1f} ms), but the client '
+                             f'printed {printed:.4g} GB/s', 'client.log')
         return {metrics.metric_key('algbw', size): algbw,
                 metrics.metric_key('busbw', size): algbw * 2 * (n - 1) / n}
 
@@ -130,6 +158,8 @@ class NcclClients(RunScript):
     NCCL with the servers."""
 
     STEPS = {'ring': ('--type', 'nccl'), 'optcast': ('--type', 'optcast')}
+    # The proxy of NCCL, and the thread that waits for the GPU.
+    SPINNING_OF_CLIENT = 2
 
     timed_iterations_by_size = Evaluation.timed_iterations_by_size
     expected_metrics = Evaluation.expected_metrics

@@ -13,7 +13,7 @@ shared=$logs.shared
 link() {  # name folder: the file below PREFIX, if there is one
     local place
     for place in bin lib lib64 . share/optcast test reduction_server/target/release \
-        nccl_plugin/src/.libs test/nccl-tests/build; do
+        nccl_plugin/src/.libs; do
         if [ -f "$prefix/$place/$1" ]; then
             mkdir -p "$shared/$2"
             ln -sf "$prefix/$place/$1" "$shared/$2/$1"
@@ -25,7 +25,10 @@ link() {  # name folder: the file below PREFIX, if there is one
 link run.py test
 link optcast-reduction-server reduction_server/target/release
 link libnccl-net.so nccl_plugin/src/.libs
-link all_reduce_perf test/nccl-tests/build
+if [ -n "${PLUMBLINE_ALL_REDUCE-}" ]; then
+    mkdir -p "$shared/test/nccl-tests/build"
+    ln -sf "$PLUMBLINE_ALL_REDUCE" "$shared/test/nccl-tests/build/all_reduce_perf"
+fi
 cp config.yaml "$shared"
 # The plots of run.py need no display.
 export MPLBACKEND=agg

@@ -49,17 +49,17 @@ class Setup:
         """
         if self.clients < 2:
             raise ValueError('clients: an all-reduce needs at least two')
-        for name in ('sends', 'recvs'):
+        for name, setting in (('sends', 'send_threads'), ('recvs', 'recv_threads')):
             threads = getattr(self, name) or (
                 self.clients if self.clients % COPY_THREADS else COPY_THREADS)
             if threads < 1 or self.clients % threads:
-                raise ValueError(f'{name} {threads} does not divide the {self.clients} '
-                                 'clients: the server would hang')
+                raise ValueError(f'{setting} {threads} does not divide the '
+                                 f'{self.clients} clients: the server would hang')
             object.__setattr__(self, name, threads)
         if min(self.jobs, self.threads, self.iterations, self.nsplit) < 1 \
                 or self.warmup < 0:
-            raise ValueError('jobs, threads, iterations and nsplit must be at least 1, '
-                             'and warmup at least 0')
+            raise ValueError('reduce_jobs, reduce_threads, iterations and nsplit must '
+                             'be at least 1, and warmup at least 0')
         each = DATA_TYPES[self.data_type]
         if self.chunksize % (each * self.nsplit):
             raise ValueError(f'nsplit {self.nsplit} does not divide the '

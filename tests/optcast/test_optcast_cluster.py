@@ -8,8 +8,8 @@ from conftest import of_family
 from rounds import left, seen
 
 #: Two sizes, and few all-reduces: all nodes share one machine.
-QUICK = ('-SOptcastAllReduce.settings=size:64K+256K,chunksize:16K,'
-         'nccl_test_options:-n 3 -w 1')
+QUICK = [f'-SOptcastAllReduce.{setting}' for setting in (
+    'sizes=64K,256K', 'chunksize=16K', 'iterations=3', 'warmup=1')]
 
 
 def ran(suite, cluster, partition, case):
@@ -18,7 +18,7 @@ def ran(suite, cluster, partition, case):
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
         *of_family('optcast'), '-n', 'OptcastAllReduce', '-E',
-        case, QUICK).communicate()
+        case, *QUICK).communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     assert left(cluster, before, suite.tmp) == []
     return {(r['metric'], r['point']): r for r in suite.records}

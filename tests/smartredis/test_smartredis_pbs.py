@@ -148,7 +148,7 @@ def test_lists_of_a_parameter_are_crossed(suite, tmp_path):
     suite.write_site(tmp_path / 'cluster', SITE)
     done = suite.reframe(
         '-L', '-Sbringup=1', *of_family('smartredis'), '-n', 'SmartRedisThroughput',
-        '-PSmartRedisThroughput.db_nodes=1,3', '-PSmartRedisThroughput.iterations=5,6',
+        '-PSmartRedisThroughput.db_cpus=2,3', '-PSmartRedisThroughput.iterations=5,6',
         '-E', 'scenario.client_nodes == 2 and scenario.clients_per_node == 4 and '
         'scenario.deployment == "standard"')
     names = re.findall(r'^- SmartRedisThroughput', done.stdout, re.M)

@@ -1,8 +1,4 @@
-"""Options of a measured program that a user adds: `-S CHECK.options='...'`.
-
-They are passed to the program as they are. Options that decide whether a run is
-complete are refused with the name of the setting that has the same effect.
-"""
+"""Options of a measured program that a user adds: `-S CHECK.options='...'`."""
 from __future__ import annotations
 
 import shlex
@@ -10,11 +6,11 @@ from collections.abc import Mapping
 
 
 def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[str]:
-    """The words of options, by the rules of the shell.
+    """The words of options, by the rules of the shell, for the program as they are.
 
     :param setting: name of the setting that has the text, for messages
-    :param refused: option -> what to use instead; it also refuses -m8, --size=8 and a
-        beginning of a long option, which many programs accept
+    :param refused: option that decides whether a run is complete -> what to use
+        instead; -m8, --size=8 and the beginning of a long option are refused, too
     :raises ValueError: the quotes do not match, or an option is refused
     """
     try:
@@ -24,10 +20,8 @@ def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[s
     for word in words:
         name = word.partition('=')[0]
         for option, instead in refused.items():
-            if (name == option or
-                    (word.startswith(option) and not option.startswith('--')
-                     and len(option) == 2) or
-                    (name.startswith('--') and len(name) > 4
-                     and option.startswith(name))):
+            if (name == option or len(option) == 2 and word.startswith(option)
+                    or name.startswith('--') and len(name) > 4
+                    and option.startswith(name)):
                 raise ValueError(f'{setting}: remove {word}: use {instead}')
     return words

@@ -11,7 +11,7 @@ import pytest
 
 from checks.core.parsers import ParseError
 from checks.taobench import jobs
-from tests.conftest import LIMIT, ROOT, of_family, until
+from tests.conftest import LIMIT, ROOT, of_family, suite_in, until
 
 #: A script that does nothing for some seconds and then prints and writes what DCPerf's
 #: does. Its clients print their command.
@@ -171,3 +171,45 @@ def test_a_script_without_result_is_refused():
         jobs.read_script_result('Spawn server instance: x\n')
     with pytest.raises(ParseError, match="no result with 'spawned_instances'"):
         jobs.read_script_result('x\n{\n    "role": "server"\n}\n')
+
+
+#: A site with nodes of 16 CPUs and an installed DCPerf.
+SITE = """
+from config.common import SETTINGS
+site_configuration = {{**SETTINGS, 'systems': [{{
+    'name': 'big', 'hostnames': ['.*'], 'partitions': [{{
+        'name': 'cpu', 'scheduler': 'local', 'launcher': 'srun', 'environs': ['dcperf'],
+        'processor': {{'num_cpus': 16, 'num_cpus_per_core': 1, 'num_sockets': 1,
+                      'num_cpus_per_socket': 16}},
+        'extras': {{'max_nodes': 4, 'node_memory': 256, 'launcher_pin': [],
+                   'service_interface': 'hsn0'}}}}]}}],
+    'environments': [{{'name': 'dcperf', 'features': ['tao_bench'], 'extras': {{
+        'programs': {{'taobench': {{'source': 'system', 'prefix': {prefix!r}}}}}}}}}]}}
+"""
+
+
+@pytest.mark.parametrize('job, server, client', [
+    ('autoscale', 'run_autoscale.py --real --memsize 0 --warmup-time 0 --test-time 720 '
+     '--stats-interval 5000 --num-clients 2 --clients-per-thread 0 --interface-name '
+     'hsn0', 'client 1'),
+    ('autoscale_v2_beta', '--interface-name hsn0 --fast-threads-ratio 1.25 '
+     '--slow-threads-use-semaphore 1 --conns-per-server-core 85', 'client 1'),
+    ('custom', 'run.py server --real --memsize 64 --warmup-time 1200 --test-time 360 '
+     '--stats-interval 5000 --interface-name hsn0',
+     'client 1 --real --server-memsize 64 --warmup-time 1200 --test-time 360 '
+     '--wait-after-warmup 5')])
+def test_servers_and_clients_on_nodes_of_their_own(tmp_path, installed, job, server,
+                                                   client):
+    suite = suite_in(tmp_path)
+    suite.write_site(tmp_path / 'site', SITE.format(
+        prefix=str(installed / 'benchmarks/tao_bench')))
+    done = suite.reframe('--dry-run', '-Sbringup=1', *of_family('taobench'), '-n',
+                         'TaoBenchOriginal', '-E', f'str(scenario) == "{job} '
+                         'tao_bench_server original from 2 nodes"')
+    assert done.returncode == 0, done.stdout
+    [script] = suite.tmp.rglob('TaoBenchOriginal_*/rfm_job.sh')
+    lines = [line for line in script.read_text().splitlines()
+             if 'dcperf.sh' in line]
+    assert len(lines) == 3
+    assert all(f'${{nodes[{number}]}}' in line for number, line in enumerate(lines))
+    assert lines[0].endswith(server) and lines[2].endswith(client), lines

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -355,12 +356,13 @@ class OptcastNccl(OptcastOriginal):
     SCENARIOS = ON_NCCL
     evaluation_of = NcclClients
 
-    @run_before('run')
-    def pass_path_of_all_reduce(self) -> None:
-        """Another package of a stack may have the program (original.sh)."""
-        self.env_vars['PLUMBLINE_ALL_REDUCE'] = programs.find_installed_file(
+    @property
+    def evaluation_to_run(self) -> Evaluation:
+        evaluation = super().evaluation_to_run
+        assert isinstance(evaluation, NcclClients)
+        return replace(evaluation, all_reduce=programs.find_installed_file(
             self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
-            programs.ALL_REDUCE)
+            programs.ALL_REDUCE))
 
     @run_after('init')
     def require_gpus(self) -> None:

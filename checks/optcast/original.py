@@ -40,6 +40,9 @@ LIMIT = 120
 class RunScript(Evaluation):
     """A run of run.py; `program` is the prefix of the installation."""
 
+    #: Path of all_reduce_perf, which another package of a stack may have.
+    all_reduce: str = ''
+
     #: Steps: name -> options of run.py.
     STEPS: ClassVar[dict[str, tuple[str, ...]]] = {
         'optcast': ('--type', 'optcast', '--no-gpu')}
@@ -69,8 +72,9 @@ class RunScript(Evaluation):
             Server(programs.SERVER, (), instances=0),
             (Clients(nodes, unbound=True, spinning=self.spinning_threads),),
             tuple(Step(name, (Program(
-                (str(RUN), self.program, sys.executable, '{output}.log', *options,
-                 *self.run_script_options()), alone=True),), LIMIT)
+                (str(RUN), self.program, sys.executable, '{output}.log',
+                 self.all_reduce, *options, *self.run_script_options()),
+                alone=True),), LIMIT)
                 for name, options in self.STEPS.items()))
 
     def run_script_options(self) -> list[str]:

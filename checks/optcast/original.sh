@@ -1,13 +1,14 @@
 #!/bin/bash
 # Runs Optcast's test/run.py in a folder of links with the layout of its repository:
 #
-#   original.sh PREFIX PYTHON LOGS OPTION...
+#   original.sh PREFIX PYTHON LOGS ALL_REDUCE OPTION...
 #
 # PREFIX has the programs, as built or as installed. The stage directory has config.yaml.
-# LOGS is the folder for setting.yaml, client.log and server.log.
+# LOGS is the folder for setting.yaml, client.log and server.log. ALL_REDUCE is the path of
+# all_reduce_perf, or empty.
 set -eu
-prefix=$1 python=$2 logs=$3
-shift 3
+prefix=$1 python=$2 logs=$3 all_reduce=$4
+shift 4
 shared=$logs.shared
 
 link() {  # name folder: the file below PREFIX, if there is one
@@ -25,9 +26,9 @@ link() {  # name folder: the file below PREFIX, if there is one
 link run.py test
 link optcast-reduction-server reduction_server/target/release
 link libnccl-net.so nccl_plugin/src/.libs
-if [ -n "${PLUMBLINE_ALL_REDUCE-}" ]; then
+if [ -n "$all_reduce" ]; then
     mkdir -p "$shared/test/nccl-tests/build"
-    ln -sf "$PLUMBLINE_ALL_REDUCE" "$shared/test/nccl-tests/build/all_reduce_perf"
+    ln -sf "$all_reduce" "$shared/test/nccl-tests/build/all_reduce_perf"
 fi
 cp config.yaml "$shared"
 # The plots of run.py need no display.

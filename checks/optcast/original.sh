@@ -31,6 +31,16 @@ if [ -n "$all_reduce" ]; then
     ln -sf "$all_reduce" "$shared/test/nccl-tests/build/all_reduce_perf"
 fi
 cp config.yaml "$shared"
+# A launcher has started this script as a rank: without these variables, mpirun starts a
+# program of its own. A nested mpirun of Open MPI 4 fails with them.
+for name in $(compgen -e); do
+    case $name in
+        OMPI_MCA_orte_* | OMPI_MCA_ess* | OMPI_MCA_pmix*) unset "$name" ;;
+        OMPI_MCA_* | OMPI_ALLOW_*) ;;
+        OMPI_* | PMIX_* | PRTE_* | PMI_* | MPI_LOCAL*) unset "$name" ;;
+    esac
+done
+export SLURM_OVERLAP=1
 # The plots of run.py need no display.
 export MPLBACKEND=agg
 export LD_LIBRARY_PATH=$shared/nccl_plugin/src/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -117,6 +117,8 @@ class TaoBenchOriginal(TaoBenchmark):
         :raises SanityError: it has no script of the job
         """
         prefix = self.programs.program_origin(self.program).get('prefix')
+        if self.is_dry_run():       # without its stack
+            return str(Path(prefix or '.').parent.parent)
         if not prefix:
             guards.fail_test_case('programs', 'the environment '
                                   f'{self.current_environ.name} has no prefix for '

@@ -102,7 +102,7 @@ def test_settings_that_are_refused(suite, prefix, setting, expected):
 
 def test_an_installation_without_the_script_is_refused(suite, prefix):
     (prefix / 'share/optcast/run.py').unlink()
-    done = run(suite, prefix, '--dry-run')
+    done = run(suite, prefix, '-r')
     assert f'run.py does not exist below {prefix}' in done.stdout
 
 

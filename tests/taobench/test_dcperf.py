@@ -117,7 +117,7 @@ def test_options_with_a_setting_are_refused(suite, installed, options, expected)
 
 def test_a_prefix_outside_dcperf_is_refused(suite, installed):
     (installed / 'packages/tao_bench/run_standalone.py').unlink()
-    done = run(suite, installed, '--dry-run')
+    done = run(suite, installed, '-r')
     assert 'run_standalone.py does not exist: the prefix must be the folder ' \
         'benchmarks/tao_bench of a clone of DCPerf' in done.stdout
 

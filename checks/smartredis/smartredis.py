@@ -125,6 +125,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         'tensor_bytes': [], 'iterations': 0, 'clients_per_node': 0, 'client_nodes': -1,
         'db_nodes': 0, 'db_cpus': 0, 'io_threads': 0, 'io_threads_do_reads': '',
         'net_type': 'uds', 'db_port': 0, 'net_ifname': '', 'options': ''}
+    SMALLEST = {**ServiceBenchmark.SMALLEST, 'tensor_bytes': 4}
     program = 'tensorload'
 
     has_mpi_steps = True
@@ -202,19 +203,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def changed_fields(self) -> dict[str, Any]:
         """Fields of the arrangement that settings change.
 
-        :raises ValueError: a setting is too small
+        :raises ValueError: a size of tensors occurs twice
         """
-        fields = {name: getattr(self, name) for name, default in self.SETTINGS.items()
-                  if name in vars(self.scenario) and getattr(self, name) != default}
-        numbers = {**fields, 'db_port': self.db_port,
-                   **{f'tensor_bytes of {size}': size - 4
-                      for size in self.tensor_bytes}}
-        for name, value in numbers.items():
-            if isinstance(value, int) and value < 0:
-                raise ValueError(f'{name}: the number is too small')
         if len(set(self.tensor_bytes)) < len(self.tensor_bytes):
             raise ValueError('tensor_bytes: a size occurs twice')
-        return fields
+        return {name: getattr(self, name) for name, default in self.SETTINGS.items()
+                if name in vars(self.scenario) and getattr(self, name) != default}
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:

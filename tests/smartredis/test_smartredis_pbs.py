@@ -132,9 +132,8 @@ def test_nodes_of_a_job_under_pbs(tmp_path):
 
 
 @pytest.mark.parametrize('setting, expected', [
-    ('iterations=-1', 'iterations: the number is too small'),
-    ('client_nodes=-2', 'client_nodes: the number is too small'),
-    ('tensor_bytes=1024,2', 'tensor_bytes of 2: the number is too small'),
+    ('client_nodes=-2', 'client_nodes=-2: -2 is too small; the smallest value is 0'),
+    ('tensor_bytes=1024,2', '2 is too small; the smallest value is 4'),
     ('tensor_bytes=8,8', 'tensor_bytes: a size occurs twice'),
     ('options=--bytes 5', 'options: remove --bytes: use the setting tensor_bytes')])
 def test_settings_that_are_refused(suite, tmp_path, setting, expected):

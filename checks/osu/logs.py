@@ -22,15 +22,18 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..core import text as saved
 from ..core.parsers import Output, ParseError, Record
 from . import programs
 from .parser import (
     FAILURE,
     LONGEST,
+    PREAMBLE,
     TITLE_START,
-    TOPOLOGY,
+    is_result_line,
     parse,
     parse_thread_counts,
+    strip_prefixes,
 )
 
 #: Prefixes of lines: Open MPI 4 and 5, srun --label, MPICH's -prepend-rank.
@@ -42,6 +45,7 @@ _COMMAND = re.compile(
     rf'(?:\S*[$#>+] +)?(?P<timed>time +(?:-p +)?)?(?:\w+=\S* +)*'
     rf'(?:\S*/)?(?P<launcher>{_LAUNCHER}) (?P<before>.*?)'
     r'(?<!\S)(?:\S*/)?(?P<program>osu_[a-z0-9_]+)(?P<after> .*)?')
+_PROGRAM = re.compile(r'(?<!\S)(?:\S*/)?osu_[a-z0-9_]+(?!\S)')
 #: A line of `time` of bash (0m1.495s, 0m1,495s) or of POSIX (1.49).
 _TIME = re.compile(r'(real|user|sys)\s+(?:(\d{1,9})m)?(\d{1,9})[.,](\d{1,9})s?')
 _TIMES = {'real': 'wall_time', 'user': 'user_time', 'sys': 'system_time'}
@@ -137,6 +141,10 @@ def parse_json_logs(text: str) -> list[Output]:
 
 def _parse_lines(lines: list[str]) -> list[Output]:
     segments, allocated = _split_into_segments(lines)
+    for number, line in enumerate(lines, 1):
+        if '# OMB-Py ' in line:
+            raise ParseError(number, line, 'OMB-Py, the programs of OMB in Python, is '
+                             'not read: use the programs osu_*')
     if not segments:
         raise ParseError(1, lines[0], 'the text has no title of an OSU program')
     named = [one for one in segments if one.command]
@@ -153,10 +161,12 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
     segments: list[_Segment] = []
     before: dict[str, tuple[int, float]] = {}
     allocated, begun, last = '', 0, ''
-    for number, raw in enumerate(lines, 1):
+    waiting: list[str] = []
+    for number, (raw, line) in enumerate(
+            zip(lines, strip_prefixes(lines), strict=True), 1):
         if len(raw) > LONGEST and not raw.startswith('METADATA '):
             raise ParseError(number, raw, f'the line has {len(raw)} characters')
-        line = _PREFIX.sub('', raw, count=1)
+        line = _PREFIX.sub('', line, count=1)
         stripped = line.strip()
         here = segments[-1] if segments else None
         if match := _ALLOCATED.fullmatch(stripped):
@@ -167,7 +177,7 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
                                  'the log has a beginning or an end of the '
                                  'collection without the other')
             begun = number if stripped == _BEGIN else 0
-        if match := _COMMAND.fullmatch(stripped):
+        if match := _COMMAND.fullmatch(saved.last_command(stripped, _PROGRAM)):
             segments.append(_Segment(number, match, ['']))
         elif match := _TIME.fullmatch(stripped):
             times = here.times if here else before
@@ -178,7 +188,7 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
                 here.lines.append('')
         elif (line.startswith(TITLE_START) and stripped != last
               and not (here and here.command and not here.title)):
-            moved = _take_topology_lines(here)
+            moved = _take_preamble(here) if here else waiting
             segments.append(_Segment(number - len(moved), None, [*moved, line],
                                      title=stripped))
             if before:
@@ -188,8 +198,12 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
             here.lines.append(line)
             if line.startswith(TITLE_START):
                 here.title = here.title or stripped
-        elif not here and _OMB_LINE.match(line) and not _NO_ROW.match(stripped):
+        elif is_result_line(line) and not _NO_ROW.match(stripped):
             segments.append(_Segment(number, None, [line]))
+        elif PREAMBLE.fullmatch(stripped) or not stripped and waiting:
+            waiting.append(line)
+        else:
+            waiting = []
         if stripped:
             last = stripped
     if begun:
@@ -203,11 +217,16 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
     return segments, allocated
 
 
-def _take_topology_lines(segment: _Segment | None) -> list[str]:
-    """Lines about a topology, which come before the title of their output."""
-    moved: list[str] = []
-    while segment and segment.lines and TOPOLOGY.fullmatch(segment.lines[-1]):
-        moved.insert(0, segment.lines.pop())
+def _take_preamble(segment: _Segment) -> list[str]:
+    """Lines of an output that come before its title."""
+    first = at = len(segment.lines)
+    while at and (not segment.lines[at - 1].strip()
+                  or PREAMBLE.fullmatch(segment.lines[at - 1].strip())):
+        at -= 1
+        if segment.lines[at].strip():
+            first = at
+    moved = segment.lines[first:]
+    del segment.lines[first:]
     return moved
 
 
@@ -234,6 +253,11 @@ def _parse_segment(segment: _Segment, allocated: str) -> Output:
     if not end:
         raise ParseError(segment.first, '', 'the command printed no table')
     shift = segment.first - 1
+    failed = saved.find_failure(segment.lines)
+    if failed is not None:
+        line = segment.lines[failed]
+        raise ParseError(segment.first + failed, line,
+                         f'the run failed: {line.strip()[:60]!r}')
     text = '\n'.join([*segment.lines[:end], ''])
     try:
         records = parse(text)
@@ -334,10 +358,11 @@ def _check_command(segment: _Segment, command: re.Match[str],
     sizes = _SIZES.search(command['after'] or '')
     if sizes and not sizes['last']:
         return
-    expected = programs.last_message_size(first.program, ranks or 0,
-                                          int(sizes['last']) if sizes else 0)
     last = records[-1]
-    if expected and last.size and last.size != expected:
+    earliest, expected = programs.last_message_sizes(
+        first.program, ranks or 0, int(sizes['last']) if sizes else 0,
+        next((one.size for one in records if one.size), 1))
+    if expected and last.size and not earliest <= last.size <= expected:
         raise ParseError(last.line, line,
                          f'the table is cut off: it ends at {last.size} B '
                          f'instead of {expected} B')

@@ -14,9 +14,11 @@ of a failed run are worse than none.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
+from ..core import text as saved
 from ..core.parsers import ParseError, Record
 
 
@@ -91,6 +93,7 @@ _BARE_SHORT = {
 
 #: Beginning of a title.
 TITLE_START = '# OSU'
+_TITLE_ANYWHERE = re.compile(r'# OSU .+ Test v\d')
 _TITLE = re.compile(r'# OSU (?P<what>[^#]+) Test '
                     r'v(?P<version>[0-9]+(?:\.[0-9]+)+[\w.+-]*)', re.ASCII)
 _TYPE = re.compile(r'# Datatype: (MPI_[A-Z0-9_]+)\.')
@@ -108,6 +111,9 @@ _NUMBERS = re.compile(r' *[-+]?(?:[0-9]+\.[0-9]+|[0-9]+(?: +[-+]?(?:[0-9]+'
                       r'(?:\.[0-9]*)?|nan|inf))(?: .*)?)')
 TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
                        r'Time took to create topology graph: ?[0-9.]+ us\.')
+#: Lines of an output that come before its title.
+PREAMBLE = re.compile(TOPOLOGY.pattern + r'|# Number of (?:Sender|Receiver) threads: '
+                      r'[0-9]+|# Number of forked processes.*')
 #: Start of a line -> programs that print it; others have no such line.
 _OWNED = {
     'Dimensions size': 'neighbor_',
@@ -261,7 +267,8 @@ class _Reader:
 
     def __init__(self, text: str):
         self.complete = text.endswith('\n')
-        self.lines = [line.removesuffix('\r') for line in text.split('\n')]
+        self.lines = strip_prefixes(
+            [line.removesuffix('\r') for line in text.split('\n')])
         self.number = 1
         self.what = self.program = self.version = ''
         self.titled_at = 0
@@ -286,6 +293,10 @@ class _Reader:
         if not self.complete:
             self.raise_parse_error('the output is cut off: its last line has no end',
                                    len(self.lines))
+        failed = saved.find_failure(self.lines)
+        if failed is not None:
+            self.raise_parse_error('the run failed: '
+                                   f'{self.lines[failed].strip()[:60]!r}', failed + 1)
         for number, line in enumerate(self.lines, 1):
             self.number = number
             if len(line) > LONGEST:
@@ -333,7 +344,8 @@ class _Reader:
         elif _ROW.match(line):
             self.read_row(line)
         else:
-            self.raise_parse_error(f'this is not a line of OMB: {line[:60]!r}')
+            self.raise_parse_error(f'this is not a line of OMB: {line[:60]!r}'
+                                   + saved.foreign_cause([line]))
 
     # Kinds of lines -----------------------------------------------------
 
@@ -344,12 +356,13 @@ class _Reader:
             self.program = 'osu_init'
             self.read_single_result(line)
             return
+        if not is_result_line(line):
+            return
         if _NUMBERS.fullmatch(line):
             self.raise_parse_error('the row has no title above it')
         if _HEADER.match(line) or _TYPE.fullmatch(line):
             self.raise_parse_error('the header has no title above it')
-        if _INIT.match(line) or _HELLO.match(line):
-            self.raise_parse_error('the result has no title above it')
+        self.raise_parse_error('the result has no title above it')
 
     def read_title(self, line: str) -> None:
         match = _TITLE.fullmatch(line)
@@ -647,6 +660,19 @@ class _Reader:
                     'the table of bandwidths',
                     last,
                 )
+
+
+def is_result_line(line: str) -> bool:
+    """Whether a line before any title is a row, a header or a result, whose title
+    is missing."""
+    return any(pattern.fullmatch(line.rstrip()) for pattern in (_NUMBERS, _TYPE)
+               ) or any(pattern.match(line) for pattern in (
+                   _HEADER, _INIT, _INIT_5_3, _HELLO))
+
+
+def strip_prefixes(lines: Sequence[str]) -> list[str]:
+    """The lines without what a launcher or a page puts before each."""
+    return saved.strip_prefixes(lines, _TITLE_ANYWHERE, _NUMBERS)
 
 
 def parse(text: str) -> tuple[Record, ...]:

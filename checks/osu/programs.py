@@ -60,6 +60,26 @@ def last_message_size(program: str, ranks: int, requested: int = 0) -> int | Non
     return None if program in STARTUP else requested or 4194304
 
 
+def last_message_sizes(program: str, ranks: int, requested: int = 0,
+                       first: int = 1) -> tuple[int, int] | tuple[None, None]:
+    """Smallest and largest permitted size of the last row. Unit: bytes.
+
+    Sizes double from the first one on. OMB's limit of memory may end the table
+    earlier; some versions do not heed it.
+
+    :arg first: the first size above 0
+    """
+    low = last_message_size(program, ranks, requested)
+    if not low:
+        return None, None
+    high = requested or (1048576 if COLLECTIVE.fullmatch(program) else 4194304)
+
+    def doubled(limit: int) -> int:
+        return first << max((limit // first).bit_length() - 1, 0)
+
+    return doubled(min(low, high)), doubled(high)
+
+
 def find_installed_programs(prefix: str | os.PathLike[str]) -> dict[str, str]:
     """Programs of an installation: name -> path.
 

@@ -1,0 +1,118 @@
+"""What people save is more than a program's output; the same for all families.
+
+A launcher, a container or a page puts a prefix before each line: a tag, a time,
+the name of a pod, an indentation. It is what stands before a title, and apart
+from its digits, days and months it is the same on all lines.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+#: Why a run failed -> its line; the most telling one first.
+FAILURES = (
+    r'Segmentation fault|SIGSEGV|signal 11\b',
+    r'Bus error|SIGBUS|signal 7\b',
+    r'Assertion .*failed|Assertion failure',
+    r'Out of memory: Killed|oom[-_]kill',
+    r'Connection reset by peer',
+)
+#: Programs that write into tables: words of their lines -> cause and remedy.
+_CAUSES = (
+    (re.compile(r'\bUCX +(?:WARN|ERROR|INFO|DIAG|DEBUG)\b'),
+     'a message of UCX; UCX_LOG_LEVEL=fatal prevents it'),
+    (re.compile(r'\b[NR]CCL (?:INFO|WARN|TRACE)\b'),
+     'a message of NCCL; NCCL_DEBUG_FILE=FILE keeps it apart'),
+    (re.compile(r'\blibfabric:\d+'),
+     'a message of libfabric; FI_LOG_LEVEL=error prevents it'),
+    (re.compile(r'\b(?:srun|slurmstepd): '), 'a message of Slurm'),
+    (re.compile(r'\S\[\d+\](?= )'),
+     'a tag of Hydra within the row; start without -prepend-rank'),
+    (re.compile(r'\bWARNING\b|\bWarning\b'), 'a warning of another program; keep '
+     'stdout and stderr apart'),
+)
+_DATE = ('(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct'
+         '|Nov|Dec)')
+_PART = re.compile(rf'(?P<day>\b{_DATE}\b)|(?P<number> *\d+)')
+
+
+def foreign_cause(lines: Sequence[str]) -> str:
+    """`: probable cause` of a damaged line, from it and the lines beside it."""
+    for line in lines:
+        for pattern, cause in _CAUSES:
+            if pattern.search(line):
+                return f': it has {cause}'
+    return ''
+
+
+def find_failure(lines: Sequence[str]) -> int | None:
+    """Index of the line that shows best why a run failed, if one does."""
+    for pattern in FAILURES:
+        search = re.compile(pattern, re.IGNORECASE).search
+        for number, line in enumerate(lines):
+            if search(line):
+                return number
+    return None
+
+
+def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
+                   row: re.Pattern[str], keep: re.Pattern[str] | None = None
+                   ) -> list[str]:
+    """The lines without the prefix that their title has.
+
+    Lines before the first title lose its prefix, those after a title that of
+    this title.
+
+    :arg title: the beginning of an output, anywhere in a line
+    :arg row: a row of this format, which is no prefix but damage
+    :arg keep: a tag that the family reads itself
+    """
+    prefixes: list[tuple[int, re.Pattern[str] | None]] = []
+    for number, line in enumerate(lines):
+        match = title.search(line)
+        if match:
+            before = line[:match.start()]
+            tag = keep.search(before) if keep else None
+            if tag and tag.end() == len(before):
+                before = before[:tag.start()]
+            pattern = _prefix_pattern(before)
+            after = next((text for text in lines[number + 1:] if text.strip()), '')
+            if pattern and (row.fullmatch(before) or not pattern.match(after)):
+                pattern = None
+            prefixes.append((number, pattern))
+    result = list(lines)
+    for at, (number, pattern) in enumerate(prefixes):
+        end = prefixes[at + 1][0] if at + 1 < len(prefixes) else len(lines)
+        if pattern:
+            for place in range(number if at else 0, end):
+                result[place] = pattern.sub('', result[place], count=1)
+    return result
+
+
+def _prefix_pattern(before: str) -> re.Pattern[str] | None:
+    """A pattern of this prefix with any digits; None for no prefix."""
+    if not before:
+        return None
+
+    def general(match: re.Match[str]) -> str:
+        return _DATE if match['day'] else r' *\d+'
+
+    place, parts = 0, []
+    for match in _PART.finditer(before):
+        parts += [re.escape(before[place:match.start()]), general(match)]
+        place = match.end()
+    last = before[place:]
+    # A line without words has lost the blanks at the end of its prefix.
+    end = re.escape(last.rstrip(' ')) + (
+        f'(?:{" " * (len(last) - len(last.rstrip(" ")))}|$)'
+        if last.endswith(' ') else '')
+    return re.compile('^' + ''.join(parts) + end)
+
+
+def last_command(line: str, program: re.Pattern[str]) -> str:
+    """The part of a shell's line that starts the program: after the last `;`,
+    `&&` or `|` before its name, without redirections and without a `| tee`."""
+    parts = re.split(r' *(?:;|&&|\|\|?) *', line)
+    named = [part for part in parts if program.search(part)]
+    text = named[-1] if named else line
+    return re.sub(r' +(?:\d|&)?>>?(?:&\d| *\S+)', '', text).strip()

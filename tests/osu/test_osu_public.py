@@ -1,0 +1,78 @@
+"""Forms of saved output that public reports show, and variants of them."""
+from __future__ import annotations
+
+import pytest
+
+from checks.core.parsers import ParseError
+from checks.osu import logs as osu
+from tests.conftest import ROOT
+
+PUBLIC = ROOT / 'tests' / 'data' / 'public' / 'osu'
+GOLDEN = ROOT / 'tests' / 'osu' / 'golden'
+LATENCY = (GOLDEN / '5.8' / 'osu_latency.txt').read_text()
+
+
+@pytest.mark.parametrize('name, program, rows, last, value', [
+    ('o1-timestamp-before-tag', 'osu_get_acc_latency', 24, 4194304, 383.08),
+    ('o6-hash-banner', 'osu_latency', 24, 4194304, 383.08),
+    ('o11-max-not-power-of-two', 'osu_bw', 24, 8388608, 24135.60),
+    ('o12-alltoall-7.5-m', 'osu_alltoall', 27, 67108864, 13427.64),
+    ('o13-indented', 'osu_latency', 23, 4194304, 383.19),
+    ('o16b-hash-before', 'osu_latency', 23, 4194304, 383.19),
+    ('o16c-date-before', 'osu_latency', 23, 4194304, 383.19),
+])
+def test_public_output_is_read(name, program, rows, last, value):
+    [output] = osu.parse_log((PUBLIC / f'{name}.txt').read_text())
+    assert {record.program for record in output.records} == {program}
+    assert len(output.records) == rows
+    assert (output.records[-1].size, output.records[-1].value) == (last, value)
+
+
+@pytest.mark.parametrize('name, line, reason', [
+    ('o3-ucx-warn-in-table', 10, 'a message of UCX'),
+    ('o7-omb-py', 1, 'OMB-Py'),
+    ('o14-iallreduce-crash', 9, 'Segmentation fault'),
+])
+def test_public_output_is_refused(name, line, reason):
+    with pytest.raises(ParseError, match=reason) as err:
+        osu.parse_log((PUBLIC / f'{name}.txt').read_text())
+    assert err.value.line == line
+
+
+@pytest.mark.parametrize('prefix', [
+    '{n}: ', '[1,0]<stdout>:', '    ', '\t', '[pod/osu-launcher-x7k2p/osu] ',
+    'osu-launcher-1  | ', '2026-03-10T04:11:{n:02}.123456Z ',
+    'Mar  3 10:11:{n:02} node{n} osu[4711]: ', '> ', '[node0001:0] '])
+def test_a_prefix_of_all_lines_is_removed(prefix):
+    lines = ['starting', *LATENCY.splitlines(), '']
+    text = ''.join(f'{prefix.format(n=n % 60)}{line}'.rstrip() + '\n'
+                   for n, line in enumerate(lines))
+    [output] = osu.parse_log(text)
+    [want] = osu.parse_log(LATENCY)
+    assert [(r.size, r.value) for r in output.records] == [
+        (r.size, r.value) for r in want.records]
+
+
+@pytest.mark.parametrize('command', [
+    'cd /tmp && mpirun -np 2 -npernode 1 osu_latency 2>&1 | tee out.txt',
+    '$ module load openmpi; srun -N 2 -n 2 ./osu_latency > out.txt',
+    '+ mpirun -np 2 --map-by ppr:1:node /opt/osu/osu_latency'])
+def test_a_command_is_recognised_by_the_name_of_its_program(command):
+    [output] = osu.parse_log(f'{command}\n{LATENCY}')
+    assert (output.num_nodes, output.num_tasks) == (2, 2)
+    assert 'tee' not in output.params and 'out.txt' not in output.params
+    with pytest.raises(ParseError, match='cut off'):
+        osu.parse_log(f'{command}\n' + ''.join(LATENCY.splitlines(True)[:-3]))
+
+
+@pytest.mark.parametrize('name', [
+    f'{version}/{name}.txt' for version in ('5.8', '7.2', '7.4-openmpi5')
+    for name in ('osu_latency_mt', 'osu_latency_mp')])
+def test_lines_before_the_title_belong_to_its_output(name):
+    text = (GOLDEN / name).read_text()
+    outputs = osu.parse_log(f'node1\n{text}{LATENCY}{text}')
+    program = name.rpartition('/')[2].removesuffix('.txt')
+    assert [output.records[0].program for output in outputs] == [
+        program, 'osu_latency', program]
+    assert outputs[0].params == outputs[2].params
+    assert ('sender_threads=1' in outputs[2].params) == ('_mt' in program)

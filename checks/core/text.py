@@ -73,7 +73,7 @@ def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
         if match:
             before = line[:match.start()]
             tag = keep.search(before) if keep else None
-            if tag and tag.end() == len(before):
+            if tag and not before[tag.end():].strip(' '):
                 before = before[:tag.start()]
             pattern = _prefix_pattern(before)
             after = next((text for text in lines[number + 1:] if text.strip()), '')

@@ -14,12 +14,16 @@ digits.
 """
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from ..core import text as saved
+from ..core.parsers import Output as SavedOutput
 from ..core.parsers import ParseError, Record, Remark, parse_json
 from . import rccl
 from .output import (
@@ -52,7 +56,15 @@ _RANK = re.compile(
     r'\[(?P<address>[0-9a-fA-Fx:.]+)\] (?P<name>(?:(?!# +Rank ).)+)')
 _VERSION = re.compile(r'# nccl-tests version (\d+(?:\.\d+)+[\w.+-]*) '
                       r'nccl-headers=\d+ nccl-library=(\d+)')
-_RCCL_VERSION = re.compile(r'(?:# )?rccl-tests: Version ([\w.:/+-]+)')
+#: To 2.17.8, and newer ones.
+_RCCL_VERSION = re.compile(
+    r'(?:# )?rccl-tests(?:: Version ([\w.:/+-]+)'
+    r'| version (\d+(?:\.\d+)+[\w.:/+-]*) rccl-headers=\d+ rccl-library=(\d+))')
+#: First lines of an output, anywhere in a line, and a row.
+_BEGINS = re.compile(r'# [nr]ccl-tests version \d|# Collective test starting: '
+                     r'|# nThread \d')
+_FIELDS = re.compile(r'(?:#? *\d+ +\d+ +(?:' + '|'.join(TYPES)
+                     + r')\b.*|(?=.*\d)[-+.\d e]+)')
 _START = re.compile(r'# Collective test starting: (\S+)')
 _END = re.compile(r'# Collective test concluded: (\S+)')
 _HEADER = re.compile(r'# +size +count +type\b')
@@ -174,7 +186,7 @@ class _Reader:
     """Reader of one text; each refusal names a line."""
 
     def __init__(self, text: str) -> None:
-        self.lines = text.split('\n')
+        self.lines = strip_prefixes(text.split('\n'))
         self.number = 1
         self.out = Output()
         #: Part of `_PARTS` -> its line, in the order of the text.
@@ -233,8 +245,10 @@ class _Reader:
         """Refuse a run that died, unless `error` has a more exact reason."""
         if error and re.search('wrong|FAILED|more than one', error.reason):
             return
-        for number, line in self.possible_failure_lines():
-            if _DIED.search(line):
+        lines = self.possible_failure_lines()
+        best = saved.find_failure([line for _, line in lines])
+        for number, line in lines[best or 0:]:
+            if best is not None or _DIED.search(line):
                 self.raise_parse_error(f'the run failed: {line.strip()[:100]}', number)
 
     # Line by line ---------------------------------------------------------
@@ -258,13 +272,19 @@ class _Reader:
         elif _ROW.match(line):
             self.check_single_rank(tag[0] if tag else '')
             self.read_row(line)
-        elif _HIDDEN.search(line):
+        elif _HIDDEN.search(line) and self.is_damage(line):
             self.raise_parse_error(
                 'this line is not a line of the table: it is cut, or '
                 'several ranks wrote at the same time'
+                + saved.foreign_cause([line])
             )
         elif 'NCCL WARN' in line or line.startswith('# error: '):
             self.out.warnings.append((self.number, line.strip()))
+
+    def is_damage(self, line: str) -> bool:
+        """Whether a line that no output has is damage: any in the table, and a part
+        of an output elsewhere, but not the comment or number of someone else."""
+        return bool(self.parts) or bool(re.search(r'[a-z(#]', line))
 
     def check_single_rank(self, tag: str) -> None:
         """Refuse a table whose lines come from more than one rank."""
@@ -316,7 +336,8 @@ class _Reader:
                 'the text has two version lines, so it is the output '
                 'of more than one run'
             )
-        self.out.version = match[1]
+        self.out.version = match[1] or match[2]
+        self.out.library = int(match[3] or 0)
 
     def read_collective_start_line(self, match: re.Match[str]) -> None:
         if self.out.program:
@@ -484,6 +505,7 @@ class _Reader:
                     f'column {name} has no value at its place: '
                     'characters were lost or added, or several ranks '
                     'wrote into one line'
+                    + saved.foreign_cause(self.lines[self.number - 1:self.number + 1])
                 )
         if at != len(words):
             self.raise_parse_error(f'the row has {len(words) - at} fields too many')
@@ -730,6 +752,55 @@ def read_output(text: str) -> Output:
     return _Reader(text).read()
 
 
+def strip_prefixes(lines: Sequence[str]) -> list[str]:
+    """The lines without what a launcher or a page puts before each; the tag of a
+    rank stays, because a table may have one only."""
+    return saved.strip_prefixes(lines, _BEGINS, _FIELDS, keep=_TAG)
+
+
+def _split_into_runs(text: str) -> list[str]:
+    """The text of each run, behind as many empty lines as precede it."""
+    lines = text.split('\n')
+    starts, ended = [0], False
+    for number, line in enumerate(lines):
+        if _AVERAGE.search(line):
+            ended = True
+        elif ended and _BEGINS.search(line):
+            starts.append(number)
+            ended = False
+    return ['\n' * first + '\n'.join([*lines[first:end], ''][
+        :None if end < len(lines) else -1])
+        for first, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
+
+
+def parse_log(text: str, options: argparse.Namespace | None = None
+              ) -> list[SavedOutput]:
+    """The runs in a saved log, in order, with ranks, nodes and what distinguishes
+    their test cases.
+
+    :raises ParseError: a part of the text cannot be trusted.
+    """
+    outputs = []
+    for run in _runs(text):
+        out = read_output(run)
+        single = {name: {getattr(row, name) for row in out.rows}
+                  for name in ('type', 'redop', 'root')}
+        about = {name: str(*values) for name, values in single.items()
+                 if len(values) == 1 and not values & {None, '', 'none', -1}}
+        if out.gpus * out.threads > 1:
+            about |= {'gpus_per_process': str(out.gpus * out.threads)}
+        outputs.append(SavedOutput(
+            records_of_output(out), num_nodes=len(out.hosts) or None,
+            num_tasks=out.ranks, params=' '.join(
+                f'{name}={value}' for name, value in about.items())))
+    return outputs
+
+
+def _runs(text: str) -> list[str]:
+    return ([text] if rccl.is_rccl_output(text) or text.lstrip().startswith('{')
+            else _split_into_runs(text))
+
+
 def records_of_output(out: Output) -> tuple[Record, ...]:
     """The records of a run; see `parse`."""
     results: list[Record] = []
@@ -789,6 +860,10 @@ def parse(text: str) -> tuple[Record, ...]:
 
 def remarks(text: str) -> list[Remark]:
     """Values that were left out of the records, and warnings of NCCL."""
+    return [remark for run in _runs(text) for remark in _remarks_on_run(run)]
+
+
+def _remarks_on_run(text: str) -> list[Remark]:
     out = read_output(text)
     messages = [Remark(number, number, words[:200])
                 for number, words in out.warnings]

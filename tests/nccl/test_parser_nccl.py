@@ -370,7 +370,8 @@ def test_plumb_parse_reports_what_it_left_out():
     out, err = io.StringIO(), io.StringIO()
     file = GOLDEN / 'formats' / 'v2.19.6_stub_sendrecv.txt'
     assert parse.convert_output_to_csv('nccl', [str(file)], out, err) == 0
-    assert 'sendrecv_perf,2.19.6,,,,1024,time,10.49,us' in out.getvalue()
+    assert ('sendrecv_perf,2.19.6,1,8,type=float redop=sum gpus_per_process=8,'
+            '1024,time,10.49,us') in out.getvalue()
     assert 'left out: values in place' in err.getvalue()
     bad = GOLDEN / 'errors' / 'v2.19.6_no_driver.txt'
     assert parse.convert_output_to_csv('nccl', [str(bad)], out, err) == 1

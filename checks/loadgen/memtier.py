@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ..core import text as saved
 from ..core.parsers import ParseError, Record, parse_json
 
 PROGRAM = 'memtier_benchmark'
@@ -94,6 +95,9 @@ def parse(text: str) -> tuple[Record, ...]:
 
     if not text.strip():
         refuse('empty output', 1)
+    failed = saved.find_failure(lines)
+    if failed is not None:
+        refuse(f'the benchmark failed: {lines[failed].strip()[:60]}', failed + 1)
     size: int | None = None
     if text.lstrip()[0] == '{':
         size, tables = _read_json_tables(text, refuse)
@@ -259,6 +263,9 @@ class _TextReader:
         columns, ends, place = [], [], 0
         while place < len(line):
             match = _COLUMN.match(line, place)
+            if not match and line[place:].startswith('Latency'):
+                self.raise_parse_error('memtier_benchmark 1.3 or older wrote this '
+                                       'table, which is not read: use 1.4 or newer')
             if not match:
                 self.raise_parse_error(f'unknown column {line[place:].split()[0]!r}')
             columns.append(match[1])
@@ -328,6 +335,11 @@ class _TextReader:
 def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
                ) -> tuple[int | None, list[Table]]:
     """Size of a value and the tables of a --json-out-file."""
+    nan = re.search(r':\s*(-?nan)\b', text)
+    if nan:
+        refuse(f'a value is {nan[1]}, as memtier_benchmark 2.1 and older print for an '
+               'interval without answers: use 2.2 or newer, or the text output',
+               text.count('\n', 0, nan.start(1)) + 1)
     document = parse_json(text, 'the JSON document')
     try:
         size = document['configuration'].get('data_size') or None

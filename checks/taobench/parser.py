@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ..core.parsers import ParseError, Record, Remark
+from ..core.parsers import ParseError, Record, Remark, parse_json
 from ..loadgen import memtier
 
 #: Fields of the statistics that the original's evaluation needs.
@@ -42,6 +42,8 @@ UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
 WINDOW, INTERVAL = 360.0, 5.0
 
 _T = TypeVar('_T')
+#: A report of benchpress, alone or among what it prints.
+_REPORT = re.compile(r'^Results Report:\s*$|\A\s*\{\s*"benchmark_', re.MULTILINE)
 _START = 'fast_qps ='
 _OOM = 'OUT OF MEMORY'
 _CUT = 'the file ends within the line'
@@ -80,7 +82,7 @@ _MAXIMUM = 1e12
 _WRAPPER = re.compile(
     r'(?:warm up|execution) phase \.\.\.$|\S*tao_bench_client -s '
     r'|thread create: |Connecting to host |\[ *(?:[0-9]+|SUM|ID)\] '
-    r'|(?:- )+-? *$|iperf Done\.')
+    r'|(?:- )+-? *$|iperf Done\.|INTERVAL [a-z]+=')
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,8 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: nothing in the text can be trusted
     """
+    if _REPORT.search(text):
+        return parse_report(text)
     if _is_client_log(text):
         return parse_client_log(text)
     logs = parse_server_logs(text)
@@ -193,7 +197,7 @@ def parse(text: str) -> tuple[Record, ...]:
 
 def remarks(text: str) -> Iterator[Remark]:
     """The lines of a valid log that are not counted, with the reasons."""
-    if _is_client_log(text):
+    if _REPORT.search(text) or _is_client_log(text):
         return
     logs = parse_server_logs(text)
     for number, log in enumerate(logs, 1):
@@ -493,6 +497,45 @@ def combine_summaries(summaries: Sequence[Summary | None]
         'total_qps': total,
         'num_data_points': sum(summary.num_data_points for summary in good),
         'score': total / BASELINE}
+
+
+# A report of benchpress ---------------------------------------------------
+
+def parse_report(text: str) -> tuple[Record, ...]:
+    """The records of a report of DCPerf's benchpress, as it prints and saves it.
+
+    :raises ParseError: it is damaged, or nothing was measured
+    """
+    at = text.index('{', _REPORT.search(text).start())  # type: ignore[union-attr]
+    line = text.count('\n', 0, at) + 1
+    end = re.compile(r'^\}\s*$', re.MULTILINE).search(text, at)
+    if not end:
+        raise ParseError(line, '', 'the report is cut off: its last brace is missing')
+    document = parse_json(text[at:end.start() + 1], 'the report', line)
+    metrics = document.get('metrics')
+    if not isinstance(metrics, dict):
+        raise ParseError(line, '', 'the report has no metrics')
+
+    def line_of(name: str) -> int:
+        return text.count('\n', 0, text.find(f'"{name}"', at)) + 1
+
+    found = {name: metrics[name] for name in UNITS if name in metrics}
+    for name, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise ParseError(line_of(name), str(value)[:80],
+                             f'{name} is {value!r}: expected a number')
+    if set(found) != set(UNITS):
+        raise ParseError(line_of('metrics'), '', 'the report lacks '
+                         + ', '.join(sorted(set(UNITS) - set(found))))
+    if not found['num_data_points'] or not found['total_qps']:
+        raise ParseError(line_of('num_data_points'), '', 'nothing was measured: '
+                         'num_data_points or total_qps is 0; see the logs of the '
+                         'servers')
+    if abs(found['fast_qps'] + found['slow_qps'] - found['total_qps']) > 0.5:
+        raise ParseError(line_of('total_qps'), '', 'total_qps is not the sum of '
+                         'fast_qps and slow_qps')
+    return tuple(Record('tao_bench_server', '', None, name, float(value), UNITS[name],
+                        line_of(name)) for name, value in found.items())
 
 
 # A client's log ------------------------------------------------------------

@@ -1,0 +1,35 @@
+"""Forms of saved output that public reports show."""
+from __future__ import annotations
+
+import pytest
+
+from checks.core.parsers import ParseError
+from checks.taobench import parser as tao
+from tests.conftest import ROOT
+
+PUBLIC = ROOT / 'tests' / 'data' / 'public' / 'taobench'
+REPORT = (PUBLIC / 't2b-report-good.txt').read_text()
+
+
+@pytest.mark.parametrize('name, want', [
+    ('t2b-report-good.txt', {'total_qps': 1349833.7, 'fast_qps': 1200000.5,
+                             'slow_qps': 149833.2, 'score': 1.976}),
+    ('t3-client-window.log', {'operations': 31003.76,
+                              'operations[type=Gets]': 28182.42}),
+])
+def test_public_output_is_read(name, want):
+    values = {record.metric: record.value
+              for record in tao.parse((PUBLIC / name).read_text())}
+    assert want.items() <= values.items()
+
+
+@pytest.mark.parametrize('text, reason', [
+    ((PUBLIC / 't2-report-zero.txt').read_text(), 'nothing was measured'),
+    (REPORT.replace('"score"', '"scores"'), 'lacks score'),
+    (REPORT.replace('149833.2', '14983.2'), 'not the sum'),
+    (REPORT.partition('"metrics"')[0], 'cut off'),
+])
+def test_a_report_without_values_is_refused(text, reason):
+    with pytest.raises(ParseError, match=reason):
+        tao.parse(text)
+    assert 'benchmark_args' in text

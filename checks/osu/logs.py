@@ -362,7 +362,7 @@ def _check_command(segment: _Segment, command: re.Match[str],
     earliest, expected = programs.last_message_sizes(
         first.program, ranks or 0, int(sizes['last']) if sizes else 0,
         next((one.size for one in records if one.size), 1))
-    if expected and last.size and not earliest <= last.size <= expected:
+    if earliest and expected and last.size and not earliest <= last.size <= expected:
         raise ParseError(last.line, line,
                          f'the table is cut off: it ends at {last.size} B '
                          f'instead of {expected} B')

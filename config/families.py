@@ -70,6 +70,8 @@ class Family:
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
     versions_apart: bool = False
+    #: Parameters of the checks that `when` of a rule may name.
+    parameters: list[str] = field(default_factory=list)
     metrics: dict[str, Row] = field(default_factory=dict)
     judged: list[Row] = field(default_factory=list)
     derived: dict[str, Row] = field(default_factory=dict)
@@ -81,8 +83,7 @@ class Family:
     about: dict[str, str] = field(default_factory=dict)
     series: dict[str, dict[str, str]] = field(default_factory=dict)
     bands: dict[str, list[float]] = field(default_factory=dict)
-    bands_when: dict[str, dict[str, list[float]]] = field(
-        default_factory=dict)
+    bands_when: list[Row] = field(default_factory=list)
 
     @property
     def environment_needs(self) -> list[str]:
@@ -104,8 +105,27 @@ class Family:
     def valid_value_bands(self, params: str) -> dict[str, list[float]]:
         """Metric -> [min, max] of a valid run with these parameters."""
         return self.bands | {
-            metric: band for pattern, bands in self.bands_when.items()
-            if re.search(pattern, params) for metric, band in bands.items()}
+            metric: band for row in self.bands_when
+            if parameters_match(row['when'], params)
+            for metric, band in row['bands'].items()}
+
+
+def parameters_match(when: Row | list[Row], params: str) -> bool:
+    """Whether a test case has the parameters that `when` of a rule selects.
+
+    :param when: parameter -> pattern or patterns, or a list of such mappings, of
+        which one must match; {}: all test cases. A parameter that the test case
+        does not have is ''.
+    :param params: ``name=value``, separated by blanks
+    """
+    values = {name: value for name, _, value
+              in (word.partition('=') for word in params.split())}
+    return any(
+        all(any(fnmatch.fnmatchcase(values.get(name, ''), str(pattern))
+                for pattern in (patterns if isinstance(patterns, list)
+                                else [patterns]))
+            for name, patterns in row.items())
+        for row in (when if isinstance(when, list) else [when]))
 
 
 @functools.cache
@@ -132,6 +152,8 @@ def shared_limits() -> list[Row]:
                         for at, row in enumerate(rows)
                         for reason in _unknown_metric_message(row['metric'],
                                                               shared_metrics())])
+    _raise_first_fault([_make_family_error(path, rows, keys, reason)
+                        for keys, reason in _faults_of_rule_parameters(rows, [], [])])
     return rows
 
 
@@ -317,8 +339,11 @@ def _faults_beyond_schema(path: Path, data: Mapping[str, Any],
                 f'{module}.py does not exist in {_relative_path(path.parent)}; add '
                 'it, or correct its name')
     yield from _faults_of_bands(data, ['bands'], data.get('bands', {}))
-    for pattern, bands in data.get('bands_when', {}).items():
-        yield from _faults_of_bands(data, ['bands_when', pattern], bands)
+    for at, row in enumerate(data.get('bands_when', ())):
+        yield from _faults_of_bands(data, ['bands_when', at, 'bands'], row['bands'])
+    for key in ('limits', 'bands_when'):
+        yield from _faults_of_rule_parameters(data.get(key, ()), [key],
+                                              data.get('parameters', ()))
 
 
 def _metric_name_locations(data: Mapping[str, Any]) -> Wrong:
@@ -341,6 +366,19 @@ def _unknown_metric_message(metric: str, known: Mapping[str, Row]) -> Iterator[s
     if metric not in known:
         yield (f'{metric!r} is not a metric of this file or of '
                f'config/metrics.yaml; {schema.suggest_name(metric, known)}')
+
+
+def _faults_of_rule_parameters(rows: Iterable[Row], keys: list[Any],
+                               parameters: Iterable[str]) -> Wrong:
+    """Parameters in `when` of rules that `parameters` of the family lacks: their
+    rule would never apply."""
+    for at, row in enumerate(rows):
+        when = row.get('when', {})
+        for name in (name for one in (when if isinstance(when, list) else [when])
+                     for name in one if name not in parameters):
+            yield [*keys, at, 'when'], (
+                f'{name!r} is not in `parameters` of the family; '
+                f'{schema.suggest_name(name, parameters)}')
 
 
 def _faults_of_derived_metrics(data: Mapping[str, Any], known: Mapping[str, Row]
@@ -388,7 +426,7 @@ def faults_of_panels(data: Mapping[str, Any]) -> Wrong:
                         f'{schema.suggest_name(panel[key], names)}')
 
 
-def _faults_of_bands(data: Mapping[str, Any], keys: list[str],
+def _faults_of_bands(data: Mapping[str, Any], keys: list[Any],
                      bands: Mapping[str, list[float]]) -> Wrong:
     in_series = [name for units in data.get('series', {}).values()
                  for name in units]

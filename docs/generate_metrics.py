@@ -95,8 +95,24 @@ def limit_rows(limits: Iterable[Mapping[str, Any]],
         if 'from' in row:
             parts.append(f'from {size_text(row["from"])} on')
         yield (f'size / {name}' if 'per' in row else name, ', '.join(parts),
-               f'`{row["when"]}`' if 'when' in row else 'always',
+               parameters_text(row.get('when', {})),
                markdown_text(row['why']))
+
+
+
+def parameters_text(when: Any) -> str:
+    """`when` of a rule, as Markdown.
+
+    >>> parameters_text([{'buffers': ['host', ''], 'program': 'osu_bw'}])
+    '`buffers=host` or without, `program=osu_bw`'
+    """
+    alternatives = [', '.join(
+        ' or '.join(f'`{name}={one}`' if one else 'without'
+                    for one in (patterns if isinstance(patterns, list)
+                                else [patterns]))
+        for name, patterns in row.items())
+        for row in (when if isinstance(when, list) else [when])]
+    return '; or '.join(alternatives) or 'always'
 
 
 def metrics_page() -> str:

@@ -6,7 +6,6 @@ broken. So the test case fails, however good the value looks.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +32,7 @@ def exceeded_limits(family: str, values: Mapping[str, float], params: str,
     """
     bad = []
     for row in limits_of_family(family):
-        if not re.search(row.get('when', ''), params):
+        if not families.parameters_match(row.get('when', {}), params):
             continue
         low = row.get('min')
         high = row.get('max')
@@ -68,7 +67,7 @@ def low_values_note(family: str, values: Mapping[str, float], params: str,
     notes = []
     for row in limits_of_family(family):
         limit = site.get(row.get('half_of', ''))
-        if limit is None or not re.search(row.get('when', ''), params):
+        if limit is None or not families.parameters_match(row.get('when', {}), params):
             continue
         sizes = [size for name, size in map(metrics.split_metric_key, values)
                  if name == row['metric'] and size and size >= LARGE]

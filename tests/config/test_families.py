@@ -16,6 +16,7 @@ title: Memory bandwidth
 features:
   stream: {means: a STREAM, program: stream, built_with: mpi}
 sources: [embedded]
+parameters: [x, loop]
 metrics:
   triad: {unit: MB/s, better: higher, point: B, means: a triad}
   triad_large: {unit: MB/s, better: higher, point: '', means: a mean}
@@ -33,7 +34,7 @@ parsers: {stream: parser}
 about: {stream: what memory gives, 'stream_*': the same}
 series: {server: {rate: 1/s}}
 bands: {rate: [1, 2]}
-bands_when: {fast: {rate: [2, 3.5]}}
+bands_when: [{when: {x: 'fast*'}, bands: {rate: [2, 3.5]}}]
 parts: {all loops: {feature: stream, without: build it anew}}
 '''
 
@@ -64,48 +65,72 @@ def test_a_good_file_is_read_whole(tmp_path):
     assert one.description_of_program('stream_mpi') == 'the same'
     assert one.description_of_program('other') == ''
     assert one.valid_value_bands('x=1') == {'rate': [1, 2]}
-    assert one.valid_value_bands('x=fast') == {'rate': [2, 3.5]}
+    assert one.valid_value_bands('y=fast') == {'rate': [1, 2]}
+    assert one.valid_value_bands('x=faster') == {'rate': [2, 3.5]}
+
+
+@pytest.mark.parametrize('when, params, selected', [
+    ({}, 'program=a', True),
+    ({'program': 'a'}, 'program=a placement=x', True),
+    ({'program': 'a'}, 'program=ab', False),
+    ({'program': ['b', 'a*']}, 'program=ab', True),
+    ({'program': 'a', 'nodes': 2}, 'nodes=2 program=a', True),
+    ({'program': 'a', 'nodes': 2}, 'nodes=4 program=a', False),
+    ({'buffers': ['host', '']}, 'program=a', True),
+    ({'buffers': ['host', '']}, 'buffers=cuda program=a', False),
+    ([{'program': 'b'}, {'nodes': '[!1]x*'}], 'nodes=2xfull program=a', True),
+    ([{'program': 'b'}, {'nodes': '[!1]x*'}], 'nodes=1xfull program=a', False)])
+def test_test_cases_that_a_rule_selects(when, params, selected):
+    assert families.parameters_match(when, params) is selected
 
 
 @pytest.mark.parametrize('old, new, words', [
     ('title: Memory bandwidth\n', '', "title is missing; write title: "),
-    ('headline: [', 'hedline: [', "12: unknown key 'hedline'; did you mean "
+    ('headline: [', 'hedline: [', "13: unknown key 'hedline'; did you mean "
      "'headline'?"),
     ('means: a STREAM', 'meens: a STREAM', "3: features: stream: unknown key "
      "'meens'; did you mean 'means'?"),
     ('built_with: mpi', 'built_with: mpicc', "3: features: stream: "
      "built_with: 'mpicc' is not allowed; did you mean 'mpi'?"),
-    ('feature: stream', 'feature: steam', "23: parts: all loops: feature: "
+    ('feature: stream', 'feature: steam', "24: parts: all loops: feature: "
      "'steam' is not a feature of this file; did you mean 'stream'?"),
-    ('without: build it anew', 'without: 3', '23: parts: all loops: '
+    ('without: build it anew', 'without: 3', '24: parts: all loops: '
      'without: expected text, got 3'),
     ('[embedded]', '[]', '4: sources: expected one or more of spack, '),
-    ('better: higher, point: B', 'better: up, point: B', "6: metrics: "
+    ('better: higher, point: B', 'better: up, point: B', "7: metrics: "
      "triad: better: 'up' is not allowed; allowed: 'higher', 'lower', 'none'"),
-    ('  triad: {', '  latency: {', '6: metrics: latency: '
+    ('  triad: {', '  latency: {', '7: metrics: latency: '
      'config/metrics.yaml has this metric for all families; remove it here'),
-    ('of: triad', 'of: triads', "9: derived: triad_large: of: 'triads' is not "
+    ('of: triad', 'of: triads', "10: derived: triad_large: of: 'triads' is not "
      "a metric of this file or of config/metrics.yaml; did you mean 'triad'?"),
-    ('of: triad', 'of: latency', '9: derived: triad_large: a mean of a curve '
+    ('of: triad', 'of: latency', '10: derived: triad_large: a mean of a curve '
      '(point: B) needs the unit'),
-    ('at: [8', 'at: [eight', "11: judged: at: expected a size in B, smallest "
+    ('at: [8', 'at: [eight', "12: judged: at: expected a size in B, smallest "
      "or largest, got 'eight'"),
-    ('instead: triad_large', 'instead: triad', "11: judged: instead: "
+    ('instead: triad_large', 'instead: triad', "12: judged: instead: "
      "'triad' is not a derived metric; did you mean 'triad_large'?"),
-    ('at: [8, largest]', 'max_tolerance: -1', '11: judged: max_tolerance: '
+    ('at: [8, largest]', 'max_tolerance: -1', '12: judged: max_tolerance: '
      'expected a number that is at least 0, got -1'),
-    ('max: 1000000, ', '', '14: limits: expected a bound: min, max, max_of'),
-    ('why: no', "when: '(', why: no", "14: limits: when: '(' is not a regular "
-     'expression: '),
-    ('of: server', 'of: disk', "17: plots: panels: of: 'disk' is not in `series` of "
+    ('max: 1000000, ', '', '15: limits: expected a bound: min, max, max_of'),
+    ('why: no', 'when: {lop: 1}, why: no', "15: limits: when: 'lop' is not in "
+     "`parameters` of the family; did you mean 'loop'?"),
+    ('why: no', 'when: [{x: 1}, {xx: 1}], why: no', "15: limits: when: 'xx' is not in "
+     "`parameters` of the family; "),
+    ('why: no', 'when: x=1, why: no', '15: limits: when: expected a mapping of '
+     'parameters to patterns, such as '),
+    ('why: no', 'when: {x: {}}, why: no', '15: limits: when: x: expected a pattern '
+     'or a list of patterns, got {}'),
+    ('when: {x', 'when: {z', "bands_when: when: 'z' is not in `parameters` of the "
+     'family; '),
+    ('of: server', 'of: disk', "18: plots: panels: of: 'disk' is not in `series` of "
      "the family; allowed: 'server'"),
-    ('metric: rate', 'metric: rat', "17: plots: panels: metric: 'rat' is not in "
+    ('metric: rate', 'metric: rat', "18: plots: panels: metric: 'rat' is not in "
      "`series` of the family; did you mean 'rate'?"),
     ('stream: parser}', 'stream: parse}', 'parsers: stream: parse.py does '
      'not exist in '),
-    ('bands: {rate', 'bands: {rat', "21: bands: rat: this is not a metric of "
+    ('bands: {rate', 'bands: {rat', "22: bands: rat: this is not a metric of "
      "series; did you mean 'rate'?"),
-    ('[1, 2]', '[2, 1]', '21: bands: rate: expected [min, max], got [2, 1]'),
+    ('[1, 2]', '[2, 1]', '22: bands: rate: expected [min, max], got [2, 1]'),
     ('sources:', 'title: x\nsources:', "4: 'title' occurs twice here "),
     ('title:', '- title:', 'not YAML'),
     (GOOD, '', '1: expected the keys of a family; the first line is title: '),
@@ -167,7 +192,7 @@ def test_reframe_ends_in_one_line_where_a_file_is_wrong(tmp_path):
          f'f.CHECKS = pathlib.Path({str(tmp_path)!r}); import config.common'],
         cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == (f"{tmp_path}/stream/family.yaml:10: unknown key "
+    assert done.stderr == (f"{tmp_path}/stream/family.yaml:11: unknown key "
                            "'judgd'; did you mean 'judged'?\n")
 
 
@@ -190,3 +215,18 @@ def test_shared_rows_are_read_as_strictly(tmp_path):
     with pytest.raises(families.FamilyError, match=(
             r"yaml:1: unknown key 'mx'; did you mean 'max'\?")):
         families.read_shared_rows(path, 'limits')
+
+
+def test_parameters_of_rules_are_parameters_of_checks():
+    """A renamed parameter of a check would switch its limits off."""
+    names_by_check: dict[str, set[str]] = {}
+    for path in ROOT.glob('site-configs/*/cases.txt'):
+        for line in path.read_text().splitlines():
+            check, *words = line.split() or ['']
+            names_by_check.setdefault(check, set()).update(
+                word.partition('=')[0] for word in words if '=' in word)
+    for family in families.families().values():
+        text = ''.join(path.read_text() for path in family.folder.glob('*.py'))
+        names = set().union(*(names_by_check.get(check, ()) for check in
+                              re.findall(r'^class (\w+)', text, re.MULTILINE)))
+        assert set(family.parameters) <= names, family.name

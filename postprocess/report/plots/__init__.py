@@ -21,7 +21,6 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +34,7 @@ from config.families import (
     Family,
     all_metrics,
     families,
+    parameters_match,
     printed_name,
     shared_limits,
 )
@@ -563,7 +563,7 @@ def _physical_limits(family: str, metric: str, params: Iterable[str]
     known = families().get(family)
     return [row for row in [*shared_limits(), *(known.limits if known else [])]
             if row['metric'] == metric and ('min' in row or 'max' in row)
-            and all(re.search(row.get('when', ''), one) for one in params)]
+            and all(parameters_match(row.get('when', {}), one) for one in params)]
 
 
 def drawings_of_family(records: Records, family: Family | None

@@ -519,23 +519,23 @@ def parse_report(text: str) -> tuple[Record, ...]:
     def line_of(name: str) -> int:
         return text.count('\n', 0, text.find(f'"{name}"', at)) + 1
 
-    found = {name: metrics[name] for name in UNITS if name in metrics}
-    for name, value in found.items():
+    values = {name: metrics[name] for name in UNITS if name in metrics}
+    for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ParseError(line_of(name), str(value)[:80],
                              f'{name} is {value!r}: expected a number')
-    if set(found) != set(UNITS):
+    if set(values) != set(UNITS):
         raise ParseError(line_of('metrics'), '', 'the report lacks '
-                         + ', '.join(sorted(set(UNITS) - set(found))))
-    if not found['num_data_points'] or not found['total_qps']:
+                         + ', '.join(sorted(set(UNITS) - set(values))))
+    if not values['num_data_points'] or not values['total_qps']:
         raise ParseError(line_of('num_data_points'), '', 'nothing was measured: '
                          'num_data_points or total_qps is 0; see the logs of the '
                          'servers')
-    if abs(found['fast_qps'] + found['slow_qps'] - found['total_qps']) > 0.5:
+    if abs(values['fast_qps'] + values['slow_qps'] - values['total_qps']) > 0.5:
         raise ParseError(line_of('total_qps'), '', 'total_qps is not the sum of '
                          'fast_qps and slow_qps')
     return tuple(Record('tao_bench_server', '', None, name, float(value), UNITS[name],
-                        line_of(name)) for name, value in found.items())
+                        line_of(name)) for name, value in values.items())
 
 
 # A client's log ------------------------------------------------------------

@@ -22,7 +22,7 @@ COMMANDS = (
     './plumb history latency --site {0}',
     './plumb compare {0} {1}',
     './plumb sql "SELECT system, family, count(*) FROM results GROUP BY ALL"',
-    './plumb export --parquet made-up.parquet')
+    './plumb export --openmetrics made-up.prom')
 
 
 def demo(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -518,13 +519,14 @@ def test_out_of_memory_is_told_and_answered(start):
 
 def loaded(plumbload: Path, server: Tao, *args: object, ca: str = '') -> dict:
     """Document of a load; with TLS if `ca` is a certificate."""
-    service = f'server 127.0.0.1 {server.port}\n' + (
-        f'tls\nca {ca}\n' if ca else '')
-    done = subprocess.run(
-        [plumbload, '--service', '/dev/stdin', '--protocol',
-         'binary', '--key-prefix', 'k' * 219, *BY_SERVER,
-         *map(str, args)],
-        input=service, capture_output=True, text=True, timeout=LIMIT)
+    with tempfile.NamedTemporaryFile('w') as service:
+        service.write(f'server 127.0.0.1 {server.port}\n' + (
+            f'tls\nca {ca}\n' if ca else ''))
+        service.flush()
+        done = subprocess.run(
+            [plumbload, '--service', service.name, '--protocol', 'binary',
+             '--key-prefix', 'k' * 219, *BY_SERVER, *map(str, args)],
+            capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -5,9 +5,6 @@
 
 enum { VERSION = 200 };
 
-#define DEFINED(result, name, arguments) result (*RM_##name) arguments;
-API(DEFINED)
-
 /* Takes the functions of the server; the name of a missing one, or NULL. */
 static const char *take_api(Context *context)
 {

@@ -67,6 +67,8 @@ Command tensor_set, tensor_get, model_store, script_set, model_execute,
 /* The key becomes the tensor, which the key holds from then on. An error, or
  * NULL. */
 const char *put_tensor(Context *context, String *name, struct tensor *tensor);
+/* The same for a model or a script, whose reference the key takes. */
+const char *put_object(Context *context, String *name, struct object *object);
 /* The value of a key of the type, or NULL; *error has the reason, `empty` if
  * there is no such key. */
 void *value_at(Context *context, String *name, Type *type, const char *empty,

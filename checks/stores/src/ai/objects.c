@@ -1,6 +1,5 @@
-/* Keys of the module, and commands that store models and scripts. */
+/* Keys of the module: tensors, models and scripts. */
 #include "module.h"
-#include <string.h>
 
 static const char wrong_type[] =
     "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -100,6 +99,19 @@ void *value_at(Context *context, String *name, Type *type, const char *empty,
     return value;
 }
 
+const char *put_object(Context *context, String *name, struct object *object)
+{
+    Type *type = object->script ? script_type : model_type;
+    Key *key = RM_OpenKey(context, name, READ | WRITE);
+    const char *error = NULL;
+    if (RM_KeyType(key) != KEY_EMPTY && RM_ModuleTypeGetType(key) != type)
+        error = wrong_type;
+    else
+        RM_ModuleTypeSetValue(key, type, object);
+    RM_CloseKey(key);
+    return error;
+}
+
 /* --- models and scripts --------------------------------------------------- */
 
 void object_drop(struct object *object)
@@ -111,100 +123,4 @@ void object_drop(struct object *object)
     torch_drop(object->program);
 #endif
     RM_Free(object);
-}
-
-/* The object becomes the value of the key, or is dropped. */
-static int store(Context *context, String **argv, struct object *object,
-                 const char *error)
-{
-    Type *type = object->script ? script_type : model_type;
-    Key *key = error ? NULL : RM_OpenKey(context, argv[1], READ | WRITE);
-    if (!error && RM_KeyType(key) != KEY_EMPTY &&
-        RM_ModuleTypeGetType(key) != type)
-        error = wrong_type;
-    if (error)
-        object_drop(object);
-    else
-        RM_ModuleTypeSetValue(key, type, object);
-    if (key)
-        RM_CloseKey(key);
-    return error ? RM_ReplyWithError(context, error)
-                 : RM_ReplyWithSimpleString(context, "OK");
-}
-
-static struct object *object_new(int script, struct queue *queue,
-                                 String *text)
-{
-    struct object *object = RM_Calloc(1, sizeof *object);
-    *object = (struct object){.refs = 1, .script = script, .queue = queue,
-                              .text = RM_HoldString(NULL, text)};
-    return object;
-}
-
-/* AI.MODELSTORE key TORCH device [TAG t] [BATCHSIZE n] BLOB blob */
-int model_store(Context *context, String **argv, int argc)
-{
-    const char *error = NULL;
-    long long batch = 0;
-    int at = 4;
-    if (argc < 6)
-        return RM_WrongArity(context);
-    if (!is_word(argv[2], "TORCH"))
-        return RM_ReplyWithError(context, "ERR Could not load backend: this "
-                                 "stand-in has TORCH alone");
-    struct queue *queue = queue_named(argv[3], &error);
-    if (!queue)
-        return RM_ReplyWithError(context, error);
-    if (is_word(argv[at], "TAG"))
-        at += 2;
-    if (at + 1 < argc && is_word(argv[at], "BATCHSIZE")) {
-        if (RM_StringToLongLong(argv[at + 1], &batch) != GOOD || batch < 0)
-            return RM_ReplyWithError(context,
-                                     "ERR Invalid argument for BATCHSIZE");
-        at += 2;
-    }
-    if (argc - at != 2 || !is_word(argv[at], "BLOB"))
-        return RM_ReplyWithError(context, "ERR this stand-in takes [TAG t] "
-                                 "[BATCHSIZE n] BLOB and one blob");
-    struct object *model = object_new(0, queue, argv[at + 1]);
-    model->batch = batch;
-    model->network = network_of_blob(model->text, &error);
-#ifdef WITH_TORCH
-    size_t size;
-    const char *blob = RM_StringPtrLen(model->text, &size);
-    if (!error && !model->network)
-        model->program = torch_model(blob, size, &error);
-#else
-    if (!error && !model->network)
-        error = "ERR this module was built without libtorch: a blob's first "
-                "line must be 'plumbline-network 1 NAME'";
-#endif
-    return store(context, argv, model, error);
-}
-
-/* AI.SCRIPTSET key device [TAG t] SOURCE s */
-int script_set(Context *context, String **argv, int argc)
-{
-    const char *error = NULL;
-    if (argc != 5 && argc != 7)
-        return RM_WrongArity(context);
-    struct queue *queue = queue_named(argv[2], &error);
-    if (!queue)
-        return RM_ReplyWithError(context, error);
-    if (!is_word(argv[argc - 2], "SOURCE"))
-        return RM_ReplyWithError(context, "ERR Insufficient arguments, "
-                                 "missing script SOURCE");
-    struct object *script = object_new(1, queue, argv[argc - 1]);
-    script->marked = names_kernels(script->text);
-#ifdef WITH_TORCH
-    size_t size;
-    const char *source = RM_StringPtrLen(script->text, &size);
-    if (!script->marked)
-        script->program = torch_script(source, size, &error);
-#else
-    if (!script->marked)
-        error = "ERR this module was built without libtorch: a script's "
-                "first line must be '# plumbline-kernels 1'";
-#endif
-    return store(context, argv, script, error);
 }

@@ -24,6 +24,7 @@ from rounds import (
 from checks.loadgen import plumbload
 from checks.services.parser import split_service_record
 from checks.services.plan import Program
+from checks.taobench.sizing import key_count
 from cli.setup.venv import ensure_folder_of_lock, ensure_store_servers
 
 #: How a node asks a server: without and with a password of its own.
@@ -124,9 +125,9 @@ def test_taobench_on_several_nodes(suite, cluster, partition, nodes):
         *of_family('taobench'), '-n', 'TaoBench', '-E',
         f'str(scenario) in {[*nodes]}',
         # Enough to see the path; what is valid is seen on one machine.
-        '-STaoBench.settings=memsize:0.008,warmup_time:4,test_time:4,'
-        'stats_interval:500',
-        '-STaoBench.client_settings=tunning_factor:0.3').communicate()
+        *(f'-STaoBench.{setting}' for setting in (
+            'memory=0.008', 'warmup_time=4', 'test_time=4', 'interval=0.5',
+            f'keys={key_count(0.008, 0.3)}'))).communicate()
     invalid = [line for line in text.splitlines()
                if 'Reason: performance error: validity: ' in line]
     assert len(invalid) == len(nodes), text

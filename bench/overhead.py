@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shlex
 import statistics
 import tempfile
 from pathlib import Path
@@ -128,8 +129,8 @@ def measure_service_overhead(rounds: int) -> bool:
             observe = build_observer(folder)
             lines = job_script_lines(plan, Launching(
                 [], [], True, observer=observe, watch=f'{SRC / "rank.sh"} {observe}'))
-            script = '\n'.join([*lines, f'. {SRC / "measure.sh"} --repetitions 1 -- '
-                                'run_and_stop'])
+            measure = shlex.quote(str(SRC / 'measure.sh'))
+            script = '\n'.join([*lines, f'. {measure} --repetitions 1 -- run_and_stop'])
             done = run(['env', '-C', folder, 'bash', '-c', script], 'a service')
         walls.append(done.wall)
         cpus.append(done.cpu)

@@ -5,6 +5,7 @@ import atexit
 import contextlib
 import functools
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -62,7 +63,8 @@ class Job:
                             watch=launching.watch or str(build_observer()))
         (folder / 'rfm_job.sh').write_text('\n'.join([
             '#!/bin/bash', before, *job_script_lines(plan, launching),
-            f'. {ROOT}/checks/core/src/measure.sh -- run_and_stop', '']))
+            f'. {shlex.quote(str(ROOT / "checks/core/src/measure.sh"))} -- run_and_stop',
+            '']))
         # By it all processes of this job are found, wherever they are.
         self.mark = f'PLUMBLINE_TEST={folder}'
         with open(folder / 'out', 'wb') as out, open(folder / 'err', 'wb') as err:

@@ -61,10 +61,10 @@ class Job:
         self.scratch = Path(tempfile.mkdtemp(prefix='plumbtest'))
         launching = replace(launching, scratch=launching.scratch or str(self.scratch),
                             watch=launching.watch or str(build_observer()))
+        measure = shlex.quote(str(ROOT / 'checks/core/src/measure.sh'))
         (folder / 'rfm_job.sh').write_text('\n'.join([
             '#!/bin/bash', before, *job_script_lines(plan, launching),
-            f'. {shlex.quote(str(ROOT / "checks/core/src/measure.sh"))} -- run_and_stop',
-            '']))
+            f'. {measure} -- run_and_stop', '']))
         # By it all processes of this job are found, wherever they are.
         self.mark = f'PLUMBLINE_TEST={folder}'
         with open(folder / 'out', 'wb') as out, open(folder / 'err', 'wb') as err:

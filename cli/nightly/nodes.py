@@ -124,20 +124,15 @@ class Partition:
     @property
     def node_of_most_common_kind(self) -> Node:
         """A node of the most common kind."""
-        return next(n for n in self.usable_nodes
-                    if n.hardware_kind == self.node_kinds[0][0])
+        kind, _ = self.node_kinds[0]
+        return next(n for n in self.usable_nodes if n.hardware_kind == kind)
 
     @property
     def max_nodes_per_job(self) -> int:
         """Nodes of the largest job that can run."""
-        usable = (
-            sum(
-                n.is_usable
-                and n.hardware_kind == self.node_of_most_common_kind.hardware_kind
-                for n in self.nodes
-            )
-            or 1
-        )
+        _, usable = self.node_kinds[0]
+        if not any(node.is_usable for node in self.nodes):
+            usable = 1
         return min(usable, self.largest or usable)
 
 

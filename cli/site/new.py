@@ -72,6 +72,11 @@ class Facts:
     externals: dict[str, dict]
     upstreams: dict[str, dict]
 
+    @property
+    def partition_states(self) -> dict[str, str]:
+        """Partition -> its state (UP, DOWN, DRAIN, INACTIVE), if Slurm reports it."""
+        return {name: rule.get('State', 'UP') for name, rule in self.rules.items()}
+
 
 @dataclass
 class Choices:
@@ -296,8 +301,7 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
                              'make one site for each MPI'))
     parts = ([p for p in facts.partitions if p.name in args.partition]
              if args.partition else detect.default_partitions(
-                 facts.partitions, {name: rule.get('State', 'UP')
-                                    for name, rule in facts.rules.items()}))
+                 facts.partitions, facts.partition_states))
     return Choices(parts, launcher, [
         parse_access_option(text, [p.name for p in parts], names)
         for text in args.access], args.stack)
@@ -326,10 +330,9 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
               if of in ('', part.name)]
     gpus = detect.parse_gres_gpus(
         node.gres, 'pbsnodes' if facts.scheduler == 'PBS' else 'sinfo')
-    mig = gpus.model if gpus and detect.MIG.search(gpus.model) else ''
-    slices = f'{gpus.number} x {mig}' if gpus and mig else ''
-    if mig:
-        gpus = None
+    slices = ''
+    if gpus and detect.MIG.search(gpus.model):
+        slices, gpus = f'{gpus.number} x {gpus.model}', None
     elif here and facts.gpus and (not gpus or gpus.number
                                 == facts.gpus.number):
         gpus = facts.gpus
@@ -464,6 +467,10 @@ def render_site_files(name: str, detected: Facts, choices: Choices, suite: str
                           'yaml': yaml_text, 'repr': repr}
     own_nics: dict[str, dict] = {}
     flavour = detected.mpis[0].flavour if detected.mpis else 'openmpi'
+    states = detected.partition_states
+    left_out = {part.name: part.name if states.get(part.name, 'UP') == 'UP'
+                else f'{part.name} ({states[part.name]})'
+                for part in detected.partitions if part not in choices.partitions}
     facts = {
         'name': name, 'found': detected, 'choices': choices, 'suite': suite,
         'places': [make_partition(name, part, detected, choices, own_nics)
@@ -476,7 +483,8 @@ def render_site_files(name: str, detected: Facts, choices: Choices, suite: str
             name: topology.Switch(*(tuple(topology.expand_host_list(row.get(key, '')))
                                     for key in ('nodes', 'switches')))
             for name, row in detected.switches.items()}),
-        'finish': sites.FINISH, 'counter': Counter, 'tree': detect.TREE}
+        'left_out': left_out, 'finish': sites.FINISH, 'counter': Counter,
+        'tree': detect.TREE}
     made = {path.removesuffix('.j2'): templates.get_template(path).render(
         facts) for path in templates.list_templates()}
     made = {path: text for path, text in made.items() if text.strip()}

@@ -165,6 +165,19 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         family = families.family_of_program(program, self.family)
         return stack.add_program_origin(origin, self.stack_record, family, program)
 
+    def required_prefix(self, program: str) -> str:
+        """The folder of an installed program.
+
+        :raises SanityError: the environment has none
+        """
+        prefix = self.program_origin(program).get('prefix', '')
+        # A dry run has no stack.
+        if not prefix and not self.is_dry_run():
+            guards.fail_test_case('programs', f'the environment '
+                                  f'{self.current_environ.name} has no prefix for '
+                                  f'{program}')
+        return str(prefix)
+
     @run_before('compile')
     def limit_pending_time(self) -> None:
         # ReFrame passes the limit to jobs that run, not to jobs that build.

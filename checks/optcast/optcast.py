@@ -320,14 +320,8 @@ class OptcastOriginal(OptcastAllReduce):
 
         :raises SanityError: the environment has no prefix, or a file is missing
         """
-        prefix = str(self.programs.program_origin(program).get('prefix', ''))
-        if self.is_dry_run():       # without its stack
-            return prefix
-        if not prefix:
-            guards.fail_test_case('programs', 'the environment '
-                                  f'{self.current_environ.name} has no prefix for '
-                                  f'{program}')
-        for name in files:
+        prefix = self.programs.required_prefix(program)
+        for name in () if self.is_dry_run() else files:
             if not programs.find_installed_file(prefix, name):
                 guards.fail_test_case('programs', f'{name} does not exist below '
                                       f'{prefix}')

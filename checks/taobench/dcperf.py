@@ -116,16 +116,9 @@ class TaoBenchOriginal(TaoBenchmark):
 
         :raises SanityError: it has no script of the job
         """
-        prefix = self.programs.program_origin(self.program).get('prefix')
-        if self.is_dry_run():       # without its stack
-            return str(Path(prefix or '.').parent.parent)
-        if not prefix:
-            guards.fail_test_case('programs', 'the environment '
-                                  f'{self.current_environ.name} has no prefix for '
-                                  f'{self.program}')
+        folder = Path(self.programs.required_prefix(self.program)).parent.parent
         script = f'packages/tao_bench/{self.scenario.dcperf_job.script}'
-        folder = Path(prefix).parent.parent
-        if not (folder / script).exists():
+        if not self.is_dry_run() and not (folder / script).exists():
             guards.fail_test_case('programs', f'{folder / script} does not exist: the '
                                   'prefix must be the folder benchmarks/tao_bench of '
                                   'a clone of DCPerf')

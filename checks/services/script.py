@@ -127,6 +127,10 @@ class Writer:
         yield '    finish_services'
         yield '}'
 
+    def server_of(self, client: int) -> int:
+        """Number of the server that a client uses; 0 if the plan starts none."""
+        return client % max(1, len(self.server_nodes))
+
     # Nodes and launchers -----------------------------------------------------
 
     def launch(self, first: int, nodes: int = 1, each: int = 1, mpi: bool = False
@@ -216,7 +220,7 @@ class Writer:
             numbers = [(len(lines), 0)] if program.mpi else [
                 (len(lines) + index, index) for index in range(len(slots))]
             for number, index in numbers:
-                server = index % (len(self.server_nodes) or 1)
+                server = self.server_of(index)
                 name = f'service{server}' if role.one_server else 'service'
                 files[name] = ' '.join(map(str, [server] if role.one_server else range(
                     len(self.server_nodes))))
@@ -239,11 +243,10 @@ class Writer:
         :param index: number of the client in its role
         """
         node, slot = slots[index]
-        count = len(self.server_nodes) or 1
-        server = index % count
+        server = self.server_of(index)
         words = program.commands[index] if program.commands else program.command
         beside = sum(1 for one, (where, _) in enumerate(slots)
-                     if where == node and one % count == server)
+                     if where == node and self.server_of(one) == server)
         options = {'role': role.name, 'slot': slot, 'parent': self.parent(),
                    'server': '' if self.plan.server.socket or not self.server_nodes
                    else f'"${{host[{server}]}}"',

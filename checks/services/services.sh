@@ -166,8 +166,8 @@ last_lines() {  # file
 }
 
 wait_for_servers() {
-    local limit=$1 index deadline=$((SECONDS + $1)) separator='['
-    if [ "$2" = 0 ]; then counted='[]'; fi
+    local limit=$1 index deadline=$((SECONDS + $1)) separator=''
+    counted='['
     if [ "${#servers[@]}" != "$2" ]; then
         fail "the job script starts ${#servers[@]} of $2 servers: see its lines" \
             '`server NUMBER ...`'
@@ -188,7 +188,7 @@ wait_for_servers() {
         counted+=$separator${REPLY##*'"counters": '}
         counted=${counted%\}} separator=', '
     done
-    if [ "$2" != 0 ]; then counted+=']'; fi
+    counted+=']'
 }
 
 field() {  # name: the value of a field in REPLY

@@ -41,6 +41,9 @@ class Record(NamedTuple):
     unit: str
     #: Line of the text, from 1.
     line: int
+    #: Parameters of the test case that differ within an output:
+    #: name=value name=value.
+    params: str = ''
 
 
 class Output(NamedTuple):
@@ -50,7 +53,7 @@ class Output(NamedTuple):
     log: str = ''
     num_nodes: int | None = None
     num_tasks: int | None = None
-    #: Parameters of its test case: name=value name=value.
+    #: Parameters of all its records: name=value name=value.
     params: str = ''
 
 

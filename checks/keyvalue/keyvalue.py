@@ -417,7 +417,11 @@ class StoreGenerators(StoreBenchmark):
                 f'{measured.counter_increase("misses"):g} misses, although all '
                 'keys were set before',
             )
-        records = [r for r in parse(output) if '[' not in r.metric]
+        operation = f'operation={self.scenario.operation}'
+        records = [r for r in parse(output) if operation in r.params.split()]
+        if not records:
+            guards.fail_test_case('values', f'{run.name}: {self.program} printed no '
+                                  f'values of {self.scenario.operation}')
         self.check_hits_and_bytes({r.metric: r.value for r in records}, run)
         requests = (self.requests if self.ends_after_request_count else
                     records[0].value * (round(self.duration) - 1))

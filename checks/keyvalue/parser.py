@@ -6,24 +6,35 @@ JSON) and the embedded plumbload.
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from ..core.parsers import Record
+from ..core.parsers import Output, Record
 
 _PLUMBLOAD = re.compile(r'"program"\s*:\s*"plumbload"')
-_MEMTIER = re.compile(r'^(?:\s*\{|\[RUN #|[0-9]+ +Threads$|ALL STATS$|'
-                      r'[A-Z #0-9]+ RESULTS)', re.MULTILINE)
+_MEMTIER = re.compile(r'^\s*\{|\[RUN #|(?<!\S)[0-9]+ +Threads\r?$|ALL STATS\r?$|'
+                      r'[A-Z #0-9]+ RESULTS', re.MULTILINE)
 
 
-def parse(text: str) -> tuple[Record, ...]:
-    """The records of one output.
+def parse_log(text: str, options: Any = None) -> list[Output]:
+    """The outputs in a text: each run is one.
 
+    :param options: not used
     :raises ParseError: a part of the text cannot be trusted.
     """
     # Imported when needed: one output needs only one of them.
     if _PLUMBLOAD.search(text):
         from ..loadgen.plumbload import parse as parse_one
     elif _MEMTIER.search(text):
-        from ..loadgen.memtier import parse as parse_one
+        from ..loadgen.memtier import parse as parse_runs
+        return parse_runs(text)
     else:
         from ..loadgen.resp_benchmark import parse as parse_one
-    return parse_one(text)
+    return [Output(parse_one(text))]
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The records of all outputs in a text.
+
+    :raises ParseError: a part of the text cannot be trusted.
+    """
+    return tuple(record for output in parse_log(text) for record in output.records)

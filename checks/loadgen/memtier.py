@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..core import text as saved
-from ..core.parsers import ParseError, Record, parse_json
+from ..core.parsers import Output, ParseError, Record, parse_json
 
 PROGRAM = 'memtier_benchmark'
 #: The commands of memtier without --command; they add up to Totals.
@@ -34,6 +34,8 @@ _COMMAND = re.compile(r'[A-Za-z][\w.-]{0,63}')
 _TITLE = re.compile(r'ALL STATS|RUN #(?P<run>[1-9][0-9]*) RESULTS'
                     r'|(?P<copy>BEST|WORST) RUN RESULTS'
                     r'|AGGREGATED AVERAGE RESULTS \([1-9][0-9]* runs\)')
+#: The beginning of an output, which may stand behind a prefix.
+_BEGIN = re.compile(r'(?<!\S)[1-9]\d* +Threads\r?$')
 _FAILURE = re.compile(r'error|refused|dropped|failure|exceeded|interrupted'
                       r'|crashed|NOAUTH|WRONGPASS|timed out', re.IGNORECASE)
 #: Lines before the tables: of stderr, where both streams were kept.
@@ -77,17 +79,20 @@ class Table:
     title: str
     line: int
     rows: tuple[Row, ...]
+    #: Parameters of the test case: name=value name=value.
+    params: str
 
 
-def parse(text: str) -> tuple[Record, ...]:
-    """The values of one output.
+def parse(text: str) -> list[Output]:
+    """The outputs: one for each run, or one for the mean over runs if the text has
+    no other.
 
-    Totals have the plain metric names, a command `operations[type=Sets]`, a
-    run `operations[run=2]`; the mean over runs has the plain names.
+    The command is a parameter: `operation=set`. If there are several, those of
+    Totals are `operation=all`.
 
     :raises ParseError: a line is damaged, missing or contradictory.
     """
-    lines = text.split('\n')
+    lines = saved.strip_prefixes(text.split('\n'), _BEGIN, re.compile('(?!)'))
 
     def refuse(reason: str, line: int) -> NoReturn:
         line = min(max(line, 1), len(lines))
@@ -105,16 +110,13 @@ def parse(text: str) -> tuple[Record, ...]:
         tables = _TextReader(lines, refuse).read_tables()
     if not tables:
         refuse('the output has no row: it is incomplete', len(lines))
-    records: list[Record] = []
-    several = sum(table.title == 'ALL STATS' for table in tables) > 1
-    for number, table in enumerate(tables, 1):
-        match = _TITLE.fullmatch(table.title)
-        assert match
+    for table in tables:
         _check_table_consistency(table, refuse)
-        run = str(number) if several else match['run']
-        if not match['copy']:
-            records += _records_of_table(table, run, size)
-    return tuple(records)
+    runs = [table for table in tables
+            if re.match('ALL STATS|RUN #', table.title)]
+    means = [table for table in tables if table.title.startswith('AGGREGATED')]
+    return [Output(tuple(_records_of_table(table, size)), params=table.params)
+            for table in runs or means]
 
 
 def _check_table_consistency(
@@ -143,16 +145,14 @@ def _check_table_consistency(
             )
 
 
-def _records_of_table(table: Table, run: str | None, size: int | None
-             ) -> Iterator[Record]:
+def _records_of_table(table: Table, size: int | None) -> Iterator[Record]:
     own = all(row.name in OWN for row in table.rows[:-1])
-    for row in table.rows:
-        if row.operations == 0:
-            continue
-        where = [f'run={run}'] if run else []
+    used = [row for row in table.rows if row.operations]
+    # Totals of one command are its values again.
+    for row in used[:-1] if len(used) == 2 else used:
         values = [('operations', row.operations, '1/s')]
-        if row.name != 'Totals':
-            where.append(f'type={row.name}')
+        operation = ('all' if row.name == 'Totals' else
+                     row.name.lower().removesuffix('s'))
         hits, misses = row.hits or 0.0, row.misses or 0.0
         if hits + misses:
             values += [('hit_operations', hits, '1/s'),
@@ -165,10 +165,18 @@ def _records_of_table(table: Table, run: str | None, size: int | None
             values.append(('latency', round(row.mean * 1000, 3), 'us'))
         values += [(_percentile_metric(name), round(ms * 1000, 3), 'us')
                    for name, ms in row.percentiles.items()]
-        suffix = f'[{",".join(where)}]' if where else ''
         for metric, value, unit in values:
-            yield Record(PROGRAM, '', size, metric + suffix, value, unit,
-                         row.line)
+            yield Record(PROGRAM, '', size, metric, value, unit, row.line,
+                         f'operation={operation}')
+
+
+def _params_of_clients(threads: int, connections: int) -> str:
+    """Parameters of the clients.
+
+    :param connections: of each thread
+    """
+    text = f'connections={threads * connections}'
+    return text + (f' client_threads={threads}' if threads > 1 else '')
 
 
 def _percentile_metric(name: str) -> str:
@@ -208,10 +216,13 @@ class _TextReader:
         line = self.next_line()
         while line:
             line = self.skip_stderr_lines(line)
+            numbers = []
             for number, pattern in enumerate(_ABOUT):
                 line = self.next_line() if number else line
                 if not pattern.fullmatch(line):
                     self.raise_parse_error(f'unexpected line {line[:60]!r}')
+                numbers.append(int(line.split()[0]))
+            params = _params_of_clients(numbers[0], numbers[1])
             line = self.next_line()
             while title := _TITLE.fullmatch(line):
                 if line in titles and line != 'ALL STATS':
@@ -220,7 +231,7 @@ class _TextReader:
                         'one output'
                     )
                 titles.add(line)
-                tables.append(self.read_table(line))
+                tables.append(self.read_table(line, params))
                 line = self.read_table_footer()
             if not tables:
                 self.raise_parse_error('the line ends before its values')
@@ -240,7 +251,7 @@ class _TextReader:
             line = self.next_line()
         return line
 
-    def read_table(self, title: str) -> Table:
+    def read_table(self, title: str, params: str) -> Table:
         at = self.number
         rule = self.next_line()
         header = self.next_line()
@@ -256,7 +267,7 @@ class _TextReader:
         if len(rows) == 1 or (columns[2] == 'Hits/sec'
                               and names != [*OWN, 'Totals']):
             self.raise_parse_error('rows are missing')
-        return Table(title, at, tuple(rows))
+        return Table(title, at, tuple(rows), params)
 
     def parse_header(self, line: str) -> tuple[list[str], list[int]]:
         """Columns of a header and where each ends."""
@@ -342,8 +353,13 @@ def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
                text.count('\n', 0, nan.start(1)) + 1)
     document = parse_json(text, 'the JSON document')
     try:
-        size = document['configuration'].get('data_size') or None
-    except (KeyError, AttributeError):
+        configuration = document['configuration']
+        size = configuration.get('data_size') or None
+        params = _params_of_clients(configuration['threads'], configuration['clients'])
+        for name, default in ('pipeline', 1), ('ratio', '1:10'), ('rate_limit', 0):
+            value = configuration.get(name, default)
+            params += f' {name}={value}' * (value != default)
+    except (KeyError, AttributeError, TypeError):
         refuse('the JSON has no configuration: it is not an output of '
                'memtier_benchmark', 1)
     ends = [match.start() for match in re.finditer('\n', text)]
@@ -352,13 +368,13 @@ def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
         if _TITLE.fullmatch(title):
             # As they follow one another in the text.
             place = max(text.find(json.dumps(title), place), place)
-            tables.append(_parse_json_table(text, ends, place, title, block,
+            tables.append(_parse_json_table(text, ends, place, title, block, params,
                                             refuse))
     return size, tables
 
 
 def _parse_json_table(text: str, ends: list[int], place: int, title: str,
-                      block: dict[str, Any],
+                      block: dict[str, Any], params: str,
                       refuse: Callable[[str, int], NoReturn]) -> Table:
     """One run; `ends` are the ends of the lines, `place` is its title's."""
     def line_number_of_key(name: str) -> int:
@@ -370,7 +386,8 @@ def _parse_json_table(text: str, ends: list[int], place: int, title: str,
 
     try:
         return Table(title, line_number_of_key(title), tuple(
-            _parse_json_rows(block, title, line_number_of_key, raise_table_error)))
+            _parse_json_rows(block, title, line_number_of_key, raise_table_error)),
+            params)
     except (KeyError, TypeError, AttributeError) as err:
         raise_table_error(f'{err} is missing or no number')
 

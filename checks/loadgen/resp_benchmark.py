@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
+from ..core import text as saved
 from ..core.parsers import ParseError, Record
 
 #: Column -> metric and unit. Times are printed in ms and given in us.
@@ -34,6 +35,8 @@ _ORDER = tuple(f'{name}_latency_ms' for name in _SUMMARY[1:])
 # Digits are bounded so that a number stays finite.
 _N = '(?:0|[1-9][0-9]{0,14})'
 _TITLE = re.compile(r'====== (.+) ======')
+#: The beginning of an output, of a report or of --csv.
+_BEGIN = re.compile(f'{_TITLE.pattern}|"test","rps"')
 # A name never contains a result: that would be two lines without a newline.
 _NAME = '(?:(?!requests per second).)+'
 _QUIET = re.compile(rf'({_NAME}): ({_N}\.\d\d) requests per second, '
@@ -66,7 +69,7 @@ _HEAD = ' {4}' + ' '.join(f' {{{9 - len(n)}}}{n}' for n in _SUMMARY)
 REPORT = (
     _make_report_step(rf'  (?P<requests>{_N}) requests completed in '
                       rf'(?P<seconds>{_N}\.\d\d) seconds'),
-    _make_report_step(rf'  {_N} parallel clients'),
+    _make_report_step(rf'  (?P<connections>{_N}) parallel clients'),
     _make_report_step(rf'  (?P<size>{_N}) bytes payload'),
     _make_report_step(r'  keep alive: \d+'),
     _make_report_step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
@@ -99,13 +102,21 @@ class Test(NamedTuple):
     line: int
     size: int | None
     values: dict[str, float]
+    #: Number of connections; None: the text does not have it.
+    connections: str | None = None
+
+    @property
+    def params(self) -> str:
+        """Parameters of its test case, as the checks name them."""
+        operation = re.sub('[^a-z0-9]+', '_', self.name.lower()).strip('_')
+        return f'operation={operation}' + (
+            f' connections={self.connections}' if self.connections else '')
 
 
 def parse(text: str) -> tuple[Record, ...]:
     """The values of one output.
 
-    With more than one test, the test is in the metric's name:
-    `operations[test=SET]`.
+    The test is a parameter: `operation=set`.
 
     :raises ParseError: a line is damaged, missing or contradictory.
     """
@@ -117,7 +128,8 @@ class _Reader:
 
     def __init__(self, text: str):
         self.complete = text.endswith('\n')
-        self.lines = text.split('\n')
+        # Nothing that stands before a title is a row.
+        self.lines = saved.strip_prefixes(text.split('\n'), _BEGIN, re.compile('(?!)'))
         self.number = 0
         self.header: list[str] = []
         self.cells = re.compile('')
@@ -156,15 +168,13 @@ class _Reader:
     def records_of_tests(self) -> Iterator[Record]:
         units = {column: (*what, 1000 if what[1] == 'us' else 1)
                  for column, what in COLUMNS.items()}
-        several = len(self.tests) > 1
         for test in self.tests:
-            suffix = f'[test={test.name}]' if several else ''
             for column, value in test.values.items():
                 metric, unit, factor = units[column]
                 # Three decimals in, none lost: 0.535 ms are 535 us.
                 yield Record('redis-benchmark', '', test.size,
-                             metric + suffix, round(value * factor, 3),
-                             unit, test.line)
+                             metric, round(value * factor, 3), unit, test.line,
+                             test.params)
 
     def check_progress(self, part: str, result: str) -> None:
         """Check progress that was overwritten by the result of a test."""
@@ -288,11 +298,12 @@ class _Reader:
             self.raise_parse_error('the rate is not requests divided by seconds')
         self.add_test(self.title, int(result['size'][0]), {
             'rps': rps, **{f'{name}_latency_ms': value
-                           for name, value in summary.items()}})
+                           for name, value in summary.items()}},
+            result['connections'][0])
         self.title = ''
 
-    def add_test(self, name: str, size: int | None, values: dict[str, float]
-            ) -> None:
+    def add_test(self, name: str, size: int | None, values: dict[str, float],
+                 connections: str | None = None) -> None:
         """Add a complete test, if its values are plausible and it is new."""
         if values['rps'] == 0:
             self.raise_parse_error('rps is 0.00, which is not possible')
@@ -305,7 +316,7 @@ class _Reader:
         if order != sorted(order) or not order[0] <= mean <= order[-1]:
             self.raise_parse_error('the latencies are not in ascending order')
         self.names.add(name)
-        self.tests.append(Test(name, self.number, size, values))
+        self.tests.append(Test(name, self.number, size, values, connections))
 
 
 def _decimal_places(column: str) -> int:

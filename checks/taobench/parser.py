@@ -175,7 +175,7 @@ def expected_point_count(window: float = WINDOW, interval: float = INTERVAL,
 def parse(text: str) -> tuple[Record, ...]:
     """The records of a server's or a client's log.
 
-    With several servers in one file the metrics are `total_qps[server=2]`.
+    If a file has several servers, their number is a parameter: `server=2`.
 
     :raises ParseError: nothing in the text can be trusted
     """
@@ -187,10 +187,10 @@ def parse(text: str) -> tuple[Record, ...]:
     results = []
     for number, log in enumerate(logs, 1):
         values = summarise_log(log)
-        suffix = f'[server={number}]' if len(logs) > 1 else ''
+        params = f'server={number}' if len(logs) > 1 else ''
         line = (values.counted or log.points)[-1].line
-        results += [Record(log.program, log.version, None, name + suffix,
-                           float(getattr(values, name)), unit, line)
+        results += [Record(log.program, log.version, None, name,
+                           float(getattr(values, name)), unit, line, params)
                     for name, unit in UNITS.items()]
     return tuple(results)
 
@@ -564,18 +564,15 @@ def parse_client_log(text: str) -> tuple[Record, ...]:
     :raises ParseError: there are not two runs, or one cannot be trusted
     """
     lines = text.split('\n')
-    records = memtier.parse('\n'.join(
+    runs = memtier.parse('\n'.join(
         '' if _WRAPPER.match(line.rstrip()) else line for line in lines))
-    runs = sum(line.strip().startswith('ALL STATS') for line in lines)
-    if runs != 2:
+    if len(runs) != 2:
         raise ParseError(
             len(lines), lines[-1], 'the file has only one of two runs: the '
-            'test did not end' if runs == 1 else f'the file has {runs} runs, '
-            'but a client has two, warm-up and test: parse each client '
+            'test did not end' if len(runs) == 1 else f'the file has {len(runs)} '
+            'runs, but a client has two, warm-up and test: parse each client '
             'separately')
-    test = [(record, re.fullmatch(r'(\w+)\[run=2(?:,(.+))?\]',
-                                  record.metric)) for record in records]
-    return tuple(Record('tao_bench_client', record.version, record.size,
-                        name[1] + (f'[{name[2]}]' if name[2] else ''),
-                        record.value, record.unit, record.line)
-                 for record, name in test if name)
+    _, test = runs
+    return tuple(record._replace(program='tao_bench_client',
+                                 params=f'{test.params} {record.params}')
+                 for record in test.records)

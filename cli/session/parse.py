@@ -119,7 +119,8 @@ def _csv_rows(file: str, number: int, family: str, output: Output
     """The records of an output as rows of the CSV; None is an empty field."""
     for record in output.records:
         yield [file, number, family, record.program, record.version,
-               output.num_nodes, output.num_tasks, output.params, record.size,
+               output.num_nodes, output.num_tasks,
+               ' '.join(filter(None, (output.params, record.params))), record.size,
                record.metric, repr(record.value).removesuffix('.0'), record.unit]
 
 

@@ -21,9 +21,15 @@ MEMTIER = [name for name in GOOD if name.startswith('memtier')]
 
 
 def values(text):
-    """Without the lines, which a dropped line moves."""
-    return {(r.program, r.version, r.size, r.metric): (r.value, r.unit)
-            for r in keyvalue.parse(text)}
+    """Without the lines, which a dropped line moves; run, size, operation and metric
+    as keys."""
+    return {(run, r.size, operation_of(r), r.metric): (r.value, r.unit)
+            for run, output in enumerate(keyvalue.parse_log(text))
+            for r in output.records}
+
+
+def operation_of(record):
+    return re.match('operation=([a-z0-9_]+)', record.params)[1]
 
 
 def refused(text, reason):
@@ -38,41 +44,39 @@ def refused(text, reason):
 @pytest.mark.parametrize('name', GOOD)
 def test_real_output(name):
     records = keyvalue.parse(TEXTS[name])
-    keys = [(r.size, r.metric) for r in records]
-    assert len(keys) == len(set(keys)), 'a value stands twice'
+    assert len(records) == len(values(TEXTS[name])), 'a value stands twice'
     lines = TEXTS[name].split('\n')
     for record in records:
-        base = record.metric.split('[')[0]
-        assert METRICS[base]['unit'] == record.unit
+        assert METRICS[record.metric]['unit'] == record.unit
         line = lines[record.line - 1]
         if name.startswith('memtier') and not name.endswith('.json'):
-            assert line.split()[0] in record.metric or line.startswith(
-                'Totals')
-            if base == 'latency_p99':
+            command = line.split()[0].lower().removesuffix('s')
+            assert operation_of(record) == command.replace('total', 'all')
+            if record.metric == 'latency_p99':
                 assert f'{record.value / 1000:.5f}' in line
 
 
 @pytest.mark.parametrize('name, expected', [
     ('redis-benchmark-7.0.15.text.txt', {
-        'operations[test=SET]': 55555.55, 'latency_p99[test=SET]': 455,
-        'latency_max[test=GET]': None}),
+        'operations set': 55555.55, 'latency_p99 set': 455,
+        'latency_max get': None}),
     ('valkey-benchmark-8.1.1.precision.txt', {
-        'operations': 55710.31, 'latency': 236, 'latency_min': 72,
-        'latency_p50': 215, 'latency_p95': 367, 'latency_p99': 535,
-        'latency_max': 2535}),
+        'operations get': 55710.31, 'latency get': 236, 'latency_min get': 72,
+        'latency_p50 get': 215, 'latency_p95 get': 367, 'latency_p99 get': 535,
+        'latency_max get': 2535}),
     ('redis-benchmark-6.2.14.quiet.txt', {
-        'operations[test=SET]': 46838.41, 'latency_p50[test=SET]': 231,
-        'operations[test=GET]': 48192.77, 'latency_p50[test=GET]': 223}),
-    ('redis-benchmark-7.0.15.csv', {'operations[test=LPUSH]': 30769.23}),
+        'operations set': 46838.41, 'latency_p50 set': 231,
+        'operations get': 48192.77, 'latency_p50 get': 223}),
+    ('redis-benchmark-7.0.15.csv', {'operations lpush': 30769.23}),
     ('memtier-2.3.0.get.txt', {
-        'operations': 23415.20, 'hit_ratio': 1, 'miss_operations': 0,
-        'latency_p99[type=Gets]': None}),
-    ('memtier-2.3.0.command.json', {'operations': 34887.27,
-                                    'latency_p99': None}),
+        'operations get': 23415.20, 'hit_ratio get': 1, 'miss_operations get': 0,
+        'latency_p99 get': None}),
+    ('memtier-2.3.0.command.json', {'operations all': 34887.27,
+                                    'latency_p99 all': None}),
 ])
 def test_values(name, expected):
-    result = {metric: value for (_, _, _, metric), (value, _)
-              in values(TEXTS[name]).items()}
+    result = {f'{metric} {operation}': value
+              for (_, _, operation, metric), (value, _) in values(TEXTS[name]).items()}
     for metric, value in expected.items():
         assert metric in result and value in (None, result[metric])
 
@@ -81,16 +85,16 @@ def test_values(name, expected):
 def test_memtier_says_the_same_in_text_and_json(name):
     spoken = values(TEXTS[name.replace('.json', '.txt')])
     written = values(TEXTS[name])
-    missing = {key[3] for key in spoken} - {key[3] for key in written}
+    # Only the JSON has the size.
+    written = {(run, None, *key): value for (run, _, *key), value in written.items()}
     # What the JSON has wrong is left out.
-    assert all(re.fullmatch(r'latency(_p\d+|)(\[run=.\])?', metric)
-               for metric in missing)
-    for (*_, metric), (value, unit) in written.items():
-        text, same = spoken['memtier_benchmark', '', None, metric]
+    assert all(re.fullmatch(r'latency(_p\d+|)', metric)
+               for *_, metric in set(spoken) - set(written))
+    for key, (value, unit) in written.items():
+        text, same = spoken[key]
         assert unit == same
         # The JSON cuts the mean to whole microseconds.
-        assert value == pytest.approx(text, rel=0.03 if re.fullmatch(
-            r'latency(\[.*)?', metric) else 1e-9)
+        assert value == pytest.approx(text, rel=0.03 if key[-1] == 'latency' else 1e-9)
 
 
 def test_memtier_counts_kilobytes_of_1024():
@@ -101,21 +105,19 @@ def test_memtier_counts_kilobytes_of_1024():
     assert (value, unit) == (round(shown * 1024 / 1e6, 6), 'MB/s')
 
 
-def test_several_runs_keep_apart_and_copies_are_left_out():
-    result = {key[3] for key in values(TEXTS['memtier-2.3.0.runs.txt'])
-              if key[3].startswith('operations')}
-    assert result == {
-        f'operations{suffix}' for suffix in (
-            '', '[type=Sets]', '[type=Gets]', *(
-                f'[run={n}{kind}]' for n in (1, 2, 3)
-                for kind in ('', ',type=Sets', ',type=Gets')))}
+def test_each_run_is_an_output_and_neither_copies_nor_their_mean_are():
+    assert {(run, operation) for run, _, operation, _ in values(
+        TEXTS['memtier-2.3.0.runs.txt'])} == {
+            (run, operation) for run in range(3) for operation in ('set', 'get', 'all')}
     twice = TEXTS['memtier-2.3.0.get.txt'] * 2
-    assert 'operations[run=2]' in {key[3] for key in values(twice)}
+    assert len(keyvalue.parse_log(twice)) == 2
+    [mean] = keyvalue.parse_log(TEXTS['memtier-2.3.0.best.txt'])
+    assert mean.records
 
 
 def test_totals_of_own_commands_have_no_bandwidth():
-    result = {key[3] for key in values(TEXTS['memtier-2.3.0.command.txt'])}
-    assert 'bandwidth[type=Lpushs]' in result and 'bandwidth' not in result
+    result = {key[2:] for key in values(TEXTS['memtier-2.3.0.command.txt'])}
+    assert ('lpush', 'bandwidth') in result and ('all', 'bandwidth') not in result
 
 
 def test_a_rate_that_was_asked_for():
@@ -152,12 +154,10 @@ def test_a_run_that_failed(name, reason):
 def harmless(name, text, want):
     """A broken copy is refused, or no value of it is wrong.
 
-    Without a line of its own a test, row or run may be missing; then the
-    suffix that told tests apart may be gone too.
+    Without a line of its own a test, row or run may be missing.
     """
     def bare(result):
-        return {(re.sub(r'\[test=.*\]|run=\d,?', '', key[3])
-                 .replace('[]', ''), value) for key, value in result.items()}
+        return {(*key[2:], value) for key, value in result.items()}
 
     try:
         left = values(text)

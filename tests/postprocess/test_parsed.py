@@ -190,3 +190,26 @@ def test_sql_has_means_and_medians_of_saved_results(saved, capsys):
     assert group['mean'] == pytest.approx(statistics.mean(values))
     assert group['median'] == statistics.median(values)
     assert (group['minimum'], group['maximum']) == (min(values), max(values))
+
+
+def test_tests_and_connections_of_load_generators_are_test_cases(tmp_path, capsys):
+    """They differ in operation and connections; a prefix of the pod is removed."""
+    golden = ROOT / 'tests' / 'keyvalue' / 'golden'
+    text = (golden / 'memtier-2.3.0.get.txt').read_text()
+    pod = tmp_path / 'pod.txt'
+    pod.write_text(''.join(
+        f'[pod/a-{number % 3}] {line}' for number, line in enumerate(
+            re.sub(r'(?m)^\d+( +Connections)', r'50\1', text).splitlines(True))))
+    out, err = io.StringIO(), io.StringIO()
+    public = ROOT / 'tests' / 'data' / 'public' / 'keyvalue' / 'k10-set-get.csv'
+    files = [golden / 'memtier-2.3.0.get.txt', pod, public]
+    assert parse.convert_output_to_csv('keyvalue', map(str, files), out, err) == 0, err
+    (tmp_path / 'mine.csv').write_text(out.getvalue())
+    assert sql.main(["SELECT DISTINCT program, params FROM results WHERE metric = "
+                     "'operations' ORDER BY ALL", '--from', str(tmp_path / 'mine.csv'),
+                     '--csv', '-']) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        'memtier_benchmark,connections=10 operation=get',
+        'memtier_benchmark,connections=50 operation=get',
+        'redis-benchmark,operation=get', 'redis-benchmark,operation=lpush',
+        'redis-benchmark,operation=set']

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +20,15 @@ if not __package__:                     # called by path, from ./plumb
 
 from cli import pipes
 from cli.arguments import ABOUT, COMMANDS, POSTPROCESS, build_parser
+from cli.session.reframe_options import words_unknown_to_reframe
 from cli.setup import venv as setup
 from config.commandline import Parser, suggest_nearest_word
 from config.sessions import caller
+
+#: Words that people try -> the command that does it.
+OTHER_WORDS = {'check': './plumb site check', 'list': './plumb run -l',
+               'ls': './plumb run -l', 'results': './plumb verdict',
+               'status': './plumb verdict', 'version': './plumb --version'}
 
 #: Commands that pass options that they do not know on to another program.
 PASSING = {'run': 'reframe', 'nightly': 'reframe', 'locate': 'reframe',
@@ -76,11 +83,27 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
         if word.startswith('--') and similar:
             options.error(f'unknown option {word}: {similar}'
                           f'write options of {passes} after --')
+    if passes == 'reframe':
+        refuse_words_unknown_to_reframe(options, unknown, command == 'run')
     if passes:
         setattr(args, passes, unknown + after)
     elif after:
         options.error(f'no argument after -- is expected: {after[0]}')
     return args
+
+
+def refuse_words_unknown_to_reframe(options: Parser, words: list[str],
+                                    takes_ids: bool) -> None:
+    """End with exit code 2 at the first word that ReFrame would not take.
+
+    :param takes_ids: IDs of test cases are allowed
+    """
+    for word in words_unknown_to_reframe(words):
+        if word.startswith('-'):
+            options.refuse_unknown_word(word)
+        if not (takes_ids and re.fullmatch('[0-9a-f]{8}', word)):
+            options.error(f'unknown argument {word}: -n {word} selects test cases by '
+                          'name')
 
 
 #: Command, with its action where that has a module of its own -> module.
@@ -128,8 +151,11 @@ def main() -> int:
         print(help_overview())
         return 0
     if not words[0].startswith('-') and words[0] not in ABOUT:
-        print(f'plumb: no command {words[0]}: {suggest_nearest_word(words[0], ABOUT)}'
-              './plumb --help lists the commands', file=sys.stderr)
+        other = OTHER_WORDS.get(words[0])
+        print(f'plumb: no command {words[0]}: '
+              + (f'did you mean {other}? ' if other else
+                 suggest_nearest_word(words[0], ABOUT))
+              + './plumb --help lists the commands', file=sys.stderr)
         return 2
     if words[0] in POSTPROCESS or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):

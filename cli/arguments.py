@@ -280,7 +280,7 @@ Exit codes: 0 good; 1 something has to be fixed; 2 wrong usage.
 def build_parser() -> Parser:
     """The parser of all commands."""
     parser = Parser(prog='plumb', add_help=False)
-    parser.add_argument('--version', action='version',
+    parser.add_argument('-V', '--version', action='version',
                         version=f'plumb {VERSION}')
     commands = parser.add_subparsers(dest='command', required=True,
                                      metavar='COMMAND')

@@ -8,6 +8,7 @@ import re
 import pytest
 from conftest import OSU, ROOT, suite_in
 
+from cli.session.reframe_options import FLAGS, OPTIONALLY_VALUED, VALUED
 from tests.checks.test_faults import another_site
 
 ALONE = [*OSU, '-n', 'OsuStartup', '-E', 'program == "osu_hello"',
@@ -181,3 +182,16 @@ def test_the_table_of_the_documentation_is_tested():
 @pytest.mark.parametrize('row', ROWS.values(), ids=lambda r: r.__name__)
 def test_option(request, suite, row):
     row(*map(request.getfixturevalue, inspect.signature(row).parameters))
+
+
+def test_all_options_of_reframe_are_known(suite):
+    """A slip is refused before set-up, by the suite's own list."""
+    text = ran(suite, '--help').stdout.partition('\n  -h, --help')[2]
+    options = re.findall(r'^  (?:-\w(?: [^-\s]\S*)?, )?(--[\w-]+)( \[?[A-Z{\[]\S*)?',
+                         text, re.M)
+    assert len(options) > 60
+    known = {name.rpartition('/')[2]: bool(value)
+             for value, names in enumerate((FLAGS, [*VALUED, *OPTIONALLY_VALUED]))
+             for name in names}
+    assert {name: bool(value) for name, value in options} == {
+        name: value for name, value in known.items() if name != '--help'}

@@ -36,7 +36,9 @@ def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:
     :param names: of all test cases, whatever their tags
     """
     names = sorted({*map(name_without_blanks, names)})
-    checks = sorted({name.partition('%')[0] for name in names})
+    # Checks and values of parameters, such as osu_latency.
+    words = sorted({part.rpartition('=')[2] for name in names
+                    for part in name.split('%')})
     texts = []
     for pattern in patterns:
         name = name_without_blanks(pattern)
@@ -46,7 +48,7 @@ def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:
                          + _quoted_text(exact))
             continue
         similar = exact or difflib.get_close_matches(
-            name, names if '%' in name else checks, MAXIMUM)
+            name, names if '%' in name else words, MAXIMUM)
         if similar:
             texts.append(f'-n {pattern}: no such test case; the nearest: '
                          + _quoted_text(similar))

@@ -52,6 +52,11 @@ def test_help_of_a_command(capsys, monkeypatch):
     (['run', '--mdoe', 'full'],
      'plumb run: error: unknown option --mdoe: did you mean --mode? '
      'write options of reframe after --'),
+    (['list'], 'plumb: no command list: did you mean ./plumb run -l? '),
+    (['run', '--foo'], 'plumb run: error: unknown argument --foo: plumb run --help '),
+    (['run', 'osu_latency'], 'plumb run: error: unknown argument osu_latency: '
+     '-n osu_latency selects test cases by name'),
+    (['nightly', 'a38ba5b9'], 'plumb nightly: error: unknown argument a38ba5b9: '),
     (['doctor', '--', '-n'],
      'plumb doctor: error: no argument after -- is expected: -n')])
 def test_a_wrong_word_suggests_the_nearest(capsys, monkeypatch, words, line):

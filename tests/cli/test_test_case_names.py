@@ -51,6 +51,7 @@ def test_test_cases_of_one_place_and_settings_share_a_session():
     ('OsuStartup', '-n OsuStartup: the other filters (mode, -t) leave out '
      "-n 'OsuStartup%program=osu_hello%layout=1xfull', "
      "-n 'OsuStartup%program=osu_init%layout=1xfull'"),
+    ('osu_helo', "-n osu_helo: no such test case; the nearest: -n 'osu_hello'"),
     ('zzzzzz', '')])
 def test_the_nearest_names_are_suggested(pattern, text):
     assert names.suggest_names([pattern], NAMES) == text

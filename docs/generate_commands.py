@@ -50,7 +50,7 @@ def parsers_by_command() -> dict[str, Parser]:
             actions |= subparsers_by_name(proposal.parser())
         elif name == 'verdict':
             actions = {action: verdict.decision_parser(action)
-                       for action in ('accept', 'mute')}
+                       for action in verdict.ACTIONS}
         parsers |= {f'{name} {action}': sub for action, sub in actions.items()}
     return parsers
 

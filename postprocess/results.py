@@ -4,8 +4,8 @@ The table of `plumb run`, page, verdict, JUnit, exit codes and the summary of a
 nightly session take them from here.
 
 - `fail`: a sanity check refused the test case, or a metric is out of tolerance
-  or beyond a limit.
-- `missing`: the last complete session of the same mode had the test case, and
+  or beyond a limit. A failure stays open until the test case passes on its nodes.
+- `missing`: an earlier complete session of the same mode had the test case, and
   this one has not.
 - `not_run`: it was not started or did not end.
 - `flaky`: it failed, and passed when it was measured again: in the same session
@@ -25,7 +25,7 @@ case did, and another one measured it, only the latter counts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,10 +52,15 @@ NOT_COMPARED_CODE = 3
 #: Results of sound test cases of which nothing has to be done at once: terminals
 #: fold them.
 GOOD = ('pass', 'no_reference')
+#: Sessions in a row without a comparison after which a test case with a reference
+#: makes a session degraded: one can be chance, and nobody looks for a month.
+MAX_UNCOMPARED = 3
 #: What a cell of `History` is if the test case was not expected to run.
 NOT_EXPECTED = len(ORDER)
 #: Guard of a test case that the session of it has no measurement of.
 MISSING = 'missing'
+#: Guard of a failure of an earlier session whose nodes have not passed since.
+OPEN = 'open'
 #: Guards of a test case whose session ended before it did.
 CUT_SHORT = (MISSING, 'cancelled')
 #: Guards of a test case whose job did not begin.
@@ -124,6 +129,9 @@ class Result(Place):
     change: str = ''
     #: How often the session measured it.
     measurements: int = 1
+    #: Sessions in a row, up to this one, in which it was not compared although it has
+    #: a reference.
+    uncompared: int = 0
     #: Nodes of its jobs; empty: unknown, or none.
     nodes: frozenset[str] = frozenset()
     #: Nodes of one job.
@@ -146,8 +154,13 @@ class Result(Place):
     @property
     def is_compared(self) -> bool:
         """Whether a value was compared with a reference or a limit."""
-        return (self.result in ('pass', 'xpass', 'xfail')
-                or self.result == 'fail' and not self.guard)
+        return (self.result in ('pass', 'xpass')
+                or self.result in ('fail', 'xfail') and not self.guard)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is a failure of an earlier session."""
+        return self.guard == OPEN
 
     @property
     def has_run(self) -> bool:
@@ -179,13 +192,27 @@ def is_cut_short(result: str, guard: str) -> bool:
     return result == 'not_run' and guard in CUT_SHORT
 
 
+def comparison_fault(outcomes: Collection[Result]) -> str:
+    """Why too little of a session was compared; '': enough was.
+
+    :param outcomes: the results of its test cases
+    """
+    uncompared = [one.uncompared for one in outcomes if one.uncompared]
+    long = sum(number >= MAX_UNCOMPARED for number in uncompared)
+    number = sum(one.is_compared for one in outcomes) + len(uncompared)
+    if 2 * len(uncompared) > number:
+        return (f'{len(uncompared)} of {count_with_noun(number, "test case")} with a '
+                'reference not compared')
+    return (f'{count_with_noun(long, "test case")} with a reference not compared for '
+            f'{MAX_UNCOMPARED} sessions or more' if long else '')
+
+
 def session_state(outcomes: Collection[Result], *, regressed: bool, compared: bool,
                   broken: bool = False, ended_early: bool = False,
                   incomplete: bool = False) -> str:
     """The state of a session, one of STATES, for all that show it.
 
-    It is degraded if test cases are missing or flaky, or if more of them were
-    inconclusive than compared.
+    It is degraded if test cases are missing or flaky, or if too little was compared.
 
     :param outcomes: the results of its test cases
     :param regressed: whether a regression has one of them, or the level of its
@@ -194,7 +221,7 @@ def session_state(outcomes: Collection[Result], *, regressed: bool, compared: bo
         that was compared with a reference or a limit is in `outcomes`
     :param broken: whether it could not run
     :param ended_early: whether something ended it
-    :param incomplete: whether records or the page are missing
+    :param incomplete: whether records or the page are missing or damaged
     """
     failed = {one.result for one in outcomes
               if one.is_failed and not one.is_cut_short}
@@ -204,12 +231,10 @@ def session_state(outcomes: Collection[Result], *, regressed: bool, compared: bo
         return 'regressed'
     if ended_early or any(one.is_cut_short for one in outcomes):
         return 'cut short'
-    if failed or incomplete:
+    if failed or incomplete or comparison_fault(outcomes):
         return 'degraded'
-    number = sum(one.is_compared for one in outcomes)
-    if 0 < number < sum(one.result == 'inconclusive' for one in outcomes):
-        return 'degraded'
-    return 'good' if compared or number else 'not compared'
+    return 'good' if compared or any(
+        one.is_compared for one in outcomes) else 'not compared'
 
 
 def exit_code_of_state(state: str, require_compared: bool = False) -> int:
@@ -222,68 +247,6 @@ def exit_code_of_state(state: str, require_compared: bool = False) -> int:
     return 0 if state == 'good' else 1
 
 
-# ------------------------------------------------------------- missing
-
-def add_missing_records(frame: pd.DataFrame, sessions: pd.DataFrame) -> pd.DataFrame:
-    """The records, and one for each test case that a session owes.
-
-    A session that selected all test cases of its mode owes those that the last complete
-    session of the same system and mode had. They are `missing`; if the session was cut
-    short, `not_run` with the guard `missing`.
-
-    :param frame: as records.read gives it, sorted by time
-    :param sessions: as records.sessions gives it, of the same paths
-    """
-    measured = frame.drop_duplicates(['session', 'test_case'])
-    cases_of = {str(session): {str(name): at for name, at in zip(
-        rows['test_case'], rows.index, strict=True)} for session, rows
-        in measured.groupby('session', observed=True)}
-    added = []
-    for _, group in sessions[sessions['selected_all']].sort_values(
-            'started').groupby(['system', 'mode'], observed=True):
-        added += [*_debts_of_sessions(group, cases_of)]
-    if not added:
-        return frame
-    at, names, times, cut_short = map(list, zip(*added, strict=True))
-    rows = frame.loc[at].assign(
-        session=names, time=pd.to_datetime(times, utc=True), metric='completed',
-        point=np.nan, value=0.0, unit='1', better='higher', reference=np.nan,
-        lower=np.nan, upper=np.nan, repetition=0, guard=MISSING, copy='', note='',
-        job='', nodes='', binding='', measurement='', measurements=0, transient=False,
-        result=np.where(cut_short, 'not_run', 'missing'),
-        reason=[_missing_text(cut, time) for cut, time in zip(
-            cut_short, frame.loc[at, 'time'], strict=True)])
-    # Categories that both have: of a million records no text is made.
-    kinds = {name: pd.CategoricalDtype(frame[name].cat.categories.union(
-        rows[name].astype(str).unique())) for name in frame.select_dtypes('category')}
-    return pd.concat([frame.astype(kinds), rows.astype(kinds)]).sort_values(
-        'time', kind='stable', ignore_index=True)
-
-
-def _missing_text(cut_short: bool, last: pd.Timestamp) -> str:
-    return 'planned, but the session ended before it ran' if cut_short else (
-        f'the last complete session of this mode had it; last ran {last:%Y-%m-%d}')
-
-
-def _debts_of_sessions(sessions: pd.DataFrame, cases_of: dict[str, dict[str, int]]
-                       ) -> Iterator[tuple[int, str, pd.Timestamp, bool]]:
-    """What sessions of one system and mode owe: (index of an earlier record of the
-    test case, session, when it ended, whether it was cut short).
-
-    :param sessions: in the order of time
-    :param cases_of: session -> test case -> index of a record
-    """
-    owed: dict[str, int] = {}
-    for row in sessions[~sessions['running']].itertuples():
-        measured = cases_of.get(str(row.session), {})
-        ended = row.started if pd.isna(row.ended) else row.ended
-        for case, at in owed.items():
-            if case not in measured:
-                yield at, str(row.session), ended, bool(row.cut_short)
-        if not row.cut_short:
-            owed = measured
-
-
 # ------------------------------------------------- the newest result of each test case
 
 def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
@@ -292,7 +255,7 @@ def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
     `result` is one of ORDER, as text. `copy` is that of the first session of a nightly
     session: the further ones measure on chosen nodes.
 
-    :param frame: as records.read and `add_missing_records` give it, sorted by time
+    :param frame: as records.read and `debts.add_debts` give it, sorted by time
     """
     _, session = group_into_nightly_sessions(frame)
     case = naming.group_number_of_records(frame, ['test_case'])
@@ -308,21 +271,6 @@ def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
         result=np.array(ORDER, object)[ranks],
         copy=frame['copy'].astype(str).where(
             _first_session_of_each_record(frame) == frame['session'].astype(str), ''))
-
-
-def drop_test_cases_missing_for_long(frame: pd.DataFrame) -> pd.DataFrame:
-    """The records, without those of test cases that have been missing for RECENT
-    sessions of their system: they were removed on purpose.
-
-    :param frame: as `newest_records` has it
-    """
-    _, session = group_into_nightly_sessions(frame)
-    newest = frame.assign(number=session).drop_duplicates('test_case', keep='last')
-    sessions = frame.assign(number=session).groupby('system', observed=True)[
-        'number'].unique()
-    gone = [row.test_case for row in newest[newest['result'] == 'missing'].itertuples()
-            if (sessions[row.system] > row.number).sum() >= RECENT]
-    return frame[~frame['test_case'].isin(gone)] if gone else frame
 
 
 def newest_results_of_test_cases(frame: pd.DataFrame) -> list[Result]:
@@ -352,7 +300,7 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
             copy=str(row.copy), name=str(row.name), guard=str(row.guard),
             reason=str(row.reason), transient=bool(row.transient), note=str(row.note),
             metric=metric, change=change, measurements=int(row.measurements),
-            nodes=ran_on, width=width))
+            uncompared=int(getattr(row, 'uncompared', 0)), nodes=ran_on, width=width))
     return results
 
 
@@ -453,7 +401,7 @@ def result_history(frame: pd.DataFrame, counted: np.ndarray, case: np.ndarray
                    ) -> History:
     """The result of each test case in each nightly session.
 
-    :param frame: as records.read and `add_missing_records` give it, sorted by time
+    :param frame: as records.read and `debts.add_debts` give it, sorted by time
     :param counted: whether a record counts
         (naming.mask_preferring_median_to_repetitions)
     :param case: the number of each record's test case, from 0
@@ -505,7 +453,7 @@ def _flaky_record_positions(frame: pd.DataFrame, case: np.ndarray, rank: np.ndar
     sessions = Counter(first.values())
     again = frame['session'].isin([name for name, began in first.items()
                                    if sessions[began] > 1]).to_numpy() & counted
-    failed = rank <= ORDER.index('not_run')
+    failed = (rank <= ORDER.index('not_run')) & frame['guard'].ne(OPEN).to_numpy()
     again &= np.isin(case, np.unique(case[again & failed]))
     at: list[int] = np.flatnonzero(again).tolist()
     positions: dict[tuple[int, str], dict[str, list[int]]] = defaultdict(dict)

@@ -163,8 +163,7 @@ def select_partition_and_test_case(args: argparse.Namespace, folder: Path,
 def _current_verdict(work: commands.Work) -> Verdict | None:
     """The verdict of the perflogs; None: they cannot be read."""
     try:
-        return verdict.verdict_of_perflogs(
-            work.perflog_folder, None, work.variables['RFM_REFERENCE_PREFIX'])[0]
+        return verdict.verdict_of_perflogs(work.perflog_folder)[0]
     except (OSError, ValueError):
         return None
 

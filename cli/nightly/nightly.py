@@ -24,11 +24,10 @@ from cli.session import calibrate, commands, identities, table
 from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
 from cli.site.listing import list_test_cases_with_reframe
-from config import places
 from config.console import count_with_noun
 from config.sessions import session_id, slurm_jobs
 from config.sessions.modes import VETO
-from postprocess import records, results
+from postprocess import debts, results
 from postprocess.references import refinement
 from postprocess.regressions import locating, telling
 from postprocess.regressions import verdict as verdicts
@@ -37,6 +36,7 @@ from postprocess.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+    from postprocess.regressions.decisions import Decision
     from postprocess.regressions.finding import Regression, Verdict
 
 #: Options of ReFrame by which people choose nodes themselves.
@@ -154,6 +154,8 @@ class NightlySession:
         #: All records of the system, before the first session and after each
         #: one.
         self.frame: pd.DataFrame | None = None
+        #: What people decided about them.
+        self.decided: list[Decision] = []
 
     def run_session(self) -> None:
         """Measure, and fill `summary`."""
@@ -174,8 +176,8 @@ class NightlySession:
             rows = table.rows_of_session(self.frame, first.session,
                                          self.work.perflog_folder)
             self.first = {one.test_case: one for one in results.results_of_session(
-                self.frame, first.session).values()}
-            self.summary.cases = len(rows)
+                self.frame, first.session).values() if not one.is_open}
+            self.summary.cases = len({row.test_case for row in rows})
             self.summary.waiting = sum(row.waits for row in rows)
             if first.code and not first.ended_by and not any(
                     one.is_failed for one in self.first.values()):
@@ -219,9 +221,10 @@ class NightlySession:
         """Reads all records of the system, and the results of this nightly
         session; the page reports what is damaged."""
         # All perflogs, as for the page: each folder that is read has a cache.
-        frame, sessions, _ = records.read_with_sessions(self.work.perflog_folder)
-        frame = results.add_missing_records(frame, sessions)
-        self.frame = frame[frame['system'] == self.system].reset_index(drop=True)
+        read = debts.read(self.work.perflog_folder)
+        self.decided = read.decided
+        self.frame = read.frame[read.frame['system'] == self.system].reset_index(
+            drop=True)
         self.summary.results = [*results.results_of_nightly_session(
             self.frame, self.summary.nightly_session).values()]
         self.summary.records = results.records_of_nightly_session(
@@ -399,8 +402,7 @@ class NightlySession:
         if self.frame is None or not len(self.frame) or self.summary.ended_by:
             return []
         try:
-            verdict = verdicts.verdict_of_records(
-                self.frame, references=places.machine_reference_folder())
+            verdict = verdicts.verdict_of_records(self.frame, decided=self.decided)
         except ValueError as err:
             self.summary.add_note(f'no verdict: {err}')
             return []

@@ -65,7 +65,8 @@ def plan_reruns(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
         # A node that is down now can only be compared with others.
         if one.measurements == 1 and one.nodes <= pool:
             same.setdefault(one.nodes, []).append(one)
-        if len(pool - one.nodes) >= one.width:
+        # An open one was measured on other nodes in this nightly session.
+        if not one.is_open and len(pool - one.nodes) >= one.width:
             other.setdefault(one.nodes, []).append(one)
     return [*(Again(SAME, nodes, of) for nodes, of in same.items()),
             *_reruns_on_other_nodes(other, pools),

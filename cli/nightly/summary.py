@@ -24,7 +24,12 @@ from config.console import count_with_noun
 from config.places import CALIBRATE, site_option
 from config.version import VERSION
 from postprocess.names import short_name
-from postprocess.results import Result, exit_code_of_state, session_state
+from postprocess.results import (
+    Result,
+    comparison_fault,
+    exit_code_of_state,
+    session_state,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,8 +115,7 @@ class Summary:
     @property
     def failed_test_cases(self) -> list[Result]:
         """The results that are failures, and were so when measured again."""
-        return self.test_cases_with_result(
-            'fail', 'not_run', 'missing', 'xpass')
+        return self.test_cases_with_result('fail', 'not_run', 'xpass')
 
     @property
     def state(self) -> str:
@@ -138,10 +142,12 @@ class Summary:
             sentence = self.broken
         else:
             parts = [(len(self.failed_test_cases), 'failed'),
+                     (len(self.test_cases_with_result('missing')), 'missing'),
                      (len(self.test_cases_with_result('flaky')), 'flaky'),
                      (len(self.regressions), 'worse than before')]
-            sentence = ', '.join(f'{number} {what}' for number, what in parts
-                                 if number) or (
+            sentence = ', '.join([
+                *(f'{number} {what}' for number, what in parts if number),
+                *filter(None, [comparison_fault(self.results)])]) or (
                 'nothing was measured' if not self.results
                 else 'no reference, so nothing was compared'
                 if self.state == 'not compared' else 'nothing is worse than before')
@@ -161,6 +167,8 @@ class Summary:
         ]
         lines += [f'! {note}' for note in self.notes]
         lines += self._failed_test_case_lines('Failed:', self.failed_test_cases)
+        lines += self._failed_test_case_lines(
+            'Missing:', self.test_cases_with_result('missing'))
         lines += self._failed_test_case_lines(
             'Flaky: failed, and passed when measured again:',
             self.test_cases_with_result('flaky'),
@@ -202,10 +210,9 @@ class Summary:
             'failed': [
                 self._test_case_data(one) for one in self.failed_test_cases
             ],
-            'flaky': [
-                self._test_case_data(one)
-                for one in self.test_cases_with_result('flaky')
-            ],
+            **{name: [self._test_case_data(one)
+                      for one in self.test_cases_with_result(name)]
+               for name in ('missing', 'flaky')},
             'regressions': ['\n'.join(one) for one in self.regressions],
             'nodes': [vars(one) for one in self.nodes],
             'elsewhere': self.elsewhere,
@@ -227,14 +234,16 @@ class Summary:
         """For a status page: `ok`, `degraded` or `failed`, of the session and of
         each family and partition that it measured.
 
-        `degraded`: a test case regressed or is flaky. `failed`: one failed or did
-        not run, or the session could not run or was ended.
+        `degraded`: a test case regressed, is flaky or missing, or was not compared
+        with its reference. `failed`: one failed or did not run, or the session could
+        not run or was ended.
         """
         components: dict[tuple[str, str], list[str]] = {}
         for one in self.results:
-            status = ('failed' if one.is_failed and one.result != 'flaky' else
-                      'degraded' if one.is_failed or one.test_case in self.regressed
-                      else 'ok')
+            status = ('failed' if one.is_failed
+                      and one.result not in ('flaky', 'missing') else
+                      'degraded' if one.is_failed or one.uncompared
+                      or one.test_case in self.regressed else 'ok')
             components.setdefault((one.partition, one.family), []).append(status)
         return {
             'plumbline': VERSION,

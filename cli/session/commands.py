@@ -635,7 +635,7 @@ def write_report_page(perflogs: str) -> tuple[str | None, Any]:
     the page (report.Written)."""
     from postprocess.report import build as page
     folder = places.report_folder()
-    made = page.write_page(perflogs, Path(folder), places.machine_reference_folder())
+    made = page.write_page(perflogs, Path(folder))
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 

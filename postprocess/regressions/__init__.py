@@ -8,6 +8,6 @@ judging     from series to regressions and failures
 changes     what else changed: versions, nodes, software
 finding     a verdict as data
 telling     a verdict in words and as JUnit
-decisions   regressions that people accepted or muted
+decisions   what people accepted, muted or retired
 locating    which node or link is slow, from pairs of nodes
 """

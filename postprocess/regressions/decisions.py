@@ -1,19 +1,23 @@
-"""Decisions of people about regressions, kept beside the references.
+"""Decisions of people about regressions and failures, kept with the perflogs.
 
-`verdict/decisions.yaml` in the folder of a site's references, a list:
+`decisions.yaml` in the folder of the perflogs, a list:
 
     - id: 3f2a91c0
-      kind: muted            # or accepted
+      kind: muted            # or accepted, retired
       since: 2026-11-20
-      until: 2027-05-01      # null if accepted
+      until: 2027-05-01      # null if not muted
       reason: firmware 2.1, ticket 42
       decided: 2026-11-23
       metrics: ['c0ffee00 latency']
 
 `accepted`: the sessions from `since` on are the baseline of these metrics.
-`muted`: the regression is listed as muted and does not fail the verdict, until
-the end of the day `until`. A metric is TEST_CASE [METRIC [POINT]], with the short id of
-the test case: without a point all of the curve, without a metric all of the test case.
+`muted`: the regression or test case does not fail the verdict, until the end of the
+day `until`. `retired`: a test case that was last measured on or before `since` is no
+longer missing, and its failures until then are no longer open.
+
+A metric is TEST_CASE [METRIC [POINT]], with the short id of the test case: without a
+point all of the curve, without a metric all of the test case. A retired one is
+TEST_CASE [COPY]: the failure of a test case on some nodes.
 """
 from __future__ import annotations
 
@@ -29,18 +33,18 @@ from config import strict
 
 from ..files import write_files_atomically
 
-FILE = 'verdict/decisions.yaml'
-SITES = Path(__file__).resolve().parents[2] / 'site-configs'
-KINDS = ('accepted', 'muted')
+FILE = 'decisions.yaml'
+KINDS = ('accepted', 'muted', 'retired')
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A regression that somebody accepted or muted."""
+    """A regression or test case that somebody accepted, muted or retired."""
+    #: Of the regression or test case; of several test cases one that names them all.
     id: str
     kind: str
     since: datetime.date
-    #: Last day on which it is muted; None if it is accepted.
+    #: Last day on which it is muted; None if it is not muted.
     until: datetime.date | None
     reason: str
     decided: datetime.date
@@ -54,15 +58,10 @@ def decision_target_names(test_case: str, metric: str, point: str
             test_case)
 
 
-def references_folder(system: str) -> Path:
-    """The folder of the references of a system."""
-    return SITES / system / 'references'
-
-
 def load_decisions(folder: Path) -> list[Decision]:
-    """The decisions of a site; [] if there is no such file.
+    """The decisions about the sessions of a folder; [] if there are none.
 
-    :param folder: of the references
+    :param folder: of the perflogs
     :raises ValueError: the file is damaged; says where and how
     """
     path = folder / FILE
@@ -92,13 +91,13 @@ def _parse_decision(path: Path, number: int, row: Any) -> Decision:
                              f'2026-11-20, got {row[key]!r}')
     if not muted and row['until'] is not None:
         raise ValueError(f'{where}: until: expected null, because the '
-                         'regression is accepted')
+                         f'decision is {row["kind"]}')
     if not isinstance(row['metrics'], list) or not row['metrics']:
         raise ValueError(f'{where}: metrics: expected a list of metrics')
-    if muted and not str(row['reason'] or '').strip():
-        raise ValueError(f'{where}: reason: a muted regression needs one')
+    if not str(row['reason'] or '').strip():
+        raise ValueError(f'{where}: reason: expected a text, got {row["reason"]!r}')
     return Decision(str(row['id']), row['kind'], row['since'], row['until'],
-                    str(row['reason'] or ''), row['decided'],
+                    str(row['reason']), row['decided'],
                     tuple(map(str, row['metrics'])))
 
 
@@ -112,8 +111,26 @@ def add_decision(folder: Path, new: Decision) -> Path:
     return folder / FILE
 
 
+def undo_decision(folder: Path, ident: str) -> Decision:
+    """Removes the entry with an ID, or with the only one that begins so; returns it.
+
+    :raises ValueError: there is none, or several; or the file is damaged
+    """
+    known = load_decisions(folder)
+    matching = [one for one in known if one.id == ident] or [
+        one for one in known if ident and one.id.startswith(ident)]
+    if len(matching) != 1:
+        names = '; '.join(f'{one.id} {one.kind}: {one.reason}'
+                          for one in matching or known) or 'no decision'
+        what = 'several decisions have' if matching else 'no decision has'
+        raise ValueError(f'{what} the ID {ident!r}: {folder / FILE} has {names}')
+    write_files_atomically(folder, {FILE: _decisions_as_yaml(
+        one for one in known if one is not matching[0])})
+    return matching[0]
+
+
 def _decisions_as_yaml(rows: Iterable[Decision]) -> bytes:
-    head = '# Written by ./plumb verdict accept and ./plumb verdict mute.\n'
+    head = '# Written by ./plumb verdict accept, mute, retire and undo.\n'
     return (head + yaml.safe_dump([
         {**vars(row), 'metrics': list(row.metrics)} for row in rows],
         sort_keys=False, allow_unicode=True, width=79)).encode()

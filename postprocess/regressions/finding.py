@@ -192,6 +192,8 @@ class Verdict:
     results: list[Result] = field(default_factory=list)
     #: Whether the session, or the newest one of a system, was cut short.
     ended_early: bool = False
+    #: Damaged places of the perflogs.
+    damaged: int = 0
 
     @property
     def cut_short(self) -> list[Result]:
@@ -204,7 +206,19 @@ class Verdict:
         return session_state(
             self.results,
             regressed=bool(self.regressions or self.failed_levels),
-            compared=self.is_compared, ended_early=self.ended_early)
+            compared=self.is_compared, ended_early=self.ended_early,
+            incomplete=bool(self.damaged))
+
+    @property
+    def suspects(self) -> list[str]:
+        """Short ids of the test cases to measure again: those that did not run, and
+        those of which a single session cannot decide."""
+        return [*dict.fromkeys(one.test_case for one in (*self.cut_short, *self.rerun))]
+
+    @property
+    def uncompared(self) -> list[Result]:
+        """The test cases with a reference that were not compared."""
+        return [one for one in self.results if one.uncompared]
 
     @property
     def is_compared(self) -> bool:

@@ -79,7 +79,7 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
           ) -> Verdict:
     """The verdict of a session.
 
-    :param records: as records.read and results.add_missing_records give them
+    :param records: as records.read and debts.add_debts give them
     :param session: a session, or a date (YYYY-MM-DD), or the unique beginning
         of one; later records are not looked at. None: the newest session of
         each system in which a test case ran, and what is still true of test
@@ -90,8 +90,6 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     """
     if records.empty:
         raise ValueError('no records')
-    if session is None:
-        records = results.drop_test_cases_missing_for_long(records)
     has_run = records[~records['result'].isin(['missing', 'not_run'])]
     label, frame, this_session = select_session(
         has_run if session is None and len(has_run) else records, session)
@@ -190,7 +188,13 @@ def _failure_of_record(row: Any) -> Failure:
                 'again; check its nodes if this repeats')
     elif row.result == 'missing':
         todo = ('find out why it was not selected: site, environment or check; to '
-                f'measure it: ./plumb run{site} {row.test_case}')
+                f'measure it: ./plumb run{site} {row.test_case}; if it was removed on '
+                f'purpose: ./plumb verdict retire {row.test_case}{site} --reason TEXT')
+    elif row.guard == results.OPEN:
+        todo = (f'measure it on these nodes: ./plumb run{site} {row.test_case}; if the '
+                f'problem is known: ./plumb verdict mute {row.test_case}{site} --until '
+                'DATE --reason TEXT; if a node left the site: ./plumb verdict retire '
+                f'NODE{site} --reason TEXT')
     elif results.is_cut_short(row.result, row.guard):
         todo = ('run the test case again: the session ended before the test '
                 'case did')
@@ -908,9 +912,9 @@ def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
                  system: str) -> str:
     """The advice for people."""
     site = places.site_option(system)
-    known = (f'if the change was intended: ./plumb verdict accept {ident}{site}; if '
-             f'the problem is known: ./plumb verdict mute {ident}{site} --until '
-             'DATE --reason TEXT')
+    known = (f'if the problem is known: ./plumb verdict mute {ident}{site} --until '
+             'DATE --reason TEXT; if the change was intended: ./plumb verdict accept '
+             f'{ident}{site} --reason TEXT')
     if cause:
         return f'check whether the cause is {cause.split(";")[0]}; {known}'
     if kind in ('node', 'switch'):

@@ -17,7 +17,7 @@ from config.sessions import clock
 from config.sites import topology
 
 from ..names import short_name
-from ..results import Place, Result
+from ..results import OPEN, Place, Result, comparison_fault, exit_code_of_state
 from .finding import Case, Changed, Failure, Member, Power, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
@@ -32,7 +32,8 @@ def verdict_headline(verdict: Verdict) -> str:
         'cut short' if one.is_cut_short else one.result for one in verdict.results)
     missing, cut_short = (counts_of_results[name] for name in ('missing', 'cut short'))
     failed = len(verdict.failures) - missing - cut_short
-    inconclusive = counts_of_results['inconclusive']
+    known = counts_of_results['xfail']
+    uncompared = comparison_fault(verdict.results)
     counts = [text for number, text in (
         (len(verdict.regressions),
          count_with_noun(len(verdict.regressions), 'regression')
@@ -41,7 +42,10 @@ def verdict_headline(verdict: Verdict) -> str:
         (missing, f'{count_with_noun(missing, "test case")} missing'),
         (cut_short, f'{count_with_noun(cut_short, "test case")} did not run'),
         (verdict.ended_early and not cut_short, 'it ended early'),
-        (inconclusive * (verdict.state == 'degraded'), f'{inconclusive} inconclusive'),
+        (uncompared, uncompared),
+        (known, f'{known} with a known fault'),
+        (verdict.damaged, count_with_noun(verdict.damaged, 'damaged place')
+         + ' in the perflogs'),
         (verdict.failed_levels, 'a level out of tolerance'),
         (verdict.improved, count_with_noun(len(verdict.improved), 'improvement')),
         (verdict.muted, f'{len(verdict.muted)} muted'),
@@ -63,8 +67,9 @@ def comparison_text(verdict: Verdict) -> str:
         if verdict.judged else '']
     return f'{count_with_noun(verdict.cases, "test case")} ran; ' + (
         'compared: ' + ', '.join(filter(None, parts)) if any(parts) else
-        'nothing was compared: no reference, and too few sessions for a comparison '
-        'with the history')
+        'nothing was compared: '
+        + 'no reference, and ' * (not verdict.uncompared)
+        + 'too few sessions for a comparison with the history')
 
 
 def cut_short_text(results: Sequence[Result]) -> str:
@@ -89,7 +94,7 @@ def rerun_command_text(site: str) -> str:
 
     :param site: the option that selects the site
     """
-    return f'./plumb run{site} $(./plumb verdict{site} --print-rerun-options)'
+    return f'./plumb run{site} --suspects'
 
 
 def rerun_commands_text(cases: Iterable[Result | Case]) -> str:
@@ -148,6 +153,11 @@ def _sections(verdict: Verdict) -> list[Section]:
                 f'  {failure_line(failure)}', f'    to do: {failure.todo}')),
             *(f'  {text}' for text in shared_node_lines(failures)),
             *_omitted_count_line(len(failures))], len(failures)),
+        Section('Not compared with their references:', [
+            *(f'  {test_case_and_partition_text(one)}: {one.reason or "inconclusive"} '
+              f'({count_with_noun(one.uncompared, "session")})'
+              for one in verdict.uncompared[:MAXIMUM]),
+            *_omitted_count_line(len(verdict.uncompared))], len(verdict.uncompared)),
         Section('', [cut_short_text(verdict.results)], len(cut_short)),
         Section('Changed environment:', [
             *(f'  {environment_change_line(change)}'
@@ -277,7 +287,7 @@ def event_lines(regressions: Sequence[Regression]) -> list[str]:
         *(f'changed in the same session: {cause}' for cause in causes),
         'to do: run the test cases again, if possible on other nodes'
         + (f': ./plumb run{site} {cases}' if len(worst) <= 3 else '')
-        + f'; to accept or mute one: ./plumb verdict{site}']
+        + f'; to mute or accept one: ./plumb verdict{site}']
 
 
 def _common_site_option(items: Iterable[Member | Power]) -> str:
@@ -341,7 +351,7 @@ def failure_line(failure: Failure) -> str:
     text = f'{test_case_and_partition_text(failure)}: '
     if failure.result == 'xpass':
         return text + 'the known fault is fixed'
-    if failure.result == 'missing':
+    if failure.result == 'missing' or failure.guard == OPEN:
         return text + failure.reason
     if failure.guard:
         return text + _guard_text(failure) + _nodes_text(failure)
@@ -379,7 +389,8 @@ def shared_node_lines(failures: Sequence[Failure]) -> Iterator[str]:
     for (system, guard), ran_on in kinds.items():
         shared = set.intersection(*ran_on)
         if shared and len(set(map(frozenset, ran_on))) > 1:
-            how = f' because of guard {guard}' if guard else ''
+            how = ' before' if guard == OPEN else (
+                f' because of guard {guard}' if guard else '')
             yield (f'{len(ran_on)} test cases on {system} failed{how}; all '
                    f'of them ran on {", ".join(sorted(shared))}')
 
@@ -423,12 +434,14 @@ def junit_xml(verdict: Verdict) -> str:
     """JUnit XML: one test per test case, and one per level. It fails if the test
     case failed or is part of a regression. It is skipped if the test case is
     inconclusive, or has neither a reference nor enough sessions to be judged by its
-    history; and if a level is not judged.
+    history; and if a level is not judged. A further test fails if the session is not
+    good for another reason, so that XML and exit code agree.
     """
     failures = {(f.test_case, f.copy): f for f in verdict.failures}
     regressions = {one.id: one for one in verdict.regressions}
     bad = sum(not result.is_good for result in verdict.results) + len(
         verdict.failed_levels)
+    other = not bad and exit_code_of_state(verdict.state) > 0
     few = {case.test_case for case in verdict.not_enough}
 
     def skip_message(result: Result) -> str:
@@ -444,7 +457,8 @@ def junit_xml(verdict: Verdict) -> str:
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
         root, 'testsuite', name=f'session {verdict.session}: {verdict.state.upper()}',
-        tests=str(len(verdict.results) + len(verdict.levels)), failures=str(bad),
+        tests=str(len(verdict.results) + len(verdict.levels) + other),
+        failures=str(bad + other),
         errors='0',
         skipped=str(sum(bool(skip_message(one)) for one in verdict.results)
                     + sum(level.tolerance is None for level in verdict.levels)))
@@ -475,6 +489,10 @@ def junit_xml(verdict: Verdict) -> str:
                           type='fail').text = '\n'.join(level.lines)
         elif level.tolerance is None:
             ET.SubElement(test, 'skipped', message=level.text)
+    if other:
+        ET.SubElement(ET.SubElement(
+            suite, 'testcase', classname='session', name='state of the session'),
+            'failure', message=verdict_headline(verdict), type=verdict.state)
     ET.indent(root)
     text = ET.tostring(root, encoding='unicode')
     return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'

@@ -31,21 +31,24 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import hashlib
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pandas as pd
 
-from config import places
 from config.commandline import Parser, add_require_compared_option
+from config.console import count_with_noun
 from config.sites import topology
 
-from .. import options, records, results
+from .. import debts, options, records
 from ..files import git_commit_hint
 from ..references.level import FEWEST_METRICS, Level, session_levels
-from ..results import RECENT, exit_code_of_state
+from ..results import OPEN, RECENT, exit_code_of_state
 from . import decisions, telling
+from .decisions import Decision
 from .finding import Regression, Verdict
 from .judging import judge_session, select_session
 from .sessions import session_dates
@@ -59,36 +62,62 @@ Each metric is compared with its own history, with or without a reference. The
 verdict also lists test cases that failed, changes of the environment, and test
 cases that have too few sessions.
 
-If a change was intended, `plumb verdict accept ID` makes the new level the
-baseline. If a problem is known, `plumb verdict mute ID` marks it until a date.
-A regression in a single session is not certain. This command measures its
+A regression in a single session is not certain. `plumb run --suspects` measures its
 test cases again. Run it three more times: four sessions on one day are enough
 for a decision.
-  ./plumb run --site SITE $(./plumb verdict --site SITE --print-rerun-options)
 
-Exit codes: 0 good; 1 something regressed or failed, the level of a system is
-out of tolerance, or the perflogs have damaged places; 2 wrong usage, or no
-records; 3 nothing was compared, with --require-compared.
+A failure stays open until its nodes pass. A test case that vanished is missing. A
+person decides about them, and about regressions. Each decision needs a reason, and is
+kept in decisions.yaml of the perflogs:
+  plumb verdict mute ID --until DATE  a known problem, until a date
+  plumb verdict retire ID|PATTERN     a test case or node that was removed
+  plumb verdict accept ID             the new level of a regression is the baseline
+  plumb verdict undo ID               removes a decision
+
+Exit codes: 0 good; 1 something regressed or failed or is missing, too little was
+compared, the level of a system is out of tolerance, or the perflogs have damaged
+places; 2 wrong usage, or no records; 3 nothing was compared, with
+--require-compared.
 """
 
-ACCEPT = """\
+#: Action -> (help, positional argument and its help, example).
+ACTIONS = {
+    'accept': ("""\
 Makes the new level of a regression the baseline.
 
 `plumb verdict` shows the ID in brackets. The baseline begins with the first
 session of the regression. A later change is compared with the new level.
 
 Exit codes: 0 accepted; 2 wrong usage, or an unknown ID.
-"""
+""", 'ID', 'the ID of the regression, or the beginning of the ID',
+        '3f2a91c0 --reason "firmware 2.1, ticket 42"'),
+    'mute': ("""\
+Marks a regression, or the failures of a test case, as a known problem until a date.
 
-MUTE = """\
-Marks a regression as a known problem until a date.
-
-`plumb verdict` shows the ID in brackets. Until the end of that day the verdict
-lists the regression as muted, and does not fail because of it. After the date
-it is a regression again.
+`plumb verdict` shows the ID. Until the end of that day the verdict lists the
+regression as muted, and the failures as known faults, and does not fail because of
+them. After the date they count again.
 
 Exit codes: 0 muted; 2 wrong usage, a date that is over, or an unknown ID.
-"""
+""", 'ID', 'the ID of the regression or test case, or the beginning of the ID',
+        '3f2a91c0 --until 2027-05-01 --reason "cable, ticket 43"'),
+    'retire': ("""\
+Marks test cases or nodes as removed on purpose.
+
+Test cases that match are no longer missing, and their open failures are closed. A
+pattern is compared with the ID, with the name that `plumb verdict` prints, and with
+the nodes of an open failure. A test case that is measured again counts again.
+
+Exit codes: 0 retired; 2 wrong usage, or nothing that is missing or open matches.
+""", 'ID|PATTERN', 'the ID of a test case, a node, or a shell pattern',
+        '"*on mycluster:gpu*" --reason "partition removed"'),
+    'undo': ("""\
+Removes a decision.
+
+The regressions and failures that it was about count again.
+
+Exit codes: 0 removed; 2 wrong usage, or no such decision.
+""", 'ID', 'the ID of the decision, or the beginning of the ID', '3f2a91c0')}
 
 
 def parser() -> Parser:
@@ -108,10 +137,6 @@ def parser() -> Parser:
     output.add_argument('--power', action='store_true', help='print the smallest '
                         'change that is found in each test case within 3 and 6 '
                         'sessions, nine times in ten, and what hides changes')
-    output.add_argument('--print-rerun-options', action='store_true',
-                        help='print the test cases to measure again, and those that '
-                        'did not run because their session ended early, as `plumb '
-                        'run` takes them')
     return cmd
 
 
@@ -120,26 +145,19 @@ def _add_common_options(cmd: Parser) -> None:
         '--session', metavar='SESSION', help='judge this session, or all '
         'sessions of this date; the beginning of a name is enough (default: '
         'the newest)')
-    cmd.add_argument_group('decisions').add_argument(
-        '--references', metavar='DIR', default=places.machine_reference_folder(),
-        help='also use verdict/decisions.yaml '
-        'in this folder, besides those of site-configs/')
 
 
 def decision_parser(action: str) -> Parser:
-    """The command line of `accept` or `mute`."""
-    mute = action == 'mute'
-    example = 'mute 3f2a91c0 --until 2027-05-01 --reason "cable, ticket 43"' \
-        if mute else 'accept 3f2a91c0 --reason "firmware 2.1, ticket 42"'
-    cmd = Parser(prog=f'plumb verdict {action}',
-                 text=MUTE if mute else ACCEPT,
-                 example=f'./plumb verdict {example}')
-    cmd.add_argument('id', metavar='ID', help='the ID of the regression, or '
-                     'the beginning of the ID')
+    """The command line of one of ACTIONS."""
+    text, name, about, example = ACTIONS[action]
+    cmd = Parser(prog=f'plumb verdict {action}', text=text,
+                 example=f'./plumb verdict {action} {example}')
+    cmd.add_argument('id', metavar=name, help=about)
     decision = cmd.add_argument_group('decision')
-    decision.add_argument('--reason', required=mute, metavar='TEXT',
-                          type=_parse_nonempty_text, help='the cause, or the ticket')
-    if mute:
+    if action != 'undo':
+        decision.add_argument('--reason', required=True, type=_parse_nonempty_text,
+                              metavar='TEXT', help='the cause, or the ticket')
+    if action == 'mute':
         decision.add_argument('--until', required=True, metavar='DATE',
                               type=_parse_date, help='the last day on which it is '
                               'muted, for example 2027-05-01')
@@ -164,60 +182,57 @@ def _parse_date(text: str) -> datetime.date:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    action = words[0] if words[:1] in (['accept'], ['mute']) else ''
+    action = words[0] if words[:1] and words[0] in ACTIONS else ''
     args = (decision_parser(action).parse_args(words[1:]) if action
             else parser().parse_args(words))
     try:
-        verdict, faults = verdict_of_perflogs(args.perflogs, args.session,
-                                              args.references, args.site)
+        if action == 'undo':
+            return _undo_decision(args)
+        verdict, faults = verdict_of_perflogs(args.perflogs, args.session, args.site)
         options.print_faults('verdict', faults)
-        if action:
-            return _accept_or_mute_regression(action, args, verdict)
-        return _write_output(args, verdict, len(faults))
+        return _decide(action, args, verdict) if action else _write_output(
+            args, verdict)
     except (OSError, ValueError) as err:
         print(f'plumb verdict: {err}', file=sys.stderr)
         return 2
 
 
-def verdict_of_perflogs(folder: str, session: str | None = None,
-                        references: str | None = None, site: str = ''
-                ) -> tuple[Verdict, records.Faults]:
+def verdict_of_perflogs(folder: str, session: str | None = None, site: str = ''
+                        ) -> tuple[Verdict, records.Faults]:
     """The verdict of a folder's perflogs, and what is damaged in them.
 
-    :raises ValueError: no records, no such session, or a damaged file beside
-        the references
+    :raises ValueError: no records, no such session, or the file of decisions is damaged
     """
-    frame, sessions, faults = records.read_with_sessions(folder)
-    if frame.empty:
-        raise ValueError('; '.join(map(str, faults[:1]))
+    read = debts.read(folder)
+    if read.frame.empty:
+        raise ValueError('; '.join(map(str, read.faults[:1]))
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
-    frame = results.add_missing_records(frame, sessions)
-    return verdict_of_records(options.records_of_site(frame, site), session,
-                              references, sessions), faults
+    return verdict_of_records(
+        options.records_of_site(read.frame, site), session, read.decided,
+        read.sessions, len(read.faults)), read.faults
 
 
 def verdict_of_records(frame: pd.DataFrame, session: str | None = None,
-                       references: str | None = None,
-                       sessions: pd.DataFrame | None = None) -> Verdict:
+                       decided: Sequence[Decision] = (),
+                       sessions: pd.DataFrame | None = None, damaged: int = 0
+                       ) -> Verdict:
     """The verdict on records that were read already.
 
-    :param frame: as records.read and results.add_missing_records give it
+    :param frame: as records.read and debts.add_debts give it
     :param sessions: as records.sessions gives them; None: none was cut short
+    :param damaged: damaged places of the perflogs
     """
     systems = sorted(map(str, frame['system'].unique()))
-    folders_of_decisions = {Path(references)} if references else set()
-    folders_of_decisions |= {decisions.references_folder(system) for system in systems}
     verdict = judge_session(
-        frame, session,
-        decisions=[one for place in sorted(folders_of_decisions)
-                   for one in decisions.load_decisions(place)],
+        frame, session, decisions=decided,
         switches={system: above for system in systems
                   if (above := _read_switches_by_node(system))})
     levels = session_levels(*select_session(frame, session)[1:]) if session \
         else newest_levels(frame)
     return dataclasses.replace(
-        verdict, levels=levels, ended_early=sessions is not None and _is_cut_short(
+        verdict, levels=levels, damaged=damaged,
+        ended_early=sessions is not None and _is_cut_short(
             sessions[sessions['system'].isin(systems)], verdict.session if session
             else ''))
 
@@ -267,55 +282,84 @@ def _read_switches_by_node(system: str) -> dict[str, list[str]]:
         raise ValueError(str(err)) from None
 
 
-def _write_output(
-    args: argparse.Namespace, verdict: Verdict, faults: int
-) -> int:
+def _write_output(args: argparse.Namespace, verdict: Verdict) -> int:
     """Prints and writes what was asked for."""
     if args.json:
         options.write_text_answer(args.json, verdict.json())
     if args.junit:
         options.write_text_answer(args.junit, telling.junit_xml(verdict))
-    if args.print_rerun_options:
-        print(*dict.fromkeys(
-            one.test_case for one in [*verdict.cut_short, *verdict.rerun]))
-        return 0
     if args.power:
         telling.print_power_table(verdict)
     elif '-' not in (args.json, args.junit):
         telling.print_verdict(verdict, args.all)
-    code = exit_code_of_state(verdict.state, args.require_compared)
-    return 1 if faults else code
+    return exit_code_of_state(verdict.state, args.require_compared)
 
 
-def _accept_or_mute_regression(
-    action: str, args: argparse.Namespace, verdict: Verdict
-) -> int:
-    """Accepts or mutes a regression; the exit code.
+def _undo_decision(args: argparse.Namespace) -> int:
+    """Removes a decision; the exit code.
+
+    :raises ValueError: unknown ID
+    """
+    folder = Path(args.perflogs)
+    undone = decisions.undo_decision(folder, args.id)
+    print(f'{folder / decisions.FILE}: {undone.id} is no longer {undone.kind}')
+    return 0
+
+
+def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
+    """Accepts, mutes or retires; the exit code.
 
     :raises ValueError: unknown ID, or a date that is too early
     """
-    line = _find_regression(args.id, [*verdict.regressions, *verdict.muted])
     today = datetime.datetime.now(datetime.timezone.utc).date()
     until = getattr(args, 'until', None)
     if until and until < today:
         raise ValueError(f'--until {until} is in the past: today is {today}')
-    system = line.members[0].system
-    folder = decisions.references_folder(system)
-    if not folder.parent.is_dir() or system == 'local':
-        folder = Path(args.references)
-    names = [decisions.decision_target_names(one.test_case, one.metric, one.point)
-             for one in line.members]
-    whole = line.kind not in ('metric', 'case')
-    metrics = dict.fromkeys(name[2 if whole else 1] for name in names)
-    path = decisions.add_decision(folder, decisions.Decision(
-        line.id, 'muted' if until else 'accepted',
-        datetime.date.fromisoformat(line.since), until, args.reason or '',
-        today, tuple(metrics)))
-    print(f'{path}: {line.id} is ' + (
-        f'muted until {until}' if until else
-        f'accepted: the baseline begins on {line.since}')
-          + git_commit_hint(path))
+    failed = [one for one in verdict.failures if one.result == 'fail'
+              and one.test_case == args.id] if action == 'mute' else []
+    if action == 'retire':
+        ident, since, metrics = _retired_test_cases(args.id, verdict)
+        text = f'retired: {count_with_noun(len(metrics), "test case")}'
+    elif failed:
+        ident, since, metrics = args.id, failed[0].time[:10], [args.id]
+        text = f'muted until {until}'
+    else:
+        line = _find_regression(args.id, [*verdict.regressions, *verdict.muted])
+        names = [decisions.decision_target_names(one.test_case, one.metric, one.point)
+                 for one in line.members]
+        whole = line.kind not in ('metric', 'case')
+        ident, since = line.id, line.since
+        metrics = [name[2 if whole else 1] for name in names]
+        text = f'muted until {until}' if until else (
+            f'accepted: the baseline begins on {line.since}')
+    path = decisions.add_decision(Path(args.perflogs), Decision(
+        ident, {'accept': 'accepted', 'mute': 'muted', 'retire': 'retired'}[action],
+        datetime.date.fromisoformat(since), until, args.reason, today,
+        tuple(dict.fromkeys(metrics))))
+    print(f'{path}: {ident} is {text}{git_commit_hint(path)}')
     return 0
+
+
+def _retired_test_cases(pattern: str, verdict: Verdict) -> tuple[str, str, list[str]]:
+    """The ID of a decision that retires what matches, the date until which it was
+    measured, and the test cases.
+
+    :raises ValueError: nothing that is missing or open matches
+    """
+    owed = [one for one in verdict.failures
+            if one.result == 'missing' or one.guard == OPEN]
+    matching = [one for one in owed if any(fnmatchcase(name, pattern) for name in (
+        one.test_case, telling.test_case_and_partition_text(one),
+        *topology.nodes_of_record(one.nodes)))]
+    if not matching:
+        names = '; '.join(f'{one.test_case} {telling.test_case_and_partition_text(one)}'
+                          for one in owed) or 'nothing of these'
+        raise ValueError(f'nothing that is missing or open matches {pattern!r}: the '
+                         f'verdict has {names}')
+    metrics = [f'{one.test_case} {one.copy}'.strip() for one in matching]
+    ident = metrics[0] if len(metrics) == 1 and ' ' not in metrics[0] else \
+        hashlib.sha1('|'.join(metrics).encode()).hexdigest()[:8]
+    return ident, max(one.time for one in matching)[:10], metrics
 
 
 def _find_regression(ident: str, known: list[Regression]) -> Regression:

@@ -6,6 +6,7 @@ also written beside it, as SVG and on request as PNG.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import sys
 from collections import Counter
@@ -18,7 +19,7 @@ from config import places, strict
 from config.commandline import Parser
 from config.console import count_with_noun, print_lines
 
-from .. import options, records, results
+from .. import debts, options, results
 from ..files import write_files_atomically
 from ..records import series
 from ..references.progress import Progress, progress_of_test_cases
@@ -56,17 +57,13 @@ def parser() -> Parser:
                         help='the heading of the page')
     output.add_argument('--png', action='store_true',
                         help='write the plots as PNG, too, and not only SVG')
-    cmd.add_argument_group('decisions').add_argument(
-        '--references', metavar='DIR', default=places.machine_reference_folder(),
-        help='also use verdict/decisions.yaml '
-        'in this folder, besides those of site-configs/')
     return cmd
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     args = parser().parse_args(argv)
-    return write_page(args.perflogs, args.output, args.references, args.site,
+    return write_page(args.perflogs, args.output, args.site,
                       args.last, args.title, args.png).code
 
 
@@ -81,28 +78,24 @@ class Written(NamedTuple):
     verdict: Verdict | None = None
 
 
-def write_page(folder: str, output: Path, references: str | None = None,
-               site: str = '', last: int | None = None,
+def write_page(folder: str, output: Path, site: str = '', last: int | None = None,
                title: str | None = None, png: bool = False) -> Written:
     """Writes the page, and prints a summary.
 
     :param folder: of the perflogs
     :param output: folder that gets index.html and plots/
-    :param references: folder with what people accepted of a verdict
     :param site: only its records; '': all
     :param last: only so many sessions, the newest
     """
-    frame, sessions, faults = records.read_with_sessions(folder)
-    options.print_faults('report', faults)
     try:
-        frame = options.records_of_site(
-            results.add_missing_records(frame, sessions), site)
+        frame, sessions, decided, faults = debts.read(folder)
+        options.print_faults('report', faults)
+        frame = options.records_of_site(frame, site)
         # By the whole history, whatever is shown.
         judged = verdict_of_records(
-            frame, None, references, sessions) if len(frame) else None
+            frame, None, decided, sessions, len(faults)) if len(frame) else None
     except ValueError as err:
-        return _print_error_and_return_failure(frame, str(err))
-    frame = results.drop_test_cases_missing_for_long(frame)
+        return _print_error_and_return_failure(pd.DataFrame(), str(err))
     if last:
         runs = list(dict.fromkeys(frame.sort_values('time')['session']))
         frame = frame[frame['session'].isin(runs[-last:])]
@@ -145,8 +138,8 @@ def write_page(folder: str, output: Path, references: str | None = None,
     if judged.cut_short:
         lines.append(telling.cut_short_text(judged.results))
     print_lines(lines)
-    code = 1 if faults else results.exit_code_of_state(judged.state)
-    return Written(code, frame, ahead, judged)
+    judged = dataclasses.replace(judged, damaged=len(faults))
+    return Written(results.exit_code_of_state(judged.state), frame, ahead, judged)
 
 
 def _remove_old_plots(output: Path, named: list[str]) -> None:

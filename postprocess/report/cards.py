@@ -29,11 +29,10 @@ MAX_LINES = 5
 MAX_WORST, MAX_EVENT_ROWS = 5, 500
 
 
-def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
-                   ) -> dict[str, str]:
+def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
     """The state of the newest session: {look, word, text, details}. `text` says what
-    is bad, and when and how completely it was measured. Damaged perflogs make it
-    degraded. `look` is a class of report.css.
+    is bad, and when and how completely it was measured. `look` is a class of
+    report.css.
 
     :param counts: test cases per result of the last session that was complete;
         `levels`: levels out of tolerance that are no part of a regression
@@ -48,16 +47,15 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
         (counts['xpass'], count_with_noun(counts['xpass'], 'known fault') + ' fixed'),
         (counts['levels'], count_with_noun(counts['levels'], 'level')
          + ' out of tolerance'),
-        (faults, count_with_noun(faults, 'damaged place') + ' in the perflogs'))
-        if number]
+        (verdict.damaged, count_with_noun(verdict.damaged, 'damaged place')
+         + ' in the perflogs')) if number]
+    bad += filter(None, [results.comparison_fault(verdict.results)])
     also = [f'{number} {what}' for number, what in (
         (counts['inconclusive'], 'inconclusive'),
         (counts['waiting'] * verdict.is_compared,
          'without a reference'),
         (counts['xfail'], 'with a known fault')) if number]
     state = verdict.state
-    if faults and state in ('good', 'not compared'):
-        state = 'degraded'
     look = ('bad' if bad else 'open' if state == 'not compared' else 'good'
             if state == 'good' and not counts['inconclusive']
             else 'warn')
@@ -105,8 +103,10 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
                if case.result == 'xpass' else
                'flaky: passed when it was measured again'
                if case.result == 'flaky' else
-               'missing: the last complete session had them'
+               'missing: earlier sessions of this mode had them'
                if case.result == 'missing' else
+               'open: failed before, and have not passed on the same nodes since'
+               if guard == results.OPEN else
                f'guard {guard}' if guard else
                f"{row.get('metric', 'a metric')} out of tolerance")
         text = case.reason if guard else ' '.join(filter(None, [

@@ -6,6 +6,7 @@ filter or open are JSON in the page.
 """
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import json
@@ -64,7 +65,7 @@ class Page:
     def __init__(self, frame: pd.DataFrame, before: Path | None = None,
                  png: bool = False, verdict: Verdict | None = None) -> None:
         """
-        :param frame: as records.read and results.add_missing_records give it, at
+        :param frame: as records.read and debts.add_debts give it, at
             least one record
         :param before: folder of an earlier page: plots that are still the
             same are taken from there
@@ -383,8 +384,9 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             title=title
             or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
             written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-            health=cards.health_summary(counts | page.last_completed_result_counts | {
-                'levels': len(levels)}, page.verdict, len(faults)),
+            health=cards.health_summary(
+                counts | page.last_completed_result_counts | {'levels': len(levels)},
+                dataclasses.replace(page.verdict, damaged=len(faults))),
             compared=page.verdict.is_compared,
             cut_short=telling.cut_short_text(page.verdict.results),
             addresses=[case.address for case in page.cases],

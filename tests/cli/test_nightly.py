@@ -483,6 +483,26 @@ def test_a_failure_that_comes_back_is_believed(nightly_session):
             'again on other nodes (n2)') in '\n'.join(result.summary_lines())
 
 
+@pytest.mark.parametrize('is_usable', [True, False])
+def test_a_failure_of_an_earlier_night_is_open_until_its_node_passes(
+        nightly_session, is_usable):
+    """Slurm selects another node this time."""
+    yesterday = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(1)
+    write(nightly_session.folder, [bad(
+        f'{yesterday:%Y%m%dT%H%M%SZ}-abcdef', nodes='n3', program='a',
+        params='program=a', name='Check %program=a', reason='Bus error')])
+    if not is_usable:
+        nightly_session.pools['cpu'].nodes['n3'] = Node('n3', 'down*', 'gone')
+    result = nightly_session.go()
+    assert nightly_session.sessions[1:] == [(['a'], 'n[1-2,4-6]')] * is_usable
+    text = result.mail_message().decode()
+    if is_usable:
+        assert (result.state, result.exit_code) == ('good', 0)
+    else:
+        assert (result.state, result.exit_code) == ('failed', 1)
+        assert '(n3): failed on n3 on ' in text and 'FAILED: 1 failed; 2 test' in text
+
+
 def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
     nightly_session.bad = {('a', 1)}
     result = nightly_session.go()
@@ -871,6 +891,8 @@ def output(**more: Any) -> nightly_summary.Summary:
     ({'results': [whole(trial(result='no_reference'))], 'compared_with_history': True},
      'good', 0),
     ({'results': [whole(trial(result='pass'))]}, 'good', 0),
+    ({'results': [whole(trial(result='inconclusive', uncompared=1))]}, 'degraded', 1),
+    ({'results': [whole(trial(result='missing'))]}, 'degraded', 1),
     ({'results': [whole(trial())]}, 'failed', 1),
     ({'results': [whole(trial(result='not_run'))]}, 'failed', 1),
     ({'results': [whole(trial(result='xpass'))]}, 'failed', 1),

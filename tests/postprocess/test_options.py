@@ -88,7 +88,7 @@ def parsers() -> Iterator[argparse.ArgumentParser]:
     waiting = [cli.build_parser(), *(
         importlib.import_module(f'postprocess.{module}').parser()
         for module in POSTPROCESS.values()), proposal.parser(),
-        *map(verdict.decision_parser, ('accept', 'mute'))]
+        *map(verdict.decision_parser, verdict.ACTIONS)]
     while waiting:
         parser = waiting.pop()
         yield parser

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import yaml
 from perflogs_factory import case, record, short_id, write
 
-from postprocess import results
+from postprocess import debts, results
 from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
 from postprocess.regressions import verdict
@@ -38,25 +40,26 @@ def write_days(root: Path, days: list[str], mode: str = 'nightly',
 
 def owed(root: Path) -> dict[int, str]:
     """Day -> the test cases that its session owes, with a mark if it was cut short."""
-    frame = results.add_missing_records(read_records(root), read_sessions(root))
+    frame = debts.add_debts(read_records(root), read_sessions(root))
     rows = frame[frame['guard'] == results.MISSING]
     marks = {'missing': '', 'not_run': '!'}
-    debts: dict[int, str] = {}
+    by_day: dict[int, str] = {}
     for day in range(20):
         of_day = rows[rows['session'] == session_of(day)].sort_values('program')
         if len(of_day):
-            debts[day] = ''.join(of_day['program']) + marks[of_day['result'].iloc[0]]
-    return debts
+            by_day[day] = ''.join(of_day['program']) + marks[of_day['result'].iloc[0]]
+    return by_day
 
 
 @pytest.mark.parametrize('days, expected', [
     (['abcd'] * 3, {}),
     (['abcd', 'abc'], {1: 'd'}),
     (['abcd', 'a', 'abcd'], {1: 'bcd'}),         # most of them
-    (['abcd', 'abc', 'abc'], {1: 'd'}),          # the last complete session had it
+    (['abcd', 'abc', 'abc'], {1: 'd', 2: 'd'}),  # until a person retires it
+    (['abcd', 'abc', 'abcd', 'abcd'], {1: 'd'}),
     (['abc', 'abcd'], {}),                       # a new one
 ])
-def test_a_session_owes_what_the_last_complete_one_had(tmp_path, days, expected):
+def test_a_session_owes_what_an_earlier_complete_one_had(tmp_path, days, expected):
     write_days(tmp_path, days)
     assert owed(tmp_path) == expected
 
@@ -107,25 +110,151 @@ def test_what_is_missing_fails_page_and_verdict_until_it_is_measured(
     out = capsys.readouterr().out
     assert 'DEGRADED: 1 test case missing. 3 test cases ran' in out
     assert f'./plumb run --site alpha {short_id(case("d", 0))}' in out
-    # It is still missing when the next session has not got it either.
-    write_days(root, ['abc'], first=2)
+    # It is still missing when the later sessions have not got it either.
+    write_days(root, ['abc'] * 12, first=2)
     assert verdict.main(words) == 1
-    assert verdict.main([*words, '--session', session_of(2)]) == 0
-    # It is measured, or it was removed on purpose.
-    write_days(tmp_path / 'later', ['abcd', *['abc'] * (results.RECENT + 1)])
-    assert verdict.main(['--perflogs', str(tmp_path / 'later')]) == 0
-    write_days(root, ['d'], options='-n d', first=3)
+    assert verdict.main([*words, '--session', session_of(13)]) == 1
+    write_days(root, ['d'], options='-n d', first=14)
     assert verdict.main(words) == 0
     assert '4 pass of 4 test cases' in page(root, tmp_path)[1]
 
 
-def test_too_little_was_compared_in_page_and_verdict(tmp_path):
+def failures_of_junit(text: str) -> dict[str, str]:
+    """Name -> message of each test that failed."""
+    return {test.get('name', ''): test[0].get('message', '')
+            for test in ET.fromstring(text).iter('testcase')
+            if test.find('failure') is not None}
+
+
+def say(capsys, root: Path, *words: str) -> tuple[int, str, dict[str, str]]:
+    """Exit code of the verdict, its closing line, and what fails in its JUnit."""
+    code = verdict.main(['--perflogs', str(root), *words])
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert verdict.main(['--perflogs', str(root), *words, '--junit', '-']) == code
+    failed = failures_of_junit(capsys.readouterr().out)
+    assert bool(failed) == (code == 1)
+    return code, line, failed
+
+
+@pytest.mark.parametrize('nights, code, words', [
+    # Five times too slow, and inconclusive, all of them.
+    ([{'a': 'pass', 'b': 'pass'}, {'a': 'inconclusive', 'b': 'inconclusive'}], 1,
+     'DEGRADED: 2 of 2 test cases with a reference not compared. '),
+    ([{'a': 'pass', 'b': 'pass', 'c': 'pass'},
+      {'a': 'pass', 'b': 'inconclusive', 'c': 'inconclusive'}], 1,
+     'DEGRADED: 2 of 3 test cases with a reference not compared. '),
+    ([{'a': 'pass', 'b': 'pass'}, {'a': 'pass', 'b': 'inconclusive'}], 0, 'GOOD'),
+    ([{'a': 'pass', 'b': 'pass'}, *[{'a': 'pass', 'b': 'inconclusive'}] * 2], 0,
+     'GOOD'),
+    ([{'a': 'pass', 'b': 'pass'}, *[{'a': 'pass', 'b': 'inconclusive'}] * 3], 1,
+     'DEGRADED: 1 test case with a reference not compared for 3 sessions or more. '),
+    ([{'a': 'pass', 'b': 'pass'}, *[{'a': 'pass', 'b': 'inconclusive'}] * 2,
+      {'a': 'pass', 'b': 'pass'}, {'a': 'pass', 'b': 'inconclusive'}], 0, 'GOOD'),
+    # Nothing ever had a reference.
+    ([{'a': 'no_reference', 'b': 'inconclusive'}] * 4, 0, 'NOT COMPARED. ')])
+def test_too_little_was_compared(tmp_path, capsys, nights, code, words):
     root = tmp_path / 'logs'
-    write(root, [case('a', 1), *(case(name, 1, 'inconclusive') for name in 'bc')])
-    assert verdict.main(['--perflogs', str(root)]) == 1
-    code, line, text = page(root, tmp_path)
-    assert code == 1 and '1 pass · 2 inconclusive of 3 test cases' in line
-    assert '<b>DEGRADED.</b>' in text
+    write(root, [case(name, day, result, mode='nightly') for day, night
+                 in enumerate(nights) for name, result in night.items()])
+    end, line, _ = say(capsys, root)
+    assert end == code and words in line
+    if code:
+        made, _, text = page(root, tmp_path)
+        assert made == 1 and '<b>DEGRADED.</b>' in text
+        assert words.removeprefix('DEGRADED: ') in text
+
+
+def test_a_value_with_a_reference_was_not_compared_in_its_first_session(
+        tmp_path, capsys):
+    """The record of an inconclusive test case has its reference."""
+    write(tmp_path, [case('a', 1, 'pass', inconclusive='shared CPUs')])
+    assert say(capsys, tmp_path)[0] == 1
+
+
+def nights_of(*nights: tuple[str, str], **more) -> list[dict]:
+    """A session per pair of node and result."""
+    return [case('a', day, result, nodes=node, mode='nightly', **more)
+            for day, (node, result) in enumerate(nights)]
+
+
+@pytest.mark.parametrize('nights, is_open', [
+    # The next night Slurm picks another node.
+    ([('n1', 'pass'), ('n7', 'exit_code'), ('n1', 'pass')], True),
+    ([('n1', 'pass'), ('n7', 'fail'), ('n1', 'pass'), ('n2', 'pass')], True),
+    ([('n1', 'pass'), ('n7', 'fail'), ('n1', 'pass'), ('n7', 'pass')], False),
+    ([('n7', 'fail'), ('n7', 'inconclusive')], True),
+    ([('n1 n7', 'fail'), ('n1 n2', 'pass'), ('n2 n7', 'pass')], False),
+    ([('n1 n7', 'fail'), ('n1 n2', 'pass')], True),
+    ([('', 'fail'), ('n1', 'pass')], False)])
+def test_a_failure_is_open_until_its_nodes_pass(tmp_path, capsys, nights, is_open):
+    root = tmp_path / 'logs'
+    write(root, nights_of(*nights))
+    for words in [], ['--session', session_of(len(nights) - 1)]:
+        code, line, failed = say(capsys, root, *words)
+        assert code == is_open and len(failed) == is_open
+        assert ('FAILED' in line) == is_open
+
+
+def test_an_open_failure_has_its_nodes_and_what_to_do(tmp_path, capsys):
+    write(tmp_path, nights_of(('n7', 'exit_code'), ('n1', 'pass'), reason='Bus error'))
+    ident = short_id(case('a', 0))
+    verdict.main(['--perflogs', str(tmp_path)])
+    out = capsys.readouterr().out
+    assert f'a (embedded) {ident} nodes=n7 on alpha:cpu openmpi: failed on n7 on ' \
+        '2026-11-01, and has not passed on n7 since: Bus error' in out
+    assert f'verdict mute {ident} ' in out and 'verdict retire NODE ' in out
+    # The history of its values has no gap.
+    results_ = results.newest_results_of_test_cases(debts.read(str(tmp_path)).frame)
+    assert [(one.result, *one.nodes) for one in results_] == [
+        ('pass', 'n1'), ('fail', 'n7')]
+    code, _, text = page(tmp_path, tmp_path)
+    assert code == 1 and 'open: failed before, and have not passed on the same' in text
+
+
+@pytest.mark.parametrize('words', [['n7'], ['ID'], ['*on alpha:cpu*'], ['a (emb*']])
+def test_a_person_closes_a_failure_of_a_node_that_left(tmp_path, capsys, words):
+    write(tmp_path, nights_of(('n7', 'fail'), ('n1', 'pass')))
+    words = [word.replace('ID', short_id(case('a', 0))) for word in words]
+    perflogs = '--perflogs', str(tmp_path)
+    assert verdict.main(['retire', *words, '--reason', 'sold', *perflogs]) == 0
+    assert 'retired: 1 test case' in capsys.readouterr().out
+    assert say(capsys, tmp_path)[0] == 0
+    # It fails there again.
+    write(tmp_path, [case('a', 5, 'fail', nodes='n7')])
+    assert say(capsys, tmp_path)[0] == 1
+
+
+def test_a_muted_failure_is_a_known_fault_until_its_date(tmp_path, capsys):
+    write(tmp_path, nights_of(('n7', 'exit_code'), ('n1', 'pass')))
+    ident, perflogs = short_id(case('a', 0)), ('--perflogs', str(tmp_path))
+    assert verdict.main(['mute', ident, '--until', '2099-01-01', '--reason', 'x',
+                         *perflogs]) == 0
+    capsys.readouterr()
+    code, line, _ = say(capsys, tmp_path)
+    assert code == 0 and '1 with a known fault' in line
+    path = tmp_path / 'decisions.yaml'
+    path.write_text(path.read_text().replace('2099-01-01', '2026-11-01'))
+    assert say(capsys, tmp_path)[0] == 1
+
+
+def test_what_is_missing_is_retired(tmp_path, capsys):
+    """An environment of a family was removed: it is missing, not forgotten."""
+    def night(day: int, *names: str) -> None:
+        write(tmp_path, [*(case(name, day, mode='nightly') for name in 'ab'), *(
+            case(name, day, mode='nightly', environ='old') for name in names)])
+
+    perflogs = '--perflogs', str(tmp_path)
+    night(0, 'c', 'd')
+    for day in range(1, 13):
+        night(day)
+    code, line, failed = say(capsys, tmp_path)
+    assert code == 1 and 'DEGRADED: 2 test cases missing' in line and len(failed) == 2
+    assert verdict.main(['retire', '* old', '--reason', 'removed', *perflogs]) == 0
+    ident = yaml.safe_load((tmp_path / 'decisions.yaml').read_text())[0]['id']
+    assert say(capsys, tmp_path)[0] == 0
+    assert verdict.main(['undo', ident, *perflogs]) == 0
+    capsys.readouterr()
+    assert say(capsys, tmp_path)[0] == 1
 
 
 def test_each_copy_of_a_test_case_has_a_result(tmp_path):

@@ -9,11 +9,10 @@ import numpy as np
 import perflogs_factory as make
 import pytest
 
-from postprocess import results
+from postprocess import debts, results
 from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
 from postprocess.regressions import telling
-from postprocess.regressions import verdict as verdict_command
 from postprocess.regressions.verdict import verdict_of_records
 from postprocess.report import cards, details, grid, page
 from tests.conftest import printed_verdict_lines
@@ -29,7 +28,7 @@ def cancelled(name: str, day: int) -> dict:
 
 def made(tmp_path: Path, records: list[dict]) -> page.Page:
     make.write(tmp_path, records)
-    return page.Page(results.add_missing_records(
+    return page.Page(debts.add_debts(
         read_records(tmp_path), read_sessions(tmp_path)))
 
 
@@ -46,7 +45,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
                             'd': '....p'}
     assert built.result_counts['missing'] == 1
     [group] = cards.failure_groups(built, built.value_table_rows())
-    assert group['why'] == 'missing: the last complete session had them'
+    assert group['why'] == 'missing: earlier sessions of this mode had them'
     assert [line['name'] for line in group['lines']] == [
         f'a (embedded) {short_id(case("a", 0))}']
 
@@ -190,7 +189,7 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     assert {one.result for one in verdict.failures} == {'not_run'}
     sentence = ('The session of 2026-11-03 03:00 UTC was cut short: '
                 f'{3 - ran} test cases did not run. To resume: ./plumb run --site '
-                'alpha $(./plumb verdict --site alpha --print-rerun-options)')
+                'alpha --suspects')
     lines = printed_verdict_lines(verdict)
     assert sentence in lines and not [line for line in lines if 'guard' in line]
     assert re.search(rf'CUT SHORT: {3 - ran} test cases? did not run\. '
@@ -239,16 +238,7 @@ def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one():
         'c', system, *[''] * 8, session='r', result='not_run', guard='cancelled')
         for system in ('beta', 'local')]
     assert telling.cut_short_text(cut_short).endswith(
-        'To resume: ./plumb run $(./plumb verdict --print-rerun-options); '
-        './plumb run --site beta $(./plumb verdict --site beta '
-        '--print-rerun-options)')
-
-
-def test_a_session_that_was_cut_short_is_resumed_by_its_test_cases(tmp_path, capsys):
-    make.write(tmp_path, [case('a', 1), case('b', 1), case('a', 2), cancelled('b', 2)])
-    assert verdict_command.main(
-        ['--perflogs', str(tmp_path), '--print-rerun-options']) == 0
-    assert capsys.readouterr().out == f'{short_id(case("b", 1))}\n'
+        'To resume: ./plumb run --suspects; ./plumb run --site beta --suspects')
 
 
 def test_an_event_is_one_card(tmp_path):

@@ -71,7 +71,6 @@ def place(result: str, guard: str = '') -> results.Result:
     (['pass', 'flaky'], {}, 'degraded'),
     (['pass', 'missing'], {}, 'degraded'),
     (['pass', 'inconclusive'], {}, 'good'),
-    (['pass', 'inconclusive', 'inconclusive'], {}, 'degraded'),
     (['pass'], {'ended_early': True}, 'cut short'),
     (['pass', 'flaky'], {'regressed': True, 'ended_early': True}, 'regressed'),
     (['pass', 'fail'], {'regressed': True, 'ended_early': True}, 'failed'),

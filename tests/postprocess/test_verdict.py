@@ -97,8 +97,10 @@ def test_a_bad_node_is_one_line_with_its_cases(judge):
     text = ' '.join(telling.regression_lines(line))
     assert 'node n1 of alpha (4 of 5 test cases)' in text
     assert ('before you drain the node, measure it against others: ./plumb locate '
-            '--site alpha; if the change was intended: ./plumb verdict accept '
-            f'{line.id} --site alpha; ') in text
+            '--site alpha; if the problem is known: ./plumb verdict mute '
+            f'{line.id} --site alpha --until DATE --reason TEXT; if the change was '
+            f'intended: ./plumb verdict accept {line.id} --site alpha --reason TEXT'
+            ) in text
     assert '% sure' not in text
 
 
@@ -220,7 +222,7 @@ def run(capsys, *words):
 
 def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
     factory.write(tmp_path, sessions(step(3, 35)))
-    words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
+    words = '--perflogs', tmp_path
     code, output = run(capsys, *words, '--json', tmp_path / 'v.json')
     assert code == 1
     assert 'REGRESSED' in output.out and 'n=3' in output.out
@@ -264,10 +266,9 @@ def test_exit_codes(tmp_path, capsys):
 
 @pytest.fixture
 def regressed(tmp_path, capsys):
-    """Options that name the perflogs and references of a regression, and its
-    ID."""
+    """Options that name the perflogs of a regression, and its ID."""
     factory.write(tmp_path, sessions(step(3, 30)))
-    words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
+    words = '--perflogs', tmp_path
     code, output = run(capsys, *words, '--json', '-')
     assert code == 1
     return words, json.loads(output.out)['regressions'][0]['id']
@@ -293,7 +294,7 @@ def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
     assert code == 0 and not result['regressions']
     assert [(one['reason'], one['until']) for one in result['muted']] == [
         ('bad cable, #42', SOON)]
-    path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
+    path = tmp_path / 'decisions.yaml'
     path.write_text(path.read_text().replace(SOON, day(SESSIONS - 2)))
     code, output = run(capsys, *words)
     assert code == 1 and f'Regressed:\n  [{ident}]' in output.out
@@ -302,7 +303,7 @@ def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
 def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
                                                       regressed):
     words, ident = regressed
-    code, output = run(capsys, 'accept', ident[:5], *words)
+    code, output = run(capsys, 'accept', ident[:5], *words, '--reason', 'x')
     assert code == 0, output.err
     assert f'{ident} is accepted: the baseline begins on {day(30)}' in (
         output.out)
@@ -323,29 +324,33 @@ def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
 def test_a_muted_regression_can_be_accepted(capsys, regressed):
     words, ident = regressed
     run(capsys, 'mute', ident, *words, '--until', SOON, '--reason', 'x')
-    assert run(capsys, 'accept', ident, *words)[0] == 0
+    assert run(capsys, 'accept', ident, *words, '--reason', 'x')[0] == 0
     code, output = run(capsys, *words)
     assert code == 0 and 'Muted' not in output.out
 
 
-def test_a_decision_without_a_folder_of_the_site(tmp_path, capsys, monkeypatch,
-                                                 regressed):
-    """The system has no folder in site-configs/, and none is made."""
-    (_, folder, *_), ident = regressed
-    monkeypatch.setenv('RFM_REFERENCE_PREFIX', str(tmp_path / 'machine'))
-    code, output = run(capsys, 'accept', ident, '--perflogs', folder)
-    assert code == 0 and output.out.startswith(
-        str(tmp_path / 'machine' / 'verdict' / 'decisions.yaml'))
-    assert not (verdict.SITES / 'alpha').exists()
+def test_a_decision_is_kept_with_the_perflogs_and_undone(tmp_path, capsys, regressed):
+    words, ident = regressed
+    code, output = run(capsys, 'accept', ident, *words, '--reason', 'kernel 6.2')
+    path = tmp_path / 'decisions.yaml'
+    assert code == 0 and output.out.startswith(f'{path}: {ident} is accepted')
+    assert 'reason: kernel 6.2' in path.read_text()
+    code, output = run(capsys, 'undo', 'nope', *words)
+    assert code == 2 and f'{path} has {ident} accepted: kernel 6.2' in output.err
+    code, output = run(capsys, 'undo', ident[:5], *words)
+    assert (code, output.out) == (0, f'{path}: {ident} is no longer accepted\n')
+    assert run(capsys, *words)[0] == 1
 
 
 @pytest.mark.parametrize('action, options, words', [
-    ('accept', ['nope'], ["no regression has the ID 'nope'", 'latency at 8 B',
-                          'the verdict has [']),
+    ('accept', ['nope', '--reason', 'x'],
+     ["no regression has the ID 'nope'", 'latency at 8 B', 'the verdict has [']),
     ('mute', ['nope', '--until', SOON, '--reason', 'x'],
      ["no regression has the ID 'nope'", 'the verdict has [']),
     ('mute', ['ID', '--until', '2020-01-31', '--reason', 'x'],
-     ['--until 2020-01-31 is in the past: today is '])])
+     ['--until 2020-01-31 is in the past: today is ']),
+    ('retire', ['*', '--reason', 'x'],
+     ["nothing that is missing or open matches '*': the verdict has nothing"])])
 def test_what_cannot_be_decided(capsys, regressed, action, options, words):
     where, ident = regressed
     options = [ident if word == 'ID' else word for word in options]
@@ -379,11 +384,10 @@ def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
 @pytest.mark.parametrize('row, words', [
     ('{id: 1}', 'entry 1: expected the keys id, '),
     ('{id: a, kind: muted, since: 2026-01-01, until: 2026-02-01, reason: "", '
-     'decided: 2026-01-01, metrics: [a]}', 'reason: a muted regression needs')])
+     'decided: 2026-01-01, metrics: [a]}', "reason: expected a text, got ''")])
 def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
                                         words):
-    path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
-    path.parent.mkdir(parents=True)
+    path = tmp_path / 'decisions.yaml'
     path.write_text(f'- {row}\n')
     code, output = run(capsys, *regressed[0])
     assert code == 2 and f'decisions.yaml: entry 1: {words}'.replace(
@@ -393,8 +397,7 @@ def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
 def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
     records = sessions(step(3, SESSIONS - 1, 1.06))
     factory.write(tmp_path, records)
-    code, output = run(capsys, '--perflogs', tmp_path, '--print-rerun-options')
-    assert short_id(3) in output.out.splitlines()[0].split()
+    assert verdict.verdict_of_perflogs(tmp_path)[0].suspects == [short_id(3)]
     last = [r for r in records[-CASES:] if factory.short_id(r) == short_id(3)]
     for n in range(4, 9):
         factory.write(tmp_path, [
@@ -542,7 +545,7 @@ def test_a_decision_is_only_about_its_own_settings(tmp_path, capsys, words):
     factory.write(tmp_path, [
         *sessions(step(1, 30, 1.2), cases=2, settings='max_size=1000'),
         *sessions(step(1, 31, 5.0), cases=2, seed=2)])
-    options = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
+    options = '--perflogs', tmp_path
     before = json.loads(run(capsys, *options, '--json', '-')[1].out)['regressions']
     assert sorted(one['settings'] for one in before) == ['', 'max_size=1000']
     chosen, = (one for one in before if one['settings'])

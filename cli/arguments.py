@@ -356,6 +356,10 @@ def _add_no_wait_option(parser: Parser) -> None:
 
 def _add_run_options(parser: Parser) -> None:
     what = _add_measurement_options(parser, 'quick', 'smoke, quick, full or veto')
+    what.add_argument('--suspects', action='store_true',
+                      help='only the test cases that a single session cannot decide, '
+                      'or that did not run because their session ended early; ends at '
+                      'once if there are none')
     what.add_argument('--yes', action='store_true',
                       help='on a cluster, do not ask before the session starts')
     parser.add_argument_group('output').add_argument(

@@ -415,6 +415,11 @@ def run(args: argparse.Namespace) -> int:
         raise SetupError('--ci-generate: ReFrame would make a job for each test case, '
                          'without the builds that it needs; for a pipeline with a job '
                          f'for each family, run ./plumb nightly{site} --print gitlab')
+    if args.suspects:
+        ids += suspect_ids(args.site)
+        if not ids:
+            print('no test case has to be measured again')
+            return 0
     with prepare_session(args) as work:
         if action:
             # A dry run has no jobs to wait for, one after the other.
@@ -477,6 +482,22 @@ def run(args: argparse.Namespace) -> int:
     print(f'Page: {page}' if page else 'No page was written: see the error '
                                        'above')
     return results.exit_code_of_state(state, args.require_compared)
+
+
+def suspect_ids(site: str) -> list[str]:
+    """The IDs of the test cases of a site that the verdict lists to measure again.
+
+    :raises SetupError: unknown site, or the file of decisions is damaged
+    """
+    from postprocess import debts
+    from postprocess.regressions.verdict import verdict_of_records
+    try:
+        read = debts.read(str(places.perflog_folder()))
+    except ValueError as err:
+        raise SetupError(str(err)) from None
+    frame = read.frame[read.frame['system'] == site_folder(site).name]
+    return verdict_of_records(
+        frame, None, read.decided, read.sessions).suspects if len(frame) else []
 
 
 def find_test_cases(work: Work, site: str, ids: Sequence[str]

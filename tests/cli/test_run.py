@@ -6,7 +6,10 @@ import shutil
 
 import pytest
 from conftest import OSU, git, skip_missing, suite_in, two_cpus
+from data.perflogs_factory import case, short_id, write
 
+from cli import __main__
+from cli.session import commands
 from config.version import VERSION
 
 #: Few iterations: where other tests use the CPUs, each waits for its turn.
@@ -107,3 +110,20 @@ def test_from_runs_to_references_to_a_verdict(suite):
     # Which points of the curve have tolerances of their own depends on the machine.
     assert 'fail' in {r['result'] for r in suite.records
                       if r['metric'] == 'worst_ratio'}
+
+@pytest.mark.parametrize('results, expected', [
+    ([('a', 1, 'pass'), ('b', 1, 'pass'), ('a', 2, 'pass'), ('b', 2, 'pass')], ''),
+    ([], ''),
+    ([('a', 1, 'pass'), ('b', 1, 'pass'), ('a', 2, 'pass'), ('b', 2, 'cancelled')],
+     'b')])
+def test_suspects_are_selected_and_without_any_the_command_ends_at_once(
+        tmp_path, monkeypatch, capsys, results, expected):
+    """An empty list does not run the default mode."""
+    monkeypatch.setenv('PLUMBLINE_PERFLOGS', str(tmp_path))
+    write(tmp_path, [case(*one, system='local') for one in results])
+    ids = [short_id(case(name, 1, system='local')) for name in expected]
+    assert commands.suspect_ids('local') == ids
+    if not ids:
+        monkeypatch.setattr(commands, 'prepare_session', lambda _: pytest.fail('runs'))
+        assert commands.run(__main__.parse_command_line(['run', '--suspects'])) == 0
+        assert capsys.readouterr().out == 'no test case has to be measured again\n'

@@ -24,6 +24,7 @@ from config.console import count_with_noun
 from config.places import CALIBRATE, site_option
 from config.version import VERSION
 from postprocess.names import short_name
+from postprocess.regressions import telling
 from postprocess.results import (
     Result,
     comparison_fault,
@@ -173,6 +174,11 @@ class Summary:
             'Flaky: failed, and passed when measured again:',
             self.test_cases_with_result('flaky'),
         )
+        if comparison_fault(self.results):
+            some = [one for one in self.results if one.uncompared]
+            lines.append('Not compared with their references:')
+            lines += [f'  {telling.uncompared_line(one)}' for one in some[:MAXIMUM]]
+            lines += _omitted_count_lines(len(some))
         if self.regressions:
             lines.append(f'Worse than before (./plumb verdict{site} explains it):')
             lines += [f'  {text}' for one in self.regressions[:MAXIMUM]

@@ -154,9 +154,7 @@ def _sections(verdict: Verdict) -> list[Section]:
             *(f'  {text}' for text in shared_node_lines(failures)),
             *_omitted_count_line(len(failures))], len(failures)),
         Section('Not compared with their references:', [
-            *(f'  {test_case_and_partition_text(one)}: {one.reason or "inconclusive"} '
-              f'({count_with_noun(one.uncompared, "session")})'
-              for one in verdict.uncompared[:MAXIMUM]),
+            *(f'  {uncompared_line(one)}' for one in verdict.uncompared[:MAXIMUM]),
             *_omitted_count_line(len(verdict.uncompared))], len(verdict.uncompared)),
         Section('', [cut_short_text(verdict.results)], len(cut_short)),
         Section('Changed environment:', [
@@ -364,6 +362,13 @@ def failure_line(failure: Failure) -> str:
                       if failure.reference is not None
                       else 'beyond a limit')
                    + f'; {failure.note}' * bool(failure.note)) + _nodes_text(failure)
+
+
+def uncompared_line(result: Result) -> str:
+    """The line of a test case that was not compared with its reference."""
+    return (f'{test_case_and_partition_text(result)}: '
+            f'{result.reason or "inconclusive"} '
+            f'({count_with_noun(result.uncompared, "session")})')
 
 
 def _guard_text(failure: Failure) -> str:

@@ -302,7 +302,12 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
                 (case.name, case.number))
     # What changed when something regressed is in the card of the event.
     causes = {cause for one in page.regressions for cause in one.cause.split('; ')}
+    uncompared = page.verdict.uncompared if results.comparison_fault(
+        page.verdict.results) else []
     news: dict[str, list[tuple[str, int | None]]] = {
+        'not compared with their references': [
+            (telling.uncompared_line(one), page.numbers.get(one.test_case))
+            for one in uncompared],
         **changed,
         'improved: propose new references': [
             (f"{row['name']} {row['metric']} {row['ratio']}", row['number'])

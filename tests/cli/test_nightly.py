@@ -908,6 +908,14 @@ def test_a_nightly_session_in_a_word_and_its_exit_code(more, word, code):
     assert result.headline.startswith(f'alpha: {word.upper()}: ')
 
 
+def test_the_mail_lists_what_was_not_compared():
+    text = output(results=[whole(trial(
+        result='inconclusive', reason='too few CPUs', uncompared=2))]
+        ).mail_message().decode()
+    assert 'DEGRADED: 1 of 1 test case with a reference not compared' in text
+    assert 'too few CPUs (2 sessions)' in text
+
+
 def test_a_nightly_session_without_a_page_is_not_good():
     result = output(results=[whole(trial(result='pass'))])
     result.page = ''

@@ -162,6 +162,7 @@ def test_too_little_was_compared(tmp_path, capsys, nights, code, words):
         made, _, text = page(root, tmp_path)
         assert made == 1 and '<b>DEGRADED.</b>' in text
         assert words.removeprefix('DEGRADED: ') in text
+        assert 'not compared with their references' in text and 'Nothing f' not in text
 
 
 def test_a_value_with_a_reference_was_not_compared_in_its_first_session(

@@ -45,11 +45,6 @@ def report_folder() -> str:
     return os.environ.get('PLUMBLINE_REPORT') or str(ROOT / 'report')
 
 
-def machine_reference_folder() -> str:
-    """Folder of the references of this machine."""
-    return os.environ.get('RFM_REFERENCE_PREFIX') or str(work_folder() / 'references')
-
-
 def refuse_work_folder_that_is_split() -> None:
     """Refuse a work folder in which the scheduler `local` of ReFrame starts no job: it
     splits the path of a job script as a shell splits a command line.

@@ -219,9 +219,15 @@ class NightlySession:
 
     def read_records(self) -> None:
         """Reads all records of the system, and the results of this nightly
-        session; the page reports what is damaged."""
+        session; the page reports what is damaged.
+
+        :raises SetupError: the file of decisions is damaged
+        """
         # All perflogs, as for the page: each folder that is read has a cache.
-        read = debts.read(self.work.perflog_folder)
+        try:
+            read = debts.read(self.work.perflog_folder)
+        except ValueError as err:
+            raise SetupError(str(err)) from None
         self.decided = read.decided
         self.frame = read.frame[read.frame['system'] == self.system].reset_index(
             drop=True)

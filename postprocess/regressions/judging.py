@@ -926,6 +926,7 @@ def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
 
 
 def _regression_sort_key(line: Regression) -> tuple:
-    """Lines with most test cases first, then the largest change."""
-    return (-len(line.cases), -abs(math.log(line.ratio))
-            if line.ratio and line.ratio > 0 else -math.inf, line.id)
+    """Newest lines first, of these the ones with most test cases, then the largest
+    change."""
+    size = -abs(math.log(line.ratio)) if line.ratio and line.ratio > 0 else -math.inf
+    return -int(line.since.replace('-', '')), -len(line.cases), size, line.id

@@ -148,11 +148,13 @@ def _sections(verdict: Verdict) -> list[Section]:
         Section('Levels of all metrics together:', [
             f'  {line}' for level in verdict.levels for line in level.lines],
             len(verdict.levels)),
-        Section('Failed:', [
-            *(line for failure in failures[:MAXIMUM] for line in (
+        *(Section(title, [
+            *(f'  {text}' for text in shared_node_lines(some)),
+            *(line for failure in some[:MAXIMUM] for line in (
                 f'  {failure_line(failure)}', f'    to do: {failure.todo}')),
-            *(f'  {text}' for text in shared_node_lines(failures)),
-            *_omitted_count_line(len(failures))], len(failures)),
+            *_omitted_count_line(len(some))], len(some)) for title, some in (
+                ('Failed:', [one for one in failures if one.result != 'missing']),
+                ('Missing:', [one for one in failures if one.result == 'missing']))),
         Section('Not compared with their references:', [
             *(f'  {uncompared_line(one)}' for one in verdict.uncompared[:MAXIMUM]),
             *_omitted_count_line(len(verdict.uncompared))], len(verdict.uncompared)),
@@ -235,13 +237,13 @@ def incident_line(verdict: Verdict) -> Iterator[str]:
 
 
 def regression_lines(change: Regression) -> list[str]:
-    """The lines of a change: metric, place, size, what to do."""
+    """The lines of a change: place, metric, size, since when, what to do."""
     what, *more = regression_detail_lines(change)
     return [f'{what}, {more[0]}', *(f'  {line}' for line in more[1:])]
 
 
 def regression_detail_lines(change: Regression) -> list[str]:
-    """The same lines, with metric and size apart from the place."""
+    """The same lines, with the date apart from the title."""
     what = change.metric or ', '.join(change.metrics)
     if change.point:
         what += f' at {point_text(change.point)}'
@@ -251,8 +253,8 @@ def regression_detail_lines(change: Regression) -> list[str]:
         slow = len({one.test_case for one in change.members})
         where += f' ({slow} of {count_with_noun(change.ran, "test case")})'
     texts = [
-        f'[{change.id}] {what}: {_change_size_text(change)}',
-        f'{where}, since {change.since} '
+        f'{where}: {what} {_change_size_text(change)} [{change.id}]',
+        f'since {change.since} '
         f'({count_with_noun(change.sessions, "session")}){_nodes_text(change)}',
     ]
     if change.reason:
@@ -278,9 +280,9 @@ def event_lines(regressions: Sequence[Regression]) -> list[str]:
     cases = ' '.join(worst)
     site = _common_site_option(members)
     return [
-        f'{count_with_noun(len(worst), "test case")} worse since {first.since} '
-        f'({count_with_noun(first.sessions, "session")})',
-        ', '.join(places[:3]) + f' and {len(places) - 3} more' * (len(places) > 3),
+        ', '.join(places[:3]) + f' and {len(places) - 3} more' * (len(places) > 3)
+        + f': {count_with_noun(len(worst), "test case")} worse',
+        f'since {first.since} ({count_with_noun(first.sessions, "session")})',
         *([spread] if spread else []),
         *(f'changed in the same session: {cause}' for cause in causes),
         'to do: run the test cases again, if possible on other nodes'
@@ -386,18 +388,38 @@ def _nodes_text(item: Failure | Regression) -> str:
 def shared_node_lines(failures: Sequence[Failure]) -> Iterator[str]:
     """The nodes that test cases which ran on different ones have in common: of
     those that one guard refused, and of those that were too slow."""
-    kinds: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
+    kinds: dict[tuple[str, str], list[Failure]] = defaultdict(list)
     for one in failures:
         if one.nodes:
-            kinds[one.system, one.guard].append(
-                set(topology.nodes_of_record(one.nodes)))
-    for (system, guard), ran_on in kinds.items():
-        shared = set.intersection(*ran_on)
-        if shared and len(set(map(frozenset, ran_on))) > 1:
-            how = ' before' if guard == OPEN else (
-                f' because of guard {guard}' if guard else '')
-            yield (f'{len(ran_on)} test cases on {system} failed{how}; all '
-                   f'of them ran on {", ".join(sorted(shared))}')
+            kinds[one.system, one.guard].append(one)
+    for (system, guard), of_kind in kinds.items():
+        if shared := shared_nodes(one.nodes for one in of_kind):
+            yield f'{shared} of {system}: ' + failed_together_text(
+                guard, [one.family for one in of_kind])
+
+
+def shared_nodes(texts: Iterable[str]) -> str:
+    """The nodes that jobs on different ones have in common; '': none.
+
+    :param texts: nodes of each job, as records have them
+    """
+    ran_on = {frozenset(topology.nodes_of_record(text)) for text in texts}
+    shared = frozenset.intersection(*ran_on) if len(ran_on) > 1 else frozenset()
+    return topology.fold_host_list(shared) if shared else ''
+
+
+def failed_together_text(guard: str, families: Sequence[str]) -> str:
+    """The text of test cases that failed for one reason: `5 nccl test cases failed,
+    guard exit_code`.
+
+    :param families: of each test case
+    """
+    text = count_with_noun(len(families), 'test case')
+    if len({*families}) == 1:
+        text = text.replace(' ', f' {families[0]} ', 1)
+    return text + (' failed before, and have not passed on the same nodes since'
+                   if guard == OPEN else f' failed, guard {guard}' if guard
+                   else ' out of tolerance')
 
 
 def environment_change_line(change: Changed) -> str:

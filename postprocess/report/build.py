@@ -19,7 +19,7 @@ from config import places, strict
 from config.commandline import Parser
 from config.console import count_with_noun, print_lines
 
-from .. import debts, options, results
+from .. import debts, options, records, results
 from ..files import write_files_atomically
 from ..records import series
 from ..references.progress import Progress, progress_of_test_cases
@@ -95,7 +95,8 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         judged = verdict_of_records(
             frame, None, decided, sessions, len(faults)) if len(frame) else None
     except ValueError as err:
-        return _print_error_and_return_failure(pd.DataFrame(), str(err))
+        frame, _ = records.read(folder, on_error='collect')
+        return _print_error_and_return_failure(frame, str(err))
     if last:
         runs = list(dict.fromkeys(frame.sort_values('time')['session']))
         frame = frame[frame['session'].isin(runs[-last:])]

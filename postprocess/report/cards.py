@@ -105,8 +105,6 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
                if case.result == 'flaky' else
                'missing: earlier sessions of this mode had them'
                if case.result == 'missing' else
-               'open: failed before, and have not passed on the same nodes since'
-               if guard == results.OPEN else
                f'guard {guard}' if guard else
                f"{row.get('metric', 'a metric')} out of tolerance")
         text = case.reason if guard else ' '.join(filter(None, [
@@ -118,7 +116,8 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
             or (guard and row.get('guard', '')), 'number': case.number,
             'sessions': grid.sessions_in_a_row(
                 case.cells, case.newest_result_letter),
-            'is_new': case.number in new, 'times_as_bad': row.get(
+            'is_new': case.number in new, 'nodes': str(case.row.nodes),
+            'guard': guard, 'is_fail': case.result == 'fail', 'times_as_bad': row.get(
                 'times_as_bad', 1), 'family': str(case.row.family),
             'spark': '' if guard else row.get('spark', ''),
             'where': row.get('where', ''),
@@ -126,12 +125,19 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
     todo = {page.numbers.get(one.test_case): one.todo
             for one in page.verdict.failures}
     cards = []
-    for why, lines in sorted(groups.items(), key=lambda group: -len(group[1])):
+    for why, lines in sorted(groups.items(), key=lambda group: (
+            not any(line['is_new'] for line in group[1]), -len(group[1]))):
         lines.sort(key=lambda line: -line.get('times_as_bad', 1))
         numbers = {line['number'] for line in lines}
         todos = dict.fromkeys(filter(None, map(todo.get, numbers)))
+        if all(line['is_fail'] and line['guard'] for line in lines):
+            why = telling.failed_together_text(
+                lines[0]['guard'], [line['family'] for line in lines])
+        place = telling.shared_nodes(line['nodes'] for line in lines)
         cards.append({
-            'why': why, 'lines': lines[:MAX_LINES], 'count': len(lines),
+            'why': f'{place}: ' * bool(place) + why
+            + ', new' * all(line['is_new'] for line in lines),
+            'lines': lines[:MAX_LINES], 'count': len(lines),
             'more': lines[MAX_LINES:], 'families': sorted(
                 {line['family'] for line in lines if 'family' in line}),
             'rows': [row for row in rows if row['number'] in numbers

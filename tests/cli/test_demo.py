@@ -97,10 +97,8 @@ def test_test_cases_are_named_like_real_ones():
 @pytest.mark.parametrize('name, place, words', [
     ('slow link', 'node n17 of made-up-north', 'since 2025-04-18'),
     ('new kernel', 'check StoreServes on made-up-south:cpu', 'kernel 5.14.0-503.26'),
-    ('missing GPU', 'on made-up-north failed because of guard exit_code',
-     'all of them ran on g05'),
-    ('flaky node', 'on made-up-south failed because of guard job_state',
-     'all of them ran on s11')])
+    ('missing GPU', 'g05 of made-up-north: 5 nccl test cases failed', 'exit_code'),
+    ('flaky node', 's11 of made-up-south: 3 osu test cases failed', 'job_state')])
 def test_each_event_is_reported_with_its_place(demo, made_verdict, name, place, words):
     _, output, *_ = demo
     assert f'  {name}: ' in output
@@ -114,7 +112,7 @@ def test_each_event_is_reported_with_its_place(demo, made_verdict, name, place, 
 def test_nothing_else_is_reported(made_verdict):
     failures = made_verdict.failures
     assert [one.since for one in made_verdict.regressions] == [
-        '2025-04-18', '2025-04-22']
+        '2025-04-22', '2025-04-18'], 'the newest first'
     assert {one.result for one in failures} == {'fail', 'flaky'}
     assert {one.result for one in failures if one.system.endswith('south')} == {
         'flaky'}
@@ -196,5 +194,5 @@ def test_a_slow_node_marks_only_the_sessions_on_it(demo):
               for session, cell in enumerate(case.cells) if cell == page.WORSE}
     assert slow.node == 'n17' and len(marked) > 20 and marked < there
     [card] = [card for card in cards.regression_events(built)
-              if 'n17' in card['rest'][0]]
+              if 'n17' in card['first']]
     assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['spark'])

@@ -209,7 +209,7 @@ def test_an_open_failure_has_its_nodes_and_what_to_do(tmp_path, capsys):
     assert [(one.result, *one.nodes) for one in results_] == [
         ('pass', 'n1'), ('fail', 'n7')]
     code, _, text = page(tmp_path, tmp_path)
-    assert code == 1 and 'open: failed before, and have not passed on the same' in text
+    assert code == 1 and '1 osu test case failed before, and have not passed' in text
 
 
 @pytest.mark.parametrize('words', [['n7'], ['ID'], ['*on alpha:cpu*'], ['a (emb*']])

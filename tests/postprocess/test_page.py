@@ -45,7 +45,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
                             'd': '....p'}
     assert built.result_counts['missing'] == 1
     [group] = cards.failure_groups(built, built.value_table_rows())
-    assert group['why'] == 'missing: earlier sessions of this mode had them'
+    assert group['why'] == 'missing: earlier sessions of this mode had them, new'
     assert [line['name'] for line in group['lines']] == [
         f'a (embedded) {short_id(case("a", 0))}']
 
@@ -253,10 +253,11 @@ def test_an_event_is_one_card(tmp_path):
     built = page.Page(read_records(tmp_path))
     assert len(built.regressions) == len(slow)
     [card] = cards.regression_events(built)
-    assert card['first'] == '7 test cases worse since 2026-12-06 (5 sessions)'
+    assert card['first'] == 'alpha:p0, alpha:p1: 7 test cases worse'
     assert '<svg' in card['spark'] and 'class="since"' in card['spark']
     assert card['rest'][:2] == [
-        'alpha:p0, alpha:p1', 'test cases: median +40 %, from +20 % to +70 %']
+        'since 2026-12-06 (5 sessions)',
+        'test cases: median +40 %, from +20 % to +70 %']
     assert [row['change'] for row in card['worst']] == [
         '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
     assert len(card['rows']) == 7 and card['several']

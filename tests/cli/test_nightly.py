@@ -484,7 +484,7 @@ def test_a_failure_that_comes_back_is_believed(nightly_session):
 
 
 @pytest.mark.parametrize('is_usable', [True, False])
-def test_a_failure_of_an_earlier_night_is_open_until_its_node_passes(
+def test_a_failure_of_an_earlier_session_is_open_until_its_node_passes(
         nightly_session, is_usable):
     """Slurm selects another node this time."""
     yesterday = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(1)

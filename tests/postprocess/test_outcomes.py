@@ -136,7 +136,7 @@ def say(capsys, root: Path, *words: str) -> tuple[int, str, dict[str, str]]:
     return code, line, failed
 
 
-@pytest.mark.parametrize('nights, code, words', [
+@pytest.mark.parametrize('days, code, words', [
     # Five times too slow, and inconclusive, all of them.
     ([{'a': 'pass', 'b': 'pass'}, {'a': 'inconclusive', 'b': 'inconclusive'}], 1,
      'DEGRADED: 2 of 2 test cases with a reference not compared. '),
@@ -152,10 +152,10 @@ def say(capsys, root: Path, *words: str) -> tuple[int, str, dict[str, str]]:
       {'a': 'pass', 'b': 'pass'}, {'a': 'pass', 'b': 'inconclusive'}], 0, 'GOOD'),
     # Nothing ever had a reference.
     ([{'a': 'no_reference', 'b': 'inconclusive'}] * 4, 0, 'NOT COMPARED. ')])
-def test_too_little_was_compared(tmp_path, capsys, nights, code, words):
+def test_too_little_was_compared(tmp_path, capsys, days, code, words):
     root = tmp_path / 'logs'
-    write(root, [case(name, day, result, mode='nightly') for day, night
-                 in enumerate(nights) for name, result in night.items()])
+    write(root, [case(name, day, result, mode='nightly') for day, session
+                 in enumerate(days) for name, result in session.items()])
     end, line, _ = say(capsys, root)
     assert end == code and words in line
     if code:
@@ -172,14 +172,14 @@ def test_a_value_with_a_reference_was_not_compared_in_its_first_session(
     assert say(capsys, tmp_path)[0] == 1
 
 
-def nights_of(*nights: tuple[str, str], **more) -> list[dict]:
+def sessions_on(*days: tuple[str, str], **more) -> list[dict]:
     """A session per pair of node and result."""
     return [case('a', day, result, nodes=node, mode='nightly', **more)
-            for day, (node, result) in enumerate(nights)]
+            for day, (node, result) in enumerate(days)]
 
 
-@pytest.mark.parametrize('nights, is_open', [
-    # The next night Slurm picks another node.
+@pytest.mark.parametrize('days, is_open', [
+    # Slurm selects another node.
     ([('n1', 'pass'), ('n7', 'exit_code'), ('n1', 'pass')], True),
     ([('n1', 'pass'), ('n7', 'fail'), ('n1', 'pass'), ('n2', 'pass')], True),
     ([('n1', 'pass'), ('n7', 'fail'), ('n1', 'pass'), ('n7', 'pass')], False),
@@ -187,17 +187,18 @@ def nights_of(*nights: tuple[str, str], **more) -> list[dict]:
     ([('n1 n7', 'fail'), ('n1 n2', 'pass'), ('n2 n7', 'pass')], False),
     ([('n1 n7', 'fail'), ('n1 n2', 'pass')], True),
     ([('', 'fail'), ('n1', 'pass')], False)])
-def test_a_failure_is_open_until_its_nodes_pass(tmp_path, capsys, nights, is_open):
+def test_a_failure_is_open_until_its_nodes_pass(tmp_path, capsys, days, is_open):
     root = tmp_path / 'logs'
-    write(root, nights_of(*nights))
-    for words in [], ['--session', session_of(len(nights) - 1)]:
+    write(root, sessions_on(*days))
+    for words in [], ['--session', session_of(len(days) - 1)]:
         code, line, failed = say(capsys, root, *words)
         assert code == is_open and len(failed) == is_open
         assert ('FAILED' in line) == is_open
 
 
 def test_an_open_failure_has_its_nodes_and_what_to_do(tmp_path, capsys):
-    write(tmp_path, nights_of(('n7', 'exit_code'), ('n1', 'pass'), reason='Bus error'))
+    write(tmp_path, sessions_on(
+        ('n7', 'exit_code'), ('n1', 'pass'), reason='Bus error'))
     ident = short_id(case('a', 0))
     verdict.main(['--perflogs', str(tmp_path)])
     out = capsys.readouterr().out
@@ -214,7 +215,7 @@ def test_an_open_failure_has_its_nodes_and_what_to_do(tmp_path, capsys):
 
 @pytest.mark.parametrize('words', [['n7'], ['ID'], ['*on alpha:cpu*'], ['a (emb*']])
 def test_a_person_closes_a_failure_of_a_node_that_left(tmp_path, capsys, words):
-    write(tmp_path, nights_of(('n7', 'fail'), ('n1', 'pass')))
+    write(tmp_path, sessions_on(('n7', 'fail'), ('n1', 'pass')))
     words = [word.replace('ID', short_id(case('a', 0))) for word in words]
     perflogs = '--perflogs', str(tmp_path)
     assert verdict.main(['retire', *words, '--reason', 'sold', *perflogs]) == 0
@@ -226,7 +227,7 @@ def test_a_person_closes_a_failure_of_a_node_that_left(tmp_path, capsys, words):
 
 
 def test_a_muted_failure_is_a_known_fault_until_its_date(tmp_path, capsys):
-    write(tmp_path, nights_of(('n7', 'exit_code'), ('n1', 'pass')))
+    write(tmp_path, sessions_on(('n7', 'exit_code'), ('n1', 'pass')))
     ident, perflogs = short_id(case('a', 0)), ('--perflogs', str(tmp_path))
     assert verdict.main(['mute', ident, '--until', '2099-01-01', '--reason', 'x',
                          *perflogs]) == 0
@@ -240,14 +241,14 @@ def test_a_muted_failure_is_a_known_fault_until_its_date(tmp_path, capsys):
 
 def test_what_is_missing_is_retired(tmp_path, capsys):
     """An environment of a family was removed: it is missing, not forgotten."""
-    def night(day: int, *names: str) -> None:
+    def write_session(day: int, *names: str) -> None:
         write(tmp_path, [*(case(name, day, mode='nightly') for name in 'ab'), *(
             case(name, day, mode='nightly', environ='old') for name in names)])
 
     perflogs = '--perflogs', str(tmp_path)
-    night(0, 'c', 'd')
+    write_session(0, 'c', 'd')
     for day in range(1, 13):
-        night(day)
+        write_session(day)
     code, line, failed = say(capsys, tmp_path)
     assert code == 1 and 'DEGRADED: 2 test cases missing' in line and len(failed) == 2
     assert verdict.main(['retire', '* old', '--reason', 'removed', *perflogs]) == 0

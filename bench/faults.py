@@ -88,10 +88,11 @@ CASES = {
     'threads': ['-n', 'scenario=valkeygetthreads=2$'],
 }
 SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=10m',
-         '-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.options=-i 200 -x 20',
+         '-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.iterations=200',
+         '-SOsuPt2pt.warmup=20',
          # Smaller ones move so little that a busy machine prints 0.00 MB/s.
          '-SOsuRma.min_size=1024', '-SOsuRma.max_size=8192',
-         '-SOsuRma.options=-i 12 -x 2',
+         '-SOsuRma.iterations=12', '-SOsuRma.warmup=2',
          '-SStoreServes.duration=1', '-SStoreServes.warmup=0.2',
          '-SStoreServes.rate=1500']
 CLEAN, AFTER = 'clean', 'after'

@@ -15,7 +15,8 @@ from tests.cli.test_cli import complaint
 ODD = 'R&D[old]#1;(a_user)100%!=~+@^\xe9|<>*?'
 #: One test case of a program under mpirun, one of a server and its clients.
 OSU_CASE = [*OSU, '-E', 'program == "osu_latency"', '--tag', 'quick',
-            '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.options=-i 200 -x 20']
+            '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.iterations=200',
+            '-SOsuPt2pt.warmup=20']
 STORE_CASE = [*of_family('keyvalue'), '-n', 'StoreServes', '--tag', 'quick',
               '-p', 'valkey-wheel',
               '-E', 'scenario.operation == "get"',

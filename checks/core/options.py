@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[str]:
@@ -25,3 +25,23 @@ def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[s
                     and option.startswith(name)):
                 raise ValueError(f'{setting}: remove {word}: use {instead}')
     return words
+
+
+def option_value(words: Sequence[str], short: str, long: str = '', default: str = ''
+                 ) -> str:
+    """The value of an option in the words of a command line; the last one counts.
+
+    :param short: such as -n, which a value may follow at once: -n5
+    :param long: such as --iters, which may be abbreviated
+    :returns: the default if the option is not given
+    """
+    for number in range(len(words) - 1, -1, -1):
+        name, equals, value = words[number].partition('=')
+        after = ''.join(words[number + 1:number + 2])
+        if words[number] == short:
+            return after
+        if words[number].startswith(short):
+            return words[number][len(short):]
+        if long and name.startswith('--') and len(name) > 4 and long.startswith(name):
+            return value if equals else after
+    return default

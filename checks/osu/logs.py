@@ -359,13 +359,13 @@ def _check_command(segment: _Segment, command: re.Match[str],
     if sizes and not sizes['last']:
         return
     last = records[-1]
-    earliest, expected = programs.last_message_sizes(
+    permitted = programs.last_message_sizes(
         first.program, ranks or 0, int(sizes['last']) if sizes else 0,
         next((one.size for one in records if one.size), 1))
-    if earliest and expected and last.size and not earliest <= last.size <= expected:
+    if permitted and last.size and not permitted[0] <= last.size <= permitted[1]:
         raise ParseError(last.line, line,
                          f'the table is cut off: it ends at {last.size} B '
-                         f'instead of {expected} B')
+                         f'instead of {permitted[1]} B')
 
 
 def add_options(command: argparse.ArgumentParser) -> None:

@@ -1,7 +1,6 @@
 """Checks with the OSU micro-benchmarks: MPI between two and many ranks."""
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
+import reframe.utility.typecheck as typ
 from reframe.core.builtins import (
     fixture,
     parameter,
@@ -22,10 +22,12 @@ from config.records import metrics
 
 from ..core import features, guards, placement
 from ..core.base import Benchmark, Programs
+from ..core.options import option_value, split_options
 from ..core.parsers import Record
 from ..nccl import programs as gpu_collectives
 from . import claims, programs, sockets
 from .parser import parse, parse_thread_counts
+from .programs import Program
 
 
 def runnable_programs(expected: Iterable[str] | None = None) -> list[str]:
@@ -157,89 +159,49 @@ class OsuBenchmark(Benchmark, special=True):
     records."""
 
     family = 'osu'
-    SETTINGS = {'options': '', 'min_size': 0, 'max_size': 0}
+    SETTINGS = {'options': '', 'min_size': 0, 'max_size': 0, 'iterations': 0,
+                'warmup': -1, 'full_output': False}
 
-    #: More options for the program, e.g. '-i 100'; makes another test case.
+    #: Name of the program; its row in programs.py says what it prints.
+    program: str
+
+    #: Memory of the messages; a parameter of checks that have a choice.
+    buffers: str
+
+    #: More options, by the rules of the shell; the program gets them as they are.
     options = variable(str, value='')
 
-    #: Smallest and largest message, powers of two. Unit: bytes. 0: the
+    #: Smallest and largest message, powers of two (-m). Unit: bytes. 0: the
     #: program's default.
     min_size = variable(int, value=0)
     max_size = variable(int, value=0)
 
-    #: Modes that this test case belongs to.
-    modes: frozenset[str] = frozenset()
+    #: Timed iterations of each size (-i), and untimed ones before them (-x).
+    #: Defaults: 0 and -1, the program's own.
+    iterations = variable(int, value=0)
+    warmup = variable(int, value=-1)
+
+    #: Print more columns, such as the minimum and maximum over ranks (-f).
+    full_output = variable(typ.Bool, value=False)
+
+    #: Options that decide whether a table is complete -> what to use instead.
+    RESERVED: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(('-m', '--message-size'), 'the settings min_size and max_size'),
+        **dict.fromkeys(('-i', '--iterations'), 'the setting iterations'),
+        **dict.fromkeys(('-x', '--warmup'), 'the setting warmup'),
+        **dict.fromkeys(('-c', '--validation'), 'the setting validates'),
+        **dict.fromkeys(('-f', '--full'), 'the setting full_output'),
+        **dict.fromkeys(('-d', '--accelerator'), 'the parameter buffers')}
 
     programs = fixture(OsuPrograms, scope='environment')
 
     valid_systems = ['*']
     valid_prog_environs = ['+osu']
 
-    #: Memory of the messages; a parameter of checks that have a choice.
-    buffers: str
-
     #: Size to which validation runs. Unit: bytes.
     VALIDATED = 65536
 
-    @run_after('init')
-    def set_requirements(self) -> None:
-        needs = []
-        environ = [f'+{self.program}']
-        if self.buffer_memory_kind() != 'host':
-            needs.append({'cuda': '+gpu_nvidia',
-                          'rocm': '+gpu_amd'}[self.buffers])
-            environ.append(f'+mpi_{self.buffers}')
-        self.require_nodes(self.nodes_needed(), *needs,
-                           only_collective_counts=hasattr(self, 'layout'))
-        self.valid_prog_environs = [' '.join(environ)]
-        self.tags = {'full', self.family}
-        if self.is_in_default_modes():
-            self.tags |= {'nightly'}
-            if self.nodes_needed() <= 2 and self.buffer_memory_kind() == 'host':
-                self.tags |= {'quick'}
-                if self.is_short_pair():
-                    self.tags |= {'smoke'}
-                if self.is_short_on_full_node():
-                    self.tags |= {'veto'}
-        self.descr = f'{self.program} with MPI'
-
-    @run_after('setup')
-    def lay_out_ranks(self) -> None:
-        self.num_nodes = self.nodes_needed()
-        self.num_tasks, self.num_tasks_per_node = self.total_and_per_node_rank_counts()
-        if self.buffer_memory_kind() != 'host':
-            self.num_gpus_per_node = self.num_tasks_per_node
-            self.env_vars['PLUMBLINE_GPUS'] = self.buffers
-        # OMB's default is one sender and two receivers. With more threads than
-        # cores osu_latency_mt measures the kernel's scheduler: two receivers
-        # that spun on one core took 0.18 to 1445 us for the same message.
-        if self.program in programs.THREADED:
-            fits = 2 * self.num_tasks_per_node <= self.cores_per_node()
-            self.threads = 2 if fits else 1
-        self.num_cpus_per_task = self.threads
-
-    @run_before('run')
-    def set_program_command(self) -> None:
-        self.executable = shlex.quote(self.programs.program_path(self.program))
-        self.executable_opts = self.arguments()
-        if self.source != 'embedded' and self.program == 'osu_latency_mt':
-            # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
-            # with 1 after a complete table. The parser checks the table.
-            self.accept = [0, 1]
-        if not self.supports_validation():
-            return
-        words = self.programs.help_words(self.program)
-        if not self.validates:
-            self.unchecked.append('validation: switched off with -S validates=0')
-        elif 'validation' not in words:
-            self.unchecked.append(f'validation: this {self.program} has no option -c')
-        else:
-            # Sums of characters and floats overflow or are rounded.
-            kind = ' -T mpi_int' if 'mpi_int' in words and 'reduce' in self.program \
-                else ''
-            self.validation = f'-c -i 10 -x 2 -m 1:{self.VALIDATED}{kind}'
-
-    # Properties that subclasses set -------------------------------------
+    # What each check defines ----------------------------------------------
 
     def nodes_needed(self) -> int:
         """Nodes of the test case."""
@@ -248,6 +210,10 @@ class OsuBenchmark(Benchmark, special=True):
     def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         """Ranks in total, and per node."""
         raise NotImplementedError
+
+    def own_arguments(self) -> list[str]:
+        """Options for the parameters of the check."""
+        return []
 
     def is_in_default_modes(self) -> bool:
         """Whether the test case belongs to the modes nightly and quick."""
@@ -261,65 +227,145 @@ class OsuBenchmark(Benchmark, special=True):
         """Whether mode veto may take the test case."""
         return False
 
+    # Where it runs --------------------------------------------------------
+
+    @run_after('init')
+    def set_requirements(self) -> None:
+        needs = []
+        environ = [f'+{self.program}']
+        if self.memory != 'host':
+            needs.append({'cuda': '+gpu_nvidia',
+                          'rocm': '+gpu_amd'}[self.memory])
+            environ.append(f'+mpi_{self.memory}')
+        self.require_nodes(self.nodes_needed(), *needs,
+                           only_collective_counts=hasattr(self, 'layout'))
+        self.valid_prog_environs = [' '.join(environ)]
+        self.tags = {'full', self.family}
+        if self.is_in_default_modes():
+            self.tags |= {'nightly'}
+            if self.nodes_needed() <= 2 and self.memory == 'host':
+                self.tags |= {'quick'}
+                if self.is_short_pair():
+                    self.tags |= {'smoke'}
+                if self.is_short_on_full_node():
+                    self.tags |= {'veto'}
+        self.descr = f'{self.program} with MPI'
+
     def is_first_in_veto(self, partition: Any) -> bool:
         # On GPUs it is all_reduce_perf.
         return not gpu_collectives.are_offered(partition)
 
-    def largest_message_size(self) -> int | None:
-        """Size of the last row in bytes; None: the table has no sizes."""
-        return self.max_size or 4194304
+    # Launch ---------------------------------------------------------------
 
-    def arguments(self) -> list[str]:
-        """The program's options."""
-        args = self.options.split()
-        largest = self.largest_message_size()
-        if largest and largest > 8:
-            first = f'{self.min_size}:' if self.min_size else ''
-            args += ['-m', f'{first}{largest}']
-        if self.buffer_memory_kind() != 'host':
-            args += ['-d', self.buffers]
-        return args
+    @property
+    def row(self) -> Program:
+        """What belongs to the program."""
+        row = programs.find_program(self.program)
+        assert row is not None
+        return row
 
-    def ranks_per_full_node(self) -> int:
-        """Ranks of a full node: its cores, or its GPUs."""
-        if self.buffer_memory_kind() == 'host':
-            return self.cores_per_node()
-        return placement.gpus_per_node(self.current_partition) or 1
-
-    def supports_validation(self) -> bool:
-        """Whether some version of the program has the option -c."""
-        return self.buffer_memory_kind() == 'host'
-
-    def required_metrics(self) -> list[str]:
-        size = self.largest_message_size()
-        name = ('bandwidth' if re.search('bi?bw|_bw|mbw', self.program)
-                else 'latency')
-        if size is None or size <= 8:
-            return []
-        # The first size depends on the version (0, 1 or 4 B).
-        sizes = [2**n for n in range(3, size.bit_length()) if 2**n <= size]
-        return [metrics.metric_key(name, n) for n in sizes if n >= self.min_size]
-
-    # Common to all checks ------------------------------------------------
-
-    def buffer_memory_kind(self) -> str:
+    @property
+    def memory(self) -> str:
+        """Memory of the messages: host, cuda, rocm."""
         return getattr(self, 'buffers', 'host')
 
-    def gpus_per_rank(self) -> int:
-        return int(self.buffer_memory_kind() != 'host')
+    @run_after('setup')
+    def lay_out_ranks(self) -> None:
+        self.num_nodes = self.nodes_needed()
+        self.num_tasks, self.num_tasks_per_node = self.total_and_per_node_rank_counts()
+        if self.memory != 'host':
+            self.num_gpus_per_node = self.num_tasks_per_node
+            self.env_vars['PLUMBLINE_GPUS'] = self.memory
+        # OMB's default is one sender and two receivers. With more threads than
+        # cores osu_latency_mt measures the kernel's scheduler: two receivers
+        # that spun on one core took 0.18 to 1445 us for the same message.
+        if self.row.group == 'threaded':
+            fits = 2 * self.num_tasks_per_node <= self.cores_per_node()
+            self.threads = 2 if fits else 1
+        self.num_cpus_per_task = self.threads
+        self.arguments()                # refuses options before a job is submitted
 
     def cores_per_node(self) -> int:
         return placement.cores_per_node(self.current_partition)
 
+    def gpus_per_rank(self) -> int:
+        return int(self.memory != 'host')
+
+    def ranks_per_full_node(self) -> int:
+        """Ranks of a full node: its cores, or its GPUs."""
+        if self.memory == 'host':
+            return self.cores_per_node()
+        return placement.gpus_per_node(self.current_partition) or 1
+
+    def arguments(self) -> list[str]:
+        """The program's options.
+
+        :raises ValueError: `options` has an option that is reserved
+        """
+        args = [*self.own_arguments(),
+                *split_options(self.options, 'options',
+                               {**self.RESERVED, **dict(self.row.reserved)})]
+        if self.iterations:
+            args += ['-i', str(self.iterations)]
+        if self.warmup >= 0:
+            args += ['-x', str(self.warmup)]
+        if self.row.largest:
+            first = f'{self.min_size}:' if self.min_size else ''
+            args += ['-m', f'{first}{self.largest_message()}']
+        if self.full_output:
+            args.append('-f')
+        if self.memory != 'host':
+            args += ['-d', self.memory]
+            if self.row.group in ('pt2pt', 'threaded'):
+                # -d names the kind of device; without D D both ends would use
+                # the host.
+                args += ['D', 'D']
+        return args
+
+    def largest_message(self) -> int:
+        """Largest message that is requested, in bytes; 0: the table has no sizes.
+
+        By default it is the largest one that OMB's limit of memory permits, because
+        some versions do not heed this limit.
+        """
+        sizes = programs.last_message_sizes(
+            self.program, self.total_and_per_node_rank_counts()[0], self.max_size)
+        return self.max_size or sizes[0] if sizes else 0
+
+    @run_before('run')
+    def set_program_command(self) -> None:
+        self.executable = shlex.quote(self.programs.program_path(self.program))
+        self.executable_opts = [*map(shlex.quote, self.arguments())]
+        if self.source != 'embedded' and self.program == 'osu_latency_mt':
+            # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
+            # with 1 after a complete table. The parser checks the table.
+            self.accept = [0, 1]
+        self.set_validation()
+
+    def set_validation(self) -> None:
+        """Validate the data in one more repetition, if the program can."""
+        if not self.row.validates or self.memory != 'host':
+            return
+        words = self.programs.help_words(self.program)
+        if not self.validates:
+            self.unchecked.append('validation: switched off with -S validates=0')
+        elif 'validation' not in words:
+            self.unchecked.append(f'validation: this {self.program} has no option -c')
+        else:
+            kind = self.row.validation_type
+            self.validation = f'-c -i 10 -x 2 -m 1:{self.VALIDATED}' + (
+                f' -T {kind}' if kind and kind in words else '')
+
+    # What passes ----------------------------------------------------------
+
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         records = self.parse_table(run.out, f'{run.name}.out')
-        self.check_requested_table(run, records)
+        self.check_last_size(run, records)
+        self.check_rank_count(run, records)
+        if self.validation:
+            self.refuse_failed_validation()
         self.version = records[0].version
         return guards.values_by_metric(records, f'{run.name}.out')
-
-    def min_repetition_seconds(self, values: dict[str, float]) -> float:
-        return claims.minimum_seconds(self.program, self.version, values,
-                                      self.arguments(), self.num_tasks, self.threads)
 
     def parse_table(self, text: str, name: str) -> tuple[Record, ...]:
         """Records of an output; refuse the output of another program."""
@@ -329,17 +375,29 @@ class OsuBenchmark(Benchmark, special=True):
                                   f'{records[0].program}, not of {self.program}')
         return records
 
-    def check_requested_table(self, run: guards.Run, records: tuple[Record, ...]
-                     ) -> None:
-        """Refuse a table of other sizes or ranks than requested."""
-        last, expected = records[-1].size, self.largest_message_size()
-        if expected and expected > 8 and last != expected:
-            guards.fail_test_case('rows', f'{run.name}.out:{records[-1].line}: the '
-                                  f'table ends at {last} B instead of {expected} B: '
-                                  'was the run cut short, or is there a memory limit '
-                                  '(-M)?')
-        if self.validation:
-            self.refuse_failed_validation()
+    def last_sizes(self, first: int) -> tuple[int, int] | None:
+        """Smallest and largest permitted size of the last row, in bytes.
+
+        :param first: the first size above 0; None: the table has no sizes
+        """
+        given = option_value(self.arguments(), '-M', '--mem-limit')
+        memory = int(given) if given.isdecimal() else programs.MEMORY_LIMIT
+        return programs.last_message_sizes(
+            self.program, self.total_and_per_node_rank_counts()[0],
+            self.largest_message(), first, memory)
+
+    def check_last_size(self, run: guards.Run, records: tuple[Record, ...]) -> None:
+        """Refuse a table that ends earlier or later than requested."""
+        last = records[-1]
+        permitted = self.last_sizes(
+            next((record.size for record in records if record.size), 1))
+        if permitted and not permitted[0] <= (last.size or 0) <= permitted[1]:
+            guards.fail_test_case('rows', f'{run.name}.out:{last.line}: the table ends '
+                                  f'at {last.size} B instead of {permitted[1]} B: was '
+                                  'the run cut short, or is there a memory limit (-M)?')
+
+    def check_rank_count(self, run: guards.Run, records: tuple[Record, ...]) -> None:
+        """Refuse an output of other ranks than requested."""
         for record in records:
             if record.metric == 'ranks' and record.value != self.num_tasks:
                 guards.fail_test_case('ranks', f'{run.name}.out:{record.line}: '
@@ -365,13 +423,33 @@ class OsuBenchmark(Benchmark, special=True):
             guards.fail_test_case('validation', 'validate.out: the table has no '
                                   'column Validation')
 
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
+        window = option_value(self.arguments(), '-W', '--window-size')
+        return claims.minimum_seconds(
+            self.row, self.version, values, self.num_tasks, self.threads,
+            self.iterations, int(window) if window.isdecimal() else claims.WINDOW)
+
+    # What is measured -----------------------------------------------------
+
+    def required_metrics(self) -> list[str]:
+        names = (*self.row.metrics, *self.row.full_metrics * self.full_output)
+        first = self.min_size or 1
+        permitted = self.last_sizes(first)
+        if permitted is None:
+            return [] if self.row.one_size_of_version else list(names)
+        # Below 8 B it depends on the version which sizes the table has.
+        sizes = [first << power for power in range(permitted[0].bit_length())]
+        return [metrics.metric_key(name, size) for name in names for size in sizes
+                if 8 <= size <= permitted[0]]
+
 
 @register_if_available
 class OsuPt2pt(OsuBenchmark):
     """Latency and bandwidth between two ranks, over the range of sizes."""
 
     #: Name of the program in OMB.
-    program = parameter(runnable_programs(programs.PT2PT + programs.THREADED))
+    program = parameter(runnable_programs(
+        programs.programs_of_group('pt2pt', 'threaded')))
 
     #: intra_node: both ranks on one node, and if it has several sockets, on one
     #: of them; inter_socket: on two sockets of a node; inter_node: on two nodes.
@@ -385,32 +463,11 @@ class OsuPt2pt(OsuBenchmark):
         if self.placement == 'inter_socket':
             # Where ranks have GPUs, the GPUs decide on the socket.
             names = [part.fullname for part in rt.runtime().system.partitions
-                     if sockets.has_pairs_of_sockets(part) and self.buffers == 'host']
+                     if sockets.has_pairs_of_sockets(part) and self.memory == 'host']
             self.valid_systems = [name for name in self.valid_systems if name in names]
-
-    def partition_launcher_extra_name(self) -> str:
-        extra = super().partition_launcher_extra_name()
-        return ('launcher_socket_pin' if self.placement == 'inter_socket'
-                and extra == 'launcher_pin' else extra)
-
-    def record_and_check_cpu_binding(self, run: guards.Run) -> None:
-        super().record_and_check_cpu_binding(run)
-        if (self.placement != 'inter_node' and self.buffers == 'host'
-                and sockets.has_pairs_of_sockets(self.current_partition)
-                and self.partition_launcher_extra_name() in placement.PINNING):
-            sockets.check_sockets_of_pair(run, 1 + (self.placement == 'inter_socket'))
 
     def nodes_needed(self) -> int:
         return 2 if self.placement == 'inter_node' else 1
-
-    @property
-    def link_metric(self) -> str:
-        """Metric that describes the link between the two nodes, for `plumb
-        locate`; '' if no single metric does."""
-        if self.placement != 'inter_node' or self.buffer_memory_kind() != 'host':
-            return ''
-        return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
-            self.program, '')
 
     def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
@@ -418,17 +475,33 @@ class OsuPt2pt(OsuBenchmark):
     def is_short_pair(self) -> bool:
         return self.program == 'osu_latency' and self.placement != 'inter_socket'
 
-    def arguments(self) -> list[str]:
-        args = super().arguments()
-        if self.program == 'osu_latency_mt':
-            args += ['-t', f'1:{self.threads}']
-        if self.program == 'osu_latency_mp':
-            args += ['-t', '1:1']
-        if self.buffers != 'host':
-            # -d names the kind of device; without D D both ends would use
-            # the host.
-            args += ['D', 'D']
-        return args
+    @property
+    def link_metric(self) -> str:
+        """Metric that describes the link between the two nodes, for `plumb
+        locate`; '' if no single metric does."""
+        if self.placement != 'inter_node' or self.memory != 'host':
+            return ''
+        return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
+            self.program, '')
+
+    def partition_launcher_extra_name(self) -> str:
+        extra = super().partition_launcher_extra_name()
+        return ('launcher_socket_pin' if self.placement == 'inter_socket'
+                and extra == 'launcher_pin' else extra)
+
+    def own_arguments(self) -> list[str]:
+        if self.row.group != 'threaded':
+            return []
+        # osu_latency_mp forks one process of each rank.
+        team = self.threads if self.program == 'osu_latency_mt' else 1
+        return ['-t', f'1:{team}']
+
+    def record_and_check_cpu_binding(self, run: guards.Run) -> None:
+        super().record_and_check_cpu_binding(run)
+        if (self.placement != 'inter_node' and self.memory == 'host'
+                and sockets.has_pairs_of_sockets(self.current_partition)
+                and self.partition_launcher_extra_name() in placement.PINNING):
+            sockets.check_sockets_of_pair(run, 1 + (self.placement == 'inter_socket'))
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         threads = parse_thread_counts(run.out)
@@ -439,15 +512,12 @@ class OsuPt2pt(OsuBenchmark):
                                   'OMB ignore the option -t?')
         return super().parse_values(run) | threads
 
-    def supports_validation(self) -> bool:
-        return self.program in programs.PT2PT and super().supports_validation()
-
 
 @register_if_available
 class OsuMulti(OsuBenchmark):
     """Pairs of ranks at once: latency, bandwidth and message rate."""
 
-    program = parameter(runnable_programs(programs.MULTI))
+    program = parameter(runnable_programs(programs.programs_of_group('multi')))
 
     #: Nodes, and ranks per node. Each pair has a rank in the first half of the
     #: nodes and one in the second half; on one node "one" is a single pair.
@@ -472,6 +542,9 @@ class OsuOneSided(OsuBenchmark, special=True):
     #: How the window is made (-w).
     window = parameter(['allocate', 'create', 'dynamic'])
 
+    #: How the two ranks synchronise (-s).
+    synchronisation: str
+
     placement = parameter(available_placements())
 
     def nodes_needed(self) -> int:
@@ -480,27 +553,15 @@ class OsuOneSided(OsuBenchmark, special=True):
     def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
 
-    def largest_message_size(self) -> int | None:
-        # An atomic operation has one size, that of its data type.
-        if re.search('cas|fop', self.program):
-            return 8
-        return super().largest_message_size()
-
-    def arguments(self) -> list[str]:
-        return ['-w', self.window, '-s', self.synchronisation,
-                *super().arguments()]
-
-    def supports_validation(self) -> bool:
-        return False
+    def own_arguments(self) -> list[str]:
+        return ['-w', self.window, '-s', self.synchronisation]
 
 
 @register_if_available
 class OsuRma(OsuOneSided):
     """Put, get, accumulate and atomics over windows."""
 
-    program = parameter(runnable_programs(programs.ONE_SIDED))
-
-    #: How the two ranks synchronise (-s).
+    program = parameter(runnable_programs(programs.programs_of_group('one_sided')))
     synchronisation = parameter(['flush', 'flush_local', 'lock', 'lock_all',
                                  'pscw', 'fence'])
 
@@ -512,7 +573,8 @@ class OsuRma(OsuOneSided):
 class OsuPutBibw(OsuOneSided):
     """Both ranks put at once, with active synchronisation only."""
 
-    program = parameter(runnable_programs(['osu_put_bibw']))
+    program = parameter(runnable_programs(
+        programs.programs_of_group('one_sided_active')))
     synchronisation = parameter(['pscw', 'fence'])
 
     def is_in_default_modes(self) -> bool:
@@ -536,30 +598,12 @@ class OsuCollective(OsuBenchmark):
     def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         nodes, kind = self.layout
         each = 1 if kind == 'one' else max(2 // nodes, self.ranks_per_full_node())
-        if 'neighbor' in self.program:
-            # With two ranks OMB 7.2 prints nothing here, and ends with 0.
-            each = max(each, -(-4 // nodes))
+        if self.row.min_ranks > 2:
+            each = max(each, -(-self.row.min_ranks // nodes))
         return nodes * each, each
-
-    def largest_message_size(self) -> int | None:
-        return programs.last_message_size(
-            self.program, self.total_and_per_node_rank_counts()[0], self.max_size)
-
-    def required_metrics(self) -> list[str]:
-        if self.program.startswith(('osu_ibarrier', 'osu_i')) and \
-                self.program != 'osu_init':
-            kinds = ('overall_time', 'pure_comm_time', 'overlap')
-            size = 8 if self.largest_message_size() else None
-            return [metrics.metric_key(k, size) for k in kinds]
-        if self.largest_message_size() is None:
-            return ['latency']
-        return super().required_metrics()
 
     def is_short_on_full_node(self) -> bool:
         return self.program == 'osu_allreduce' and self.layout == (1, 'full')
-
-    def supports_validation(self) -> bool:
-        return 'barrier' not in self.program and super().supports_validation()
 
 
 @register_if_available
@@ -567,25 +611,16 @@ class OsuStartup(OsuBenchmark):
     """Startup time of a parallel program."""
 
     SETTINGS = {'options': ''}
-    INTERNAL: ClassVar[frozenset[str]] = frozenset({'min_size', 'max_size'})
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({
+        'min_size', 'max_size', 'iterations', 'warmup', 'full_output'})
 
-    program = parameter(runnable_programs(programs.STARTUP))
+    program = parameter(runnable_programs(programs.programs_of_group('startup')))
     layout = parameter(runnable_layouts(), fmt=format_layout)
 
     nodes_needed = OsuCollective.nodes_needed
     total_and_per_node_rank_counts = OsuCollective.total_and_per_node_rank_counts
 
-    def largest_message_size(self) -> int | None:
-        return None
-
-    def required_metrics(self) -> list[str]:
-        return {'osu_init': ['init_time'],
-                'osu_hello': ['job_time', 'ranks']}[self.program]
-
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         # osu_hello does nothing, so the time of the job is measured.
         own = {'job_time': run.wall} if self.program == 'osu_hello' else {}
         return super().parse_values(run) | own
-
-    def supports_validation(self) -> bool:
-        return False

@@ -20,6 +20,7 @@ from typing import NamedTuple, NoReturn
 
 from ..core import text as saved
 from ..core.parsers import ParseError, Record
+from .programs import PROGRAMS
 
 
 class Column(NamedTuple):
@@ -146,41 +147,9 @@ _USAGE = re.compile(r' *usage *:', re.IGNORECASE)
 _INTEGER = re.compile('0|[1-9][0-9]{0,17}')
 _NUMBER = re.compile(r'(?:0|[1-9][0-9]{0,17})\.[0-9]{2}')
 
-#: Title without `OSU`, buffers and `Test`, in small letters: OMB's program.
-_PROGRAMS = {
-    'mpi latency': 'latency',
-    'mpi bandwidth': 'bw',
-    'mpi bi-directional bandwidth': 'bibw',
-    'mpi multi latency': 'multi_lat',
-    'mpi multi-threaded latency': 'latency_mt',
-    'mpi multi-process latency': 'latency_mp',
-    'mpi multiple bandwidth / message rate': 'mbw_mr',
-    'mpi partitioned latency': 'partitioned_latency',
-    'mpi latency partitioned': 'partitioned_latency',
-    'mpi hello world': 'hello',
-    'mpi init': 'init',
-    'mpi_put latency': 'put_latency',
-    'mpi_put bandwidth': 'put_bw',
-    'mpi_put bi-directional bandwidth': 'put_bibw',
-    'mpi_get latency': 'get_latency',
-    'mpi_get bandwidth': 'get_bw',
-    'mpi_accumulate latency': 'acc_latency',
-    'mpi_get_accumulate latency': 'get_acc_latency',
-    'mpi_compare_and_swap latency': 'cas_latency',
-    'mpi_fetch_and_op latency': 'fop_latency',
-    # Two programs of OpenSHMEM share the title, except for the header.
-    'openshmem put_nbi': 'oshm_put_nb',
-    'openshmem put message rate': 'oshm_put_mr',
-    'openshmem put_nb message rate': 'oshm_put_mr_nb',
-    'openshmem get_nb message rate': 'oshm_get_mr_nb',
-    'openshmem atomic operation rate': 'oshm_atomics',
-    'upc memput': 'upc_memput',
-    'upc memget': 'upc_memget',
-    'upc gatherall latency': 'upc_all_gather_all',
-    'upc++ async copy (put)': 'upcxx_async_copy_put',
-    'upc++ async copy (get)': 'upcxx_async_copy_get',
-    'upc++ broadcast latency': 'upcxx_bcast',
-}
+#: Title -> program; partitioned latency has a second one.
+_TITLES = {row.title: name for name, row in PROGRAMS.items() if row.title} | {
+    'mpi latency partitioned': 'osu_partitioned_latency'}
 _COLLECTIVE = re.compile(
     r'(?P<later>non-blocking )?(?P<near>neighbor(?:hood)? )?(?P<what>'
     r'(?:all)?gatherv?|allreduce|alltoall[vw]?|barrier|bcast'
@@ -202,8 +171,8 @@ def program_of_title(what: str, version: str, topology: bool = False) -> str:
     title = re.sub(r'-[A-Z]{3,}(?: MANAGED)?(?= )', '', what).lower()
     title, persistent = re.subn(' persistent(?= |$)', '', title)
     after = '_persistent' if persistent else ''
-    if title in _PROGRAMS:
-        return f'osu_{_PROGRAMS[title]}{after}'
+    if title in _TITLES:
+        return _TITLES[title] + after
     if fan := re.search(r'\bfan[- _]?(in|out)\b', title):
         return f'osu_bw_fan_{fan[1]}{after}'
     api, _, rest = title.partition(' ')
@@ -216,8 +185,8 @@ def program_of_title(what: str, version: str, topology: bool = False) -> str:
     if api in ('nccl', 'rccl', 'xccl'):
         # Their pt2pt titles are those of MPI.
         before += 'nccl_' if version_numbers(version) < (7, 3) else 'xccl_'
-        if f'mpi {rest}' in _PROGRAMS:
-            return before + _PROGRAMS[f'mpi {rest}']
+        if f'mpi {rest}' in _TITLES:
+            return before + _TITLES[f'mpi {rest}'].removeprefix('osu_')
     elif api != 'mpi':
         return f'osu_{_to_identifier(title)}{after}'
     if match := _COLLECTIVE.fullmatch(plain):

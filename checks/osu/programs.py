@@ -1,36 +1,173 @@
-"""The OSU programs, and those of an installation."""
+"""The programs of OMB: what belongs to each is a row of one table.
+
+The rows follow the sources of OMB 5.3 to 7.5.
+"""
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-PT2PT = ('osu_latency', 'osu_bw', 'osu_bibw')
-THREADED = ('osu_latency_mt', 'osu_latency_mp')
-MULTI = ('osu_multi_lat', 'osu_mbw_mr')
-ONE_SIDED = ('osu_acc_latency', 'osu_get_latency', 'osu_put_latency',
-             'osu_get_acc_latency', 'osu_cas_latency', 'osu_fop_latency',
-             'osu_get_bw', 'osu_put_bw')
-STARTUP = ('osu_hello', 'osu_init')
+#: OMB's limit of memory per process (-M). Unit: bytes.
+MEMORY_LIMIT = 1 << 29
 
-#: Any collective: blocking, non-blocking, vector, neighbourhood, persistent.
+
+@dataclass(frozen=True)
+class Program:
+    """A program of OMB."""
+    #: Its title without `OSU`, the place of the buffers and `Test`, in small letters.
+    #: '': the parser reads it from the words of the title.
+    title: str = ''
+    #: Check that runs it: pt2pt, threaded, multi, one_sided, startup, collective;
+    #: '': none.
+    group: str = ''
+    #: Metrics that each row of its table has, and more with -f.
+    metrics: tuple[str, ...] = ('latency',)
+    full_metrics: tuple[str, ...] = ()
+    #: Default size of the largest message. Unit: bytes. 0: the table has no sizes.
+    largest: int = 1 << 22
+    #: The table has one size, that of the data type: 1 or 8 B, by the version.
+    one_size_of_version: bool = False
+    #: The buffer of a rank holds a message for every rank, so OMB's limit of memory
+    #: may end the table earlier.
+    message_for_each_rank: bool = False
+    #: Its data can be validated (-c); and the data type for that (-T), because sums
+    #: of characters and floats overflow or are rounded.
+    validates: bool = False
+    validation_type: str = ''
+    #: Timed iterations of a size up to 8192 B, and of a larger one.
+    iterations: tuple[int, int] = (10000, 1000)
+    #: Messages per iteration and reported latency: 2 if that is half a round trip.
+    trips: int = 1
+    #: Bandwidth is the sum of: 'one' direction, 'both' directions, all 'pairs'.
+    flows: str = 'one'
+    #: Fewest ranks with which it prints a table.
+    min_ranks: int = 2
+    #: Options that parameters of its check set: option -> what to use instead.
+    reserved: tuple[tuple[str, str], ...] = ()
+
+
+_THREADS = tuple(dict.fromkeys(('-t', '--num_threads'), 'no option: the check sets it'
+                               ).items())
+_PAIRS = tuple(dict.fromkeys(('-p', '--num-pairs'), 'the parameter layout').items())
+_WINDOW = (*dict.fromkeys(('-w', '--win-options'), 'the parameter window').items(),
+           *dict.fromkeys(('-s', '--sync-option'), 'the parameter synchronisation'
+                          ).items())
+
+_BANDWIDTH = Program(metrics=('bandwidth',), iterations=(100, 20))
+_PT2PT = Program(group='pt2pt', validates=True, trips=2)
+_PT2PT_BANDWIDTH = replace(_BANDWIDTH, group='pt2pt', validates=True)
+_THREADED = Program(group='threaded', trips=2, reserved=_THREADS)
+_ONE_SIDED = Program(group='one_sided', reserved=_WINDOW)
+_ONE_SIDED_BANDWIDTH = replace(_BANDWIDTH, group='one_sided', reserved=_WINDOW)
+_RATE = Program(metrics=('message_rate',), largest=0)
+
+#: All programs with a title of their own.
+PROGRAMS: dict[str, Program] = {
+    'osu_latency': replace(_PT2PT, title='mpi latency'),
+    'osu_bw': replace(_PT2PT_BANDWIDTH, title='mpi bandwidth'),
+    'osu_bibw': replace(_PT2PT_BANDWIDTH, title='mpi bi-directional bandwidth',
+                        flows='both'),
+    'osu_latency_mt': replace(_THREADED, title='mpi multi-threaded latency'),
+    'osu_latency_mp': replace(_THREADED, title='mpi multi-process latency'),
+    'osu_multi_lat': replace(_PT2PT, title='mpi multi latency', group='multi'),
+    'osu_mbw_mr': replace(_PT2PT_BANDWIDTH, group='multi', flows='pairs',
+                          title='mpi multiple bandwidth / message rate',
+                          metrics=('bandwidth', 'message_rate'), reserved=_PAIRS),
+    'osu_acc_latency': replace(_ONE_SIDED, title='mpi_accumulate latency'),
+    'osu_get_latency': replace(_ONE_SIDED, title='mpi_get latency'),
+    'osu_put_latency': replace(_ONE_SIDED, title='mpi_put latency'),
+    'osu_get_acc_latency': replace(_ONE_SIDED, title='mpi_get_accumulate latency'),
+    'osu_cas_latency': replace(_ONE_SIDED, title='mpi_compare_and_swap latency',
+                               largest=0, one_size_of_version=True),
+    'osu_fop_latency': replace(_ONE_SIDED, title='mpi_fetch_and_op latency',
+                               largest=0, one_size_of_version=True),
+    'osu_get_bw': replace(_ONE_SIDED_BANDWIDTH, title='mpi_get bandwidth'),
+    'osu_put_bw': replace(_ONE_SIDED_BANDWIDTH, title='mpi_put bandwidth'),
+    'osu_put_bibw': replace(_ONE_SIDED_BANDWIDTH, flows='both',
+                            title='mpi_put bi-directional bandwidth',
+                            group='one_sided_active'),
+    'osu_hello': Program('mpi hello world', 'startup', ('job_time', 'ranks'),
+                         largest=0),
+    'osu_init': Program('mpi init', 'startup', ('init_time',), largest=0),
+    # The suite reads the output of these programs, and runs none of them.
+    'osu_partitioned_latency': Program('mpi partitioned latency', largest=0),
+    # Two programs of OpenSHMEM share this title, except for the header.
+    'osu_oshm_put_nb': Program('openshmem put_nbi', largest=0),
+    'osu_oshm_put_mr': replace(_RATE, title='openshmem put message rate'),
+    'osu_oshm_put_mr_nb': replace(_RATE, title='openshmem put_nb message rate'),
+    'osu_oshm_get_mr_nb': replace(_RATE, title='openshmem get_nb message rate'),
+    'osu_oshm_atomics': replace(_RATE, title='openshmem atomic operation rate'),
+    'osu_upc_memput': Program('upc memput', largest=0),
+    'osu_upc_memget': Program('upc memget', largest=0),
+    'osu_upc_all_gather_all': Program('upc gatherall latency', largest=0),
+    'osu_upcxx_async_copy_put': Program('upc++ async copy (put)', largest=0),
+    'osu_upcxx_async_copy_get': Program('upc++ async copy (get)', largest=0),
+    'osu_upcxx_bcast': Program('upc++ broadcast latency', largest=0),
+}
+
+_COLLECTIVE = Program(group='collective', largest=1 << 20, validates=True,
+                      iterations=(1000, 100),
+                      full_metrics=('latency_min', 'latency_max'))
+_REDUCTION = replace(_COLLECTIVE, validation_type='mpi_int')
+_PER_RANK = replace(_COLLECTIVE, message_for_each_rank=True)
+
+#: Kinds of collectives; each also non-blocking, of neighbours, persistent, and with
+#: vectors.
+COLLECTIVES: dict[str, Program] = {
+    'allgather': _PER_RANK, 'alltoall': _PER_RANK, 'gather': _PER_RANK,
+    'scatter': _PER_RANK, 'bcast': _COLLECTIVE, 'allreduce': _REDUCTION,
+    'reduce': _REDUCTION, 'reduce_scatter': _REDUCTION,
+    'reduce_scatter_block': _REDUCTION,
+    'barrier': replace(_COLLECTIVE, largest=0, validates=False),
+}
 COLLECTIVE = re.compile(
-    r'osu_i?(neighbor_)?(allgather|allreduce|alltoall|barrier|bcast|gather|'
-    r'reduce|reduce_scatter|reduce_scatter_block|scatter)[vw]?(_persistent)?')
+    r'osu_(?P<later>i)?(?P<near>neighbor_)?(?P<kind>' + '|'.join(COLLECTIVES) + ')'
+    '[vw]?(?:_persistent)?')
+
+
+def find_program(name: str) -> Program | None:
+    """The row of a program; None: the suite does not know it."""
+    match = COLLECTIVE.fullmatch(name)
+    if not match:
+        return PROGRAMS.get(name)
+    row = COLLECTIVES[match['kind']]
+    if match['later']:
+        # Some of them use the smaller number of iterations for all sizes.
+        row = replace(row, metrics=('overall_time', 'pure_comm_time', 'overlap'),
+                      full_metrics=('init_call_time', 'wait_call_time'),
+                      iterations=(row.iterations[1], row.iterations[1]))
+    # With two ranks OMB 7.2 prints nothing for neighbours, and ends with 0.
+    return replace(row, min_ranks=4) if match['near'] else row
+
+
+def programs_of_group(*groups: str) -> tuple[str, ...]:
+    """Names of the programs of some groups, in the order of the table."""
+    return tuple(name for name, row in PROGRAMS.items() if row.group in groups)
+
+
+_WITH_CHECK = programs_of_group('pt2pt', 'threaded', 'multi', 'one_sided',
+                                'one_sided_active', 'startup')
 
 #: Programs that are embedded.
-EMBEDDED = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
-            'osu_allgather', 'osu_allreduce', 'osu_barrier', 'osu_ibarrier')
+EMBEDDED = (*_WITH_CHECK, 'osu_allgather', 'osu_allreduce', 'osu_barrier',
+            'osu_ibarrier')
 
-_KINDS = ('allgather', 'allgatherv', 'allreduce', 'alltoall', 'alltoallv',
-          'alltoallw', 'barrier', 'bcast', 'gather', 'gatherv', 'reduce',
-          'reduce_scatter', 'scatter', 'scatterv')
-_NEIGHBOUR = ('allgather', 'allgatherv', 'alltoall', 'alltoallv', 'alltoallw')
+
+def _collectives_of_omb7() -> Iterator[str]:
+    for later in ('', 'i'):
+        for near, kinds in (('', 'allgather[v] allreduce alltoall[vw] barrier bcast '
+                             'gather[v] reduce reduce_scatter scatter[v]'),
+                            ('neighbor_', 'allgather[v] alltoall[vw]')):
+            for kind in kinds.split():
+                name, _, letters = kind.rstrip(']').partition('[')
+                yield from (f'osu_{later}{near}{name}{end}' for end in ('', *letters))
+
 
 #: Programs of OMB 7.2 or newer, for a site that has not installed it yet.
-OMB7 = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
-        *(f'osu_{i}{kind}' for i in ('', 'i') for kind in _KINDS),
-        *(f'osu_{i}neighbor_{kind}' for i in ('', 'i') for kind in _NEIGHBOUR))
+OMB7 = (*_WITH_CHECK, *_collectives_of_omb7())
 
 
 def program_features(source: str) -> tuple[str, ...]:
@@ -39,45 +176,32 @@ def program_features(source: str) -> tuple[str, ...]:
     return EMBEDDED if source == 'embedded' else OMB7
 
 
-def last_message_size(program: str, ranks: int, requested: int = 0) -> int | None:
-    """Size of the last row of OMB's table. Unit: bytes.
+def last_message_sizes(program: str, ranks: int, requested: int = 0, first: int = 1,
+                       memory: int = MEMORY_LIMIT) -> tuple[int, int] | None:
+    """Smallest and largest permitted size of the last row. Unit: bytes.
+
+    Sizes double from the first one up to the largest requested one. OMB's limit of
+    memory may end the table earlier; some versions do not heed it.
 
     :arg ranks: number of ranks; 0: unknown.
     :arg requested: largest size of -m; 0: OMB's default.
+    :arg first: the first size above 0
+    :arg memory: limit of memory per process (-M). Unit: bytes
     :returns: None if the table has no sizes, or its end is not known.
     """
-    if COLLECTIVE.fullmatch(program):
-        size = requested or 1048576
-        if 'barrier' in program:
-            return None
-        if not re.search('gather|alltoall|(?<!reduce_)scatter', program):
-            return size
-        # Each rank's buffer holds a message for every rank: OMB ends the
-        # table before that exceeds 512 MiB (-M), at 16 nodes of 128.
-        return min(size, 1 << (2**29 // ranks).bit_length() - 1) if ranks else None
-    if program in ('osu_cas_latency', 'osu_fop_latency') or program not in EMBEDDED:
+    row = find_program(program)
+    if row is None or not row.largest:
         return None
-    return None if program in STARTUP else requested or 4194304
-
-
-def last_message_sizes(program: str, ranks: int, requested: int = 0,
-                       first: int = 1) -> tuple[int, int] | tuple[None, None]:
-    """Smallest and largest permitted size of the last row. Unit: bytes.
-
-    Sizes double from the first one on. OMB's limit of memory may end the table
-    earlier; some versions do not heed it.
-
-    :arg first: the first size above 0
-    """
-    low = last_message_size(program, ranks, requested)
-    if not low:
-        return None, None
-    high = requested or (1048576 if COLLECTIVE.fullmatch(program) else 4194304)
+    high = low = requested or row.largest
+    if row.message_for_each_rank:
+        if not ranks:
+            return None
+        low = min(high, memory // ranks)
 
     def doubled(limit: int) -> int:
         return first << max((limit // first).bit_length() - 1, 0)
 
-    return doubled(min(low, high)), doubled(high)
+    return doubled(low), doubled(high)
 
 
 def find_installed_programs(prefix: str | os.PathLike[str]) -> dict[str, str]:

@@ -34,7 +34,7 @@ def set_options(check: str, size: int, iterations: int, warmup: int) -> list[str
     :param size: of the largest messages; unit: bytes
     """
     return [f'-S{check}.max_size={size}',
-            f'-S{check}.options=-i {iterations} -x {warmup}']
+            f'-S{check}.iterations={iterations}', f'-S{check}.warmup={warmup}']
 
 
 def first_job_options(check: str, metric: str) -> list[str]:

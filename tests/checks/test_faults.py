@@ -224,7 +224,7 @@ def test_data_that_arrives_wrong(faulty, tmp_path):
         f'-DOSU_EMBEDDED_FAULT -o {shlex.quote(str(program))} *.c -lm',
         shell=True, check=True, cwd=ROOT / 'checks' / 'osu' / 'src')
     done = faulty.run('none', '-Sbringup=1', '-S', 'OsuPt2pt.max_size=1024',
-                      '-SOsuPt2pt.options=-i 200 -x 20')
+                      '-SOsuPt2pt.iterations=200', '-SOsuPt2pt.warmup=20')
     failed_for(faulty, done, 'validation: validate.out: the validation ended')
 
 

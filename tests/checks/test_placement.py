@@ -239,7 +239,7 @@ def test_ranks_that_share_a_core_are_no_measurement(suite):
     done = subprocess.run(
         ['taskset', '-c', one, ROOT / 'plumb', 'run', '--', *OSU,
          '-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',
-         '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.options=-i 20 -x 2'],
+         '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.iterations=20', '-SOsuPt2pt.warmup=2'],
         env={**os.environ, **suite.variables}, capture_output=True,
         text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -209,7 +209,7 @@ def test_jobs_on_slow_links_are_bounded_in_time(site, tmp_path, capsys):
     assert nodes.asked == [['n1+n2', 'n3+n4']]
     assert '-SC.max_size=65536' in nodes.options
     assert work.options_of_any_mode == ['-Sbringup=1', '-SC.max_size=524288',
-                                        '-SC.options=-i 12 -x 2']
+                                        '-SC.iterations=12', '-SC.warmup=2']
     assert bounded.expected is None and 5 < known.job < 10
     assert 'a short job on n1-n2, n3-n4 measures how long' in capsys.readouterr().err
     given.reframe = ['-SC.max_size=64']

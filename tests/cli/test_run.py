@@ -13,8 +13,8 @@ from cli.session import commands
 from config.version import VERSION
 
 #: Few iterations: where other tests use the CPUs, each waits for its turn.
-FEW = [f'-S{check}.options=-i 200 -x 20' for check in (
-    'OsuPt2pt', 'OsuCollective', 'OsuRma')]
+FEW = [f'-S{check}.{setting}' for check in ('OsuPt2pt', 'OsuCollective', 'OsuRma')
+       for setting in ('iterations=200', 'warmup=20')]
 PICK = ['--', '-E', 'program in ("osu_latency", "osu_ibarrier", "osu_init")',
         '-SOsuPt2pt.min_size=4', *FEW]
 

@@ -21,8 +21,9 @@ BACKENDS = ('slurm', 'squeue')
 
 
 #: Little of each, so that sixteen ranks on two cores end within seconds.
-SHORT = ['-SOsuPt2pt.max_size=4096', '-SOsuPt2pt.options=-i 50 -x 5',
-         '-SOsuCollective.max_size=256', '-SOsuCollective.options=-i 20 -x 2']
+SHORT = ['-SOsuPt2pt.max_size=4096', '-SOsuPt2pt.iterations=50', '-SOsuPt2pt.warmup=5',
+         '-SOsuCollective.max_size=256', '-SOsuCollective.iterations=20',
+         '-SOsuCollective.warmup=2']
 CASES = ['-E', '(program == "osu_latency" or program == "osu_allreduce" and '
          'layout in ((2, "one"), (4, "one")) or program == "osu_hello" and '
          'layout == (4, "full"))', '-n', 'OsuPt2pt|OsuCollective|OsuStartup']
@@ -49,7 +50,8 @@ def test_mode_veto_measures_every_node_of_a_reservation_at_once(suite, cluster):
     """One short test case per node, and a node that is down fails its own."""
     command = ['exec', '--', ROOT / 'plumb', 'run', '--site', 'devcluster', '--mode',
                'veto', '--bringup', '--', '--system=devcluster:slurm-srun',
-               '-SOsuCollective.max_size=256', '-SOsuCollective.options=-i 20 -x 2']
+               '-SOsuCollective.max_size=256', '-SOsuCollective.iterations=20',
+               '-SOsuCollective.warmup=2']
 
     def run(*options):
         before = {record['session'] for record in suite.records}
@@ -100,7 +102,7 @@ def bound(suite, tmp_path):
     def run(cluster, *options):
         job = suite.on(
             cluster, '-r', '-Sbringup=1', *OSU, '-n', 'OsuPt2pt',
-            '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.options=-i 20 -x 2',
+            '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.iterations=20', '-SOsuPt2pt.warmup=2',
             '-E', 'program in ("osu_latency", "osu_latency_mt")', *options,
             site=str(site))
         text, _ = job.communicate()

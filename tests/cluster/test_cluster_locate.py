@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow,
 
 RATE, SLOW = '400mbit', '320mbit'
 #: Little of each: a job has a second to run.
-SHORT = ['-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.options=-i 12 -x 2']
+SHORT = ['-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.iterations=12', '-SOsuPt2pt.warmup=2']
 
 
 @pytest.fixture(scope='module')

@@ -112,11 +112,11 @@ def test_the_log_has_what_ran(repeated):
 def test_settings_make_another_test_case(suite):
     set_, varied = (
         Session(suite, *LATENCY, *options) for options in (
-            ['-SOsuPt2pt.max_size=64', '-SOsuPt2pt.options=-i 20'],
-            ['-SOsuPt2pt.options=-i 20', '-POsuPt2pt.max_size=64,128']))
+            ['-SOsuPt2pt.max_size=64', '-SOsuPt2pt.iterations=20'],
+            ['-SOsuPt2pt.iterations=20', '-POsuPt2pt.max_size=64,128']))
     ids = {case['settings']: case['test_case']
            for session in (set_, varied) for case in session.cases}
-    assert list(ids) == ['options=-i 20 max_size=64', 'options=-i 20 max_size=128']
+    assert list(ids) == ['max_size=64 iterations=20', 'max_size=128 iterations=20']
     assert len(set(ids.values())) == 2
     assert {case['params'] for case in set_.cases + varied.cases} == {
         'buffers=host placement=intra_node program=osu_latency'}
@@ -283,7 +283,8 @@ def test_copies_on_chosen_nodes_of_a_cluster(tmp_path, cluster):
     job = suite.on(cluster, '-r', *OSU, '-n',
                    '^OsuPt2pt%program=osu_latency%placement=inter_node', '-p', '^mpich',
                    '--system=devcluster:slurm-srun', '-Sbringup=1',
-                   '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.options=-i 100 -x 10',
+                   '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.iterations=100',
+                   '-SOsuPt2pt.warmup=10',
                    '-POsuPt2pt.pinned_nodes=n1+n2,n3+n4')
     out, _ = job.communicate(timeout=LIMIT)
     assert job.returncode == 0, out

@@ -7,15 +7,23 @@ from checks.core import limits
 from checks.osu import parser, programs
 
 
-@pytest.mark.parametrize('program, ranks, requested, last', [
-    ('osu_latency', 2, 0, 4194304), ('osu_put_bibw', 2, 8192, 8192),
-    ('osu_allreduce', 4096, 0, 1048576), ('osu_allreduce', 4, 4194304, 4194304),
-    ('osu_reduce_scatter', 4096, 0, 1048576), ('osu_allgather', 2048, 0, 262144),
-    ('osu_ialltoallv', 512, 4194304, 1048576), ('osu_alltoall', 0, 0, None),
-    ('osu_ibarrier', 4, 0, None), ('osu_init', 4, 0, None),
-    ('osu_cas_latency', 2, 0, None), ('osu_oshm_put', 2, 0, None)])
-def test_last_message_size(program, ranks, requested, last):
-    assert programs.last_message_size(program, ranks, requested) == last
+@pytest.mark.parametrize('program, ranks, requested, first, last', [
+    ('osu_latency', 2, 0, 1, (1 << 22, 1 << 22)),
+    ('osu_put_bibw', 2, 8192, 1, (8192, 8192)),
+    # Sizes double from the first one on.
+    ('osu_bw', 2, 10240000, 1, (8388608, 8388608)),
+    ('osu_allreduce', 4, 1000, 12, (768, 768)),
+    ('osu_allreduce', 4096, 0, 4, (1 << 20, 1 << 20)),
+    ('osu_reduce_scatter', 4096, 0, 4, (1 << 20, 1 << 20)),
+    # A limit of memory may end the table earlier.
+    ('osu_allgather', 2048, 0, 1, (1 << 18, 1 << 20)),
+    ('osu_alltoall', 36, 1 << 26, 1, (1 << 23, 1 << 26)),
+    ('osu_ialltoallv', 512, 1 << 22, 1, (1 << 20, 1 << 22)),
+    ('osu_alltoall', 0, 0, 1, None), ('osu_ibarrier', 4, 0, 1, None),
+    ('osu_init', 4, 0, 1, None), ('osu_cas_latency', 2, 0, 1, None),
+    ('osu_oshm_put', 2, 0, 1, None)])
+def test_last_message_sizes(program, ranks, requested, first, last):
+    assert programs.last_message_sizes(program, ranks, requested, first) == last
 
 
 def test_thread_counts():

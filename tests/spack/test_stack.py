@@ -445,7 +445,8 @@ def with_stack(suite, monkeypatch):
 
 
 CASE = ['run', '--bringup', '--', *OSU, '-n', 'OsuPt2pt', '-p', '^mpi$',
-        '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.options=-i 200 -x 20', '-E',
+        '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.iterations=200', '-SOsuPt2pt.warmup=20',
+        '-E',
         'program == "osu_latency"']
 
 

@@ -1,0 +1,58 @@
+"""Settings of the checks: what reaches the program, what is refused, what passes."""
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import OSU
+
+from tests.conftest import two_cpus
+
+
+def dry_run(suite, check, program, *settings):
+    return suite.reframe('--dry-run', '-Sbringup=1', *OSU, '-n', f'^{check}%', '-E',
+                         f'program == "{program}"',
+                         *(f'-S{check}.{setting}' for setting in settings))
+
+
+def command_of(suite, check):
+    """Words after the program in the first job script."""
+    script = sorted(suite.tmp.rglob(f'{check}_*/rfm_job.sh'))[0].read_text()
+    return re.search(r'/osu_\w+ (.*)', script)[1]
+
+
+def test_options_reach_the_program_and_settings_have_options(suite):
+    done = dry_run(suite, 'OsuPt2pt', 'osu_bw', "options=-W 32 -M '99'", 'iterations=7',
+                   'warmup=0', 'min_size=4', 'max_size=64', 'full_output=1')
+    assert done.returncode == 0, done.stdout
+    assert command_of(suite, 'OsuPt2pt') == '-W 32 -M 99 -i 7 -x 0 -m 4:64 -f'
+
+
+@pytest.mark.parametrize('check, program, options, expected', [
+    ('OsuPt2pt', 'osu_bw', '-m 8', '-m: use the settings min_size and max_size'),
+    ('OsuPt2pt', 'osu_bw', '-i9', '-i9: use the setting iterations'),
+    ('OsuPt2pt', 'osu_bw', '--warmup=9', '--warmup=9: use the setting warmup'),
+    ('OsuPt2pt', 'osu_bw', '-c', '-c: use the setting validates'),
+    ('OsuPt2pt', 'osu_bw', '-f', '-f: use the setting full_output'),
+    ('OsuPt2pt', 'osu_bw', '-d cuda', '-d: use the parameter buffers'),
+    ('OsuPt2pt', 'osu_latency_mt', '-t 2', '-t: use no option: the check sets it'),
+    ('OsuMulti', 'osu_mbw_mr', '-p 1', '-p: use the parameter layout'),
+    ('OsuRma', 'osu_put_bw', '-w create', '-w: use the parameter window'),
+    ('OsuPt2pt', 'osu_bw', "-W '9", 'No closing quotation')])
+def test_options_that_decide_what_passes_are_refused(suite, check, program, options,
+                                                     expected):
+    done = dry_run(suite, check, program, f'options={options}')
+    assert expected in done.stdout and done.returncode == 1, done.stdout
+
+
+@two_cpus
+def test_a_table_may_end_below_the_largest_requested_size(suite):
+    """Sizes double from the first one on: 8 MiB is the last one below 10240000 B."""
+    done = suite.reframe(
+        '-r', '-Sbringup=1', *OSU, '-n', '^OsuPt2pt%', '-E', 'program == "osu_bw" and '
+        'placement == "intra_node"', '-Svalidates=0', '-SOsuPt2pt.min_size=65536',
+        '-SOsuPt2pt.max_size=10240000', '-SOsuPt2pt.iterations=4',
+        '-SOsuPt2pt.warmup=0')
+    assert done.returncode == 0, done.stdout
+    points = [row['point'] for row in suite.records if row['metric'] == 'bandwidth']
+    assert points[0].split()[0] == '65536' and points[-1].split()[0] == '8388608'

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import reframe as rfm
-import reframe.core.runtime as rt
 from reframe.core.builtins import (
     fixture,
     parameter,
@@ -19,84 +17,29 @@ from reframe.core.builtins import (
     variable,
 )
 
-from config.families import record_needed_node_count
 from config.records import metrics
 from config.sessions.modes import SMOKE, VETO
 
-from ..core import features, guards, placement
+from ..core import guards, placement
 from ..core.base import Benchmark, Programs
+from ..core.options import option_value, split_options
 from ..machine import cpus
 from ..machine.gpus import format_gpus, group_by_host
 from . import log, parser, physics, programs
-
-#: Networks; if a node has one of them, NCCL must not use TCP.
-FAST = {'infiniband', 'slingshot', 'efa'}
-
-
-#: Name of a variable of the checks -> option of the programs and default
-#: value, in the order of the command line.
-OPTIONS: dict[str, tuple[str, Any]] = {
-    'iterations': ('-n', 20), 'warmup': ('-w', 5), 'aggregated': ('-m', 1),
-    'data_checks': ('-c', 1), 'datatype': ('-d', 'float'),
-    'operation': ('-o', 'sum'), 'root': ('-r', 0), 'blocking': ('-z', 0),
-    'graph_launches': ('-G', 0), 'threads_per_rank': ('-t', 1),
-    'gpus_per_thread': ('-g', 1), 'parallel_init': ('-p', 0),
-    'local_register': ('-R', 0), 'cta_policy': ('-x', -1),
-    'device_implementation': ('-D', 0), 'memory_type': ('-Y', ''),
-    'average': ('-a', 1)}
-DEFAULTS: dict[str, Any] = {
-    name: value for name, (_, value) in OPTIONS.items()}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Placement of the ranks, one GPU each."""
-    #: GPUs of each node.
-    gpus: int
-    nodes: int
-
-    @property
-    def rank_count(self) -> int:
-        """GPUs in all."""
-        return self.gpus * self.nodes
-
-
-def partitions_with_gpus() -> list[Any]:
-    """Partitions of this system with GPUs."""
-    return [part for part in rt.runtime().system.partitions
-            if placement.gpus_per_node(part)]
-
-
-def runnable_layouts(nodes: Collection[int] = (), full: bool = False
-                     ) -> list[Layout]:
-    """Layouts that some partition of this system can run: 1, 2, 4, ... and
-    all GPUs of one node, and all GPUs of several nodes.
-
-    :arg nodes: only these numbers of nodes; default: all of the partition.
-    :arg full: all GPUs also on one node.
-    """
-    result = set()
-    record_needed_node_count('nccl', 2)
-    for part in partitions_with_gpus():
-        maximum = placement.gpus_per_node(part)
-        some = [maximum] if full else [
-            maximum, *(2 ** n for n in range(10) if 2 ** n < maximum)]
-        result |= {Layout(gpus, count) for count in features.node_counts(part)
-                   if not nodes or count in nodes
-                   for gpus in (some if count == 1 else [maximum])}
-    return sorted(result, key=lambda layout: (layout.nodes, layout.gpus))
-
-
-def runnable_programs() -> list[str]:
-    """Programs for any number of ranks in the environments of this system."""
-    here = {feature for part in rt.runtime().system.partitions
-            for env in part.environs for feature in env.features}
-    return [name for name in programs.PROGRAMS if name != 'hypercube_perf'
-            and (name not in programs.SINCE or name in here)]
-
-
-def format_layout(layout: Layout) -> str:
-    return f'{layout.nodes}x{layout.gpus}'
+from .variants import (
+    CHOICES,
+    FAST,
+    TESTED,
+    Choice,
+    Layout,
+    format_layout,
+    full_node_layouts,
+    partitions_with_gpus,
+    runnable_layouts,
+    runnable_programs,
+    supported_choices,
+    tested_settings,
+)
 
 
 def register_if_available(check: Any) -> Any:
@@ -159,77 +102,52 @@ class NcclPrograms(Programs):
 
 class NcclBenchmark(Benchmark, special=True):
     """One program of nccl-tests or rccl-tests, with its whole table as
-    records.
-
-    A variable that is set makes another test case, except iterations,
-    warmup and data_checks.
-    """
+    records."""
 
     family = 'nccl'
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        'min_size': 8, 'max_size': 1 << 30, 'nics': '', 'options': '',
+        'threads_per_rank': 1, 'gpus_per_thread': 1}
+
+    #: Name of the program; its row in programs.py says how it counts bytes.
+    program: str
 
     #: Nodes, and GPUs of each.
     layout: Layout
 
-    #: Smallest and largest size. Unit: bytes. Default: 8 B to 1 GiB; the GPU
-    #: must hold three buffers of the largest.
+    #: Smallest and largest size (-b, -e). Unit: bytes. Default: 8 B to 1 GiB; the
+    #: GPU must hold three buffers of the largest.
     min_size = variable(int, value=8)
     max_size = variable(int, value=1 << 30)
 
-    #: Timed iterations of a size (-n), and untimed ones before them (-w).
-    iterations = variable(int, value=DEFAULTS['iterations'])
-    warmup = variable(int, value=DEFAULTS['warmup'])
-
-    #: Calls of one iteration, as one group (-m).
-    aggregated = variable(int, value=DEFAULTS['aggregated'])
-
-    #: Iterations that check the data (-c).
-    data_checks = variable(int, value=DEFAULTS['data_checks'])
-
-    #: Data type (-d): int8, half, bfloat16, float, double, ...
-    datatype = variable(str, value=DEFAULTS['datatype'])
-
-    #: Reduction (-o): sum, prod, min, max, avg, mulsum.
-    operation = variable(str, value=DEFAULTS['operation'])
-
-    #: Rank that sends or receives the data (-r).
-    root = variable(int, value=DEFAULTS['root'])
-
-    #: 1: wait and barrier after each iteration; 2, 3: since 2.19 (-z).
-    blocking = variable(int, value=DEFAULTS['blocking'])
-
-    #: Launches of a graph of all iterations (-G); 0: no graph.
-    graph_launches = variable(int, value=DEFAULTS['graph_launches'])
+    #: Timed iterations of a size (-n), and untimed ones before them (-w); they make
+    #: no other test case.
+    iterations = variable(int, value=20)
+    warmup = variable(int, value=5)
 
     #: Threads of a rank (-t), each with gpus_per_thread GPUs (-g); 0: one
     #: rank per node.
-    threads_per_rank = variable(int, value=DEFAULTS['threads_per_rank'])
-    gpus_per_thread = variable(int, value=DEFAULTS['gpus_per_thread'])
-
-    #: Threads initialise at the same time (-p).
-    parallel_init = variable(int, value=DEFAULTS['parallel_init'])
-
-    #: 1: buffers are registered, 2: symmetric memory, NCCL 2.27 (-R).
-    local_register = variable(int, value=DEFAULTS['local_register'])
-
-    #: Policy of cooperative thread arrays, NCCL 2.27 (-x); -1: none.
-    cta_policy = variable(int, value=DEFAULTS['cta_policy'])
-
-    #: The programs' own kernels on device memory (-D), NCCL 2.28.
-    device_implementation = variable(
-        int, value=DEFAULTS['device_implementation'])
-
-    #: Memory of the buffers, rccl-tests (-Y): coarse, fine, host, managed.
-    memory_type = variable(str, value=DEFAULTS['memory_type'])
-
-    #: Time that is printed (-a): 0: of rank 0, 1: mean of all ranks, 2:
-    #: smallest, 3: largest.
-    average = variable(int, value=DEFAULTS['average'])
+    threads_per_rank = variable(int, value=1)
+    gpus_per_thread = variable(int, value=1)
 
     #: NICs that NCCL may use (NCCL_IB_HCA), e.g. '=mlx5_0,mlx5_3'.
     nics = variable(str, value='')
 
-    #: More options for the program; makes another test case.
+    #: More options, by the rules of the shell; the program gets them as they are.
     options = variable(str, value='')
+
+    #: Options that decide whether a table is complete -> what to use instead.
+    RESERVED: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(('-b', '--minbytes'), 'the setting min_size'),
+        **dict.fromkeys(('-e', '--maxbytes'), 'the setting max_size'),
+        **dict.fromkeys(('-i', '--stepbytes', '-f', '--stepfactor'),
+                        'the settings min_size and max_size, sizes double'),
+        **dict.fromkeys(('-n', '--iters'), 'the setting iterations'),
+        **dict.fromkeys(('-w', '--warmup_iters'), 'the setting warmup'),
+        **dict.fromkeys(('-N', '--run_cycles'), 'the setting repetitions'),
+        **dict.fromkeys(('-c', '--check'), 'no option, data are always checked'),
+        **dict.fromkeys(('-t', '--nthreads'), 'the setting threads_per_rank'),
+        **dict.fromkeys(('-g', '--ngpus'), 'the setting gpus_per_thread')}
 
     programs = fixture(NcclPrograms, scope='environment')
 
@@ -240,13 +158,26 @@ class NcclBenchmark(Benchmark, special=True):
     #: File of NCCL's log, one per process.
     LOG = 'nccl.%h.%p.log'
 
-    #: Always on the command line, whatever the program's default.
-    STATED = ('iterations', 'warmup', 'data_checks', 'datatype',
-              'threads_per_rank', 'gpus_per_thread')
-    SETTINGS: ClassVar[dict[str, Any]] = {
-        'min_size': 8, 'max_size': 1 << 30, 'nics': '', 'options': '',
-        **{name: default for name, default in DEFAULTS.items()
-           if name not in ('iterations', 'warmup', 'data_checks')}}
+    # What each check defines ----------------------------------------------
+
+    @property
+    def nccl_choice(self) -> Choice | None:
+        """What environment variables choose for NCCL; None: nothing."""
+        return None
+
+    def gpu_vendor_features(self) -> tuple[str, ...]:
+        """Features of the partitions that the test case can run on."""
+        return 'gpu_nvidia', 'gpu_amd'
+
+    def additional_modes(self) -> set[str]:
+        """Modes of the test case, besides full."""
+        return set()
+
+    def own_arguments(self) -> tuple[str, ...]:
+        """Options for the parameters of the check."""
+        return ()
+
+    # Where it runs --------------------------------------------------------
 
     @run_after('init')
     def set_requirements(self) -> None:
@@ -271,6 +202,18 @@ class NcclBenchmark(Benchmark, special=True):
             mode not in (SMOKE, VETO)
             or self.layout.gpus == placement.gpus_per_node(partition))
 
+    # Launch ---------------------------------------------------------------
+
+    @property
+    def threads_and_gpus(self) -> tuple[int, int]:
+        """Threads of a rank, and GPUs of each thread."""
+        threads = self.threads_per_rank or self.layout.gpus
+        return threads, self.gpus_per_thread or self.layout.gpus // threads
+
+    def gpus_per_rank(self) -> int:
+        threads, gpus = self.threads_and_gpus
+        return threads * gpus
+
     @run_after('setup')
     def lay_out_ranks(self) -> None:
         self.num_nodes = self.layout.nodes
@@ -283,15 +226,42 @@ class NcclBenchmark(Benchmark, special=True):
                         max(1, self.current_partition.processor.num_cores
                             // self.num_tasks_per_node))
         self.num_cpus_per_task = self.threads
+        self.arguments()                # refuses options before a job is submitted
 
     @run_after('setup')
     def set_emulated_flag(self) -> None:
         self.emulated = self.source == 'embedded'
 
+    def arguments(self) -> list[str]:
+        """The program's options.
+
+        :raises ValueError: `options` has an option that is reserved
+        """
+        threads, gpus = self.threads_and_gpus
+        more = [*self.own_arguments(),
+                *split_options(self.options, 'options', self.RESERVED)]
+        return ['-b', str(self.min_size), '-e', str(self.max_size), '-f', '2',
+                '-n', str(self.iterations), '-w', str(self.warmup), '-c', '1',
+                *([] if option_value(more, '-d', '--datatype') else ['-d', 'float']),
+                '-t', str(threads), '-g', str(gpus), *more]
+
+    def environment_variables(self) -> dict[str, str]:
+        """Environment variables that the test case sets."""
+        return {**({'NCCL_IB_HCA': self.nics} if self.nics else {}),
+                **(self.nccl_choice.env if self.nccl_choice else {})}
+
+    def site_variables(self) -> dict[str, str]:
+        """Environment variables of the site for this program and layout."""
+        return {name: value
+                for setting in self.current_environ.extras.get('nccl_settings', ())
+                if setting.applies_to(self.program, self.layout.nodes,
+                                      self.layout.gpus)
+                for name, value in setting.env.items()}
+
     @run_before('run')
     def set_program_command(self) -> None:
         self.executable = shlex.quote(self.programs.program_path(self.program))
-        self.executable_opts = self.arguments()
+        self.executable_opts = [*map(shlex.quote, self.arguments())]
         self.env_vars.update({
             'NCCL_DEBUG': 'INFO', 'NCCL_DEBUG_SUBSYS': log.SUBSYSTEMS,
             'NCCL_DEBUG_FILE': self.LOG, **self.site_variables(),
@@ -306,133 +276,21 @@ class NcclBenchmark(Benchmark, special=True):
             except ValueError:
                 path.unlink()
 
-    # Properties that subclasses set --------------------------------------
-
-    def gpu_vendor_features(self) -> tuple[str, ...]:
-        """Features of the partitions that the test case can run on."""
-        return 'gpu_nvidia', 'gpu_amd'
-
-    def additional_modes(self) -> set[str]:
-        """Modes of the test case, besides full."""
-        return set()
-
-    def environment_variables(self) -> dict[str, str]:
-        """Environment variables that the test case sets."""
-        return {'NCCL_IB_HCA': self.nics} if self.nics else {}
-
-    def nccl_choice_and_channel_pattern(self) -> tuple[str, str] | None:
-        """Name of the choice made for NCCL, and a pattern of the channels
-        that show it; None without a choice."""
-        return None
-
-    # Common to all checks ------------------------------------------------
-
-    def site_variables(self) -> dict[str, str]:
-        """Environment variables of the site for this program and layout."""
-        return {name: value
-                for setting in self.current_environ.extras.get('nccl_settings', ())
-                if setting.applies_to(self.program, self.layout.nodes,
-                                      self.layout.gpus)
-                for name, value in setting.env.items()}
-
-    def gpus_per_rank(self) -> int:
-        """GPUs of one process; see the base class."""
-        threads = self.threads_per_rank or self.layout.gpus
-        return threads * (self.gpus_per_thread
-                          or self.layout.gpus // threads)
-
-    def option_value(self, name: str) -> Any:
-        """Value of a variable on the command line."""
-        value = getattr(self, name)
-        if name == 'threads_per_rank':
-            return value or self.layout.gpus
-        if name == 'gpus_per_thread':
-            return value or self.layout.gpus // (self.threads_per_rank
-                                                 or self.layout.gpus)
-        return value
-
-    def changed_options(self) -> dict[str, Any]:
-        """Variables of OPTIONS that differ from their defaults."""
-        return {name: getattr(self, name) for name in OPTIONS
-                if getattr(self, name) != DEFAULTS[name]}
-
-    def arguments(self) -> list[str]:
-        """The program's options."""
-        words = ['-b', str(self.min_size), '-e', str(self.max_size),
-                 '-f', '2']
-        changed = self.changed_options()
-        for name, (flag, _) in OPTIONS.items():
-            if name in self.STATED or name in changed:
-                words += [flag, str(self.option_value(name))]
-        return [*words, *self.options.split()]
-
-    def always_printed_message_sizes(self) -> list[int]:
-        """Sizes whose rows every version prints: divisible by the ranks."""
-        kind, ranks = programs.PROGRAMS[self.program], self.layout.rank_count
-        if self.program == 'alltoallv_perf' or kind.split and (
-                ranks & ranks - 1):
-            return []
-        minimum = max(self.min_size, 16 * ranks if kind.split else 1)
-        return [self.min_size << n for n in range(64)
-                if minimum <= self.min_size << n <= self.max_size]
-
-    def required_metrics(self) -> list[str]:
-        expected = ('time', 'algbw', 'busbw')[:3 if self.layout.rank_count > 1
-                                              else 2]
-        return [
-            'wrong',
-            *(
-                metrics.metric_key(name, size)
-                for size in self.always_printed_message_sizes()
-                for name in expected
-            ),
-        ]
+    # What passes ----------------------------------------------------------
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
-        out = self.parse_run_output(run)
+        out = guards.parse_output(parser.read_output, run.out, f'{run.name}.out')
         self.check_requested_table(run, out)
+        self.check_nccl_transport(run)
+        values = guards.values_by_metric(parser.records_of_output(out),
+                                         f'{run.name}.out')
         self.version = out.version or self.version
         self.record_gpus(out)
-        values = guards.values_by_metric(
-            parser.records_of_output(out), f'{run.name}.out'
-        )
-        maximum = physics.busbw_limit(self.program, self.layout.nodes,
-                                      self.layout.gpus, self.partition_bandwidths())
-        if maximum:
-            for metric, value in list(values.items()):
-                name, size = metrics.split_metric_key(metric)
-                if name == 'busbw':
-                    values[metrics.metric_key('busbw_limit', size)] = maximum[0]
-                if re.match('busbw(_in_place)?$', name) and value > maximum[0]:
-                    guards.fail_test_case(
-                        'limits',
-                        f'{metric} = {value:g} GB/s exceeds the physical '
-                        f'limit of {maximum[0]:g} GB/s, because {maximum[1]}',
-                    )
-        return values
-
-    def record_gpus(self, out: parser.Output) -> None:
-        """Record the PCI addresses of the GPUs; a stand-in has none."""
-        self.gpus = '' if self.emulated else format_gpus(group_by_host(out.addresses))
-
-    def min_repetition_seconds(self, values: dict[str, float]) -> float:
-        """Seconds of the timed iterations, each with all calls of its
-        group."""
-        calls = self.iterations * self.aggregated
-        return sum(value * calls / 1e6 for metric, value in values.items()
-                   if re.match('time(_in_place)?@', metric))
-
-    def partition_bandwidths(self) -> dict[str, Any]:
-        """Bandwidths of the partition's devices; empty for a stand-in."""
-        return {} if self.emulated else self.current_partition.extras
-
-    def parse_run_output(self, run: guards.Run) -> parser.Output:
-        """The parsed output of a repetition."""
-        return guards.parse_output(parser.read_output, run.out, f'{run.name}.out')
+        return values | self.busbw_limits(values)
 
     def check_requested_table(self, run: guards.Run, out: parser.Output) -> None:
-        """Refuse a table or a transport that was not requested."""
-        name = f'{run.name}.out'
+        """Refuse a table that was not requested."""
+        words = self.arguments()
         reduces = programs.PROGRAMS[self.program].reduces
         for what, actual, requested in (
                 ('program', out.program or self.program, self.program),
@@ -440,110 +298,148 @@ class NcclBenchmark(Benchmark, special=True):
                 ('nodes', len(out.hosts), self.layout.nodes),
                 ('smallest size', out.minimum, self.min_size),
                 ('largest size', out.maximum, self.max_size),
-                ('data type', ','.join(sorted(out.data_types)), self.datatype),
-                ('reduction', ','.join(sorted({
-                    row.redop for row in out.rows})) if reduces else '',
-                 self.operation if reduces else '')):
+                ('data type', ','.join(sorted(out.data_types)),
+                 option_value(words, '-d', '--datatype')),
+                ('reduction', ','.join(sorted({row.redop for row in out.rows})),
+                 option_value(words, '-o', '--op', 'sum')) if reduces else
+                ('reduction', '', '')):
             if actual != requested:
-                guards.fail_test_case('table', f'{name}: the {what} in the table: '
-                                      f'{actual}; requested: {requested}')
-        self.check_nccl_transport(run)
+                guards.fail_test_case('table', f'{run.name}.out: the {what} in the '
+                                      f'table: {actual}; requested: {requested}')
 
-    def read_transport_log(self, run: guards.Run) -> str:
-        """NCCL's logs, which are in files of their own, and stderr."""
-        return '\n'.join(self.read_nccl_logs()) + run.err
+    def check_nccl_transport(self, run: guards.Run) -> None:
+        """Refuse a transport in NCCL's log that is not the requested one."""
+        def refuse(reason: str) -> None:
+            guards.fail_test_case('transport', f'{run.name}: {reason}')
+
+        logs, expected = self.read_nccl_logs(), self.num_tasks * self.repetitions
+        if len(logs) < expected:
+            refuse(f'{len(logs)} of {expected} processes left a log of NCCL '
+                   '(NCCL_DEBUG_FILE): does /etc/nccl.conf set NCCL_DEBUG?')
+        channels = log.summarise_logs(logs).channels
+        choice, variables = self.nccl_choice, self.environment_variables()
+        if choice and choice.channel and not any(
+                re.search(choice.channel, name) for name in channels):
+            refuse(f'{self.choice} was requested, but no channel of NCCL uses it; '
+                   f'channels in the log: {", ".join(channels) or "none"}')
+        for name in ('P2P', 'SHM'):
+            if variables.get(f'NCCL_{name}_DISABLE') == '1' and name in channels:
+                refuse(f'NCCL_{name}_DISABLE is set, but {channels[name]} channels of '
+                       f'NCCL use {name}')
+        fast = FAST & {nic.arch for nic in self.current_partition.select_devices('nic')}
+        if fast and any('Socket' in name for name in channels):
+            refuse('NCCL used TCP (NET/Socket), although the node has '
+                   f'{", ".join(sorted(fast))}: is the network plugin in '
+                   "LD_LIBRARY_PATH? (see the environment's `transport`)")
 
     def read_nccl_logs(self) -> list[str]:
         """NCCL's log of each process of each repetition."""
         return [path.read_text(errors='replace') for path in
                 sorted(Path(self.stagedir).glob('nccl.*.log'))]
 
-    def check_nccl_transport(self, run: guards.Run) -> None:
-        """Refuse a transport in NCCL's log that is not the requested one."""
-        logs = self.read_nccl_logs()
-        if len(logs) < self.num_tasks * self.repetitions:
-            guards.fail_test_case('transport', f'{run.name}: {len(logs)} of '
-                                  f'{self.num_tasks * self.repetitions} processes '
-                                  'left a log of NCCL (NCCL_DEBUG_FILE): does '
-                                  '/etc/nccl.conf set NCCL_DEBUG?')
-        nccl = log.summarise_logs(logs)
-        choice = self.nccl_choice_and_channel_pattern()
-        if choice and not any(re.search(choice[1], channel)
-                              for channel in nccl.channels):
-            guards.fail_test_case(
-                'transport',
-                f'{run.name}: {choice[0]} was '
-                'requested, but no channel of NCCL uses it; channels '
-                f'in the log: {", ".join(nccl.channels) or "none"}',
-            )
-        for name in ('P2P', 'SHM'):
-            if (self.environment_variables().get(f'NCCL_{name}_DISABLE') == '1'
-                    and name in nccl.channels):
-                guards.fail_test_case(
-                    'transport',
-                    f'{run.name}: NCCL_{name}_DISABLE is set, but '
-                    f'{nccl.channels[name]} channels of NCCL use {name}',
-                )
-        nics = {device.arch for device in
-                self.current_partition.select_devices('nic')}
-        if nics & FAST and any('Socket' in channel
-                               for channel in nccl.channels):
-            guards.fail_test_case('transport', f'{run.name}: NCCL used TCP '
-                                  '(NET/Socket), although the node has '
-                                  f'{", ".join(sorted(nics))}: is the network plugin '
-                                  "in LD_LIBRARY_PATH? (see the environment's "
-                                  '`transport`)')
+    def read_transport_log(self, run: guards.Run) -> str:
+        """NCCL's logs, which are in files of their own, and stderr."""
+        return '\n'.join(self.read_nccl_logs()) + run.err
 
-    def expected_busbw_values(self) -> list[tuple[float, str]]:
-        """Expected busbw of such hardware, and the source of each value."""
-        if self.emulated:
+    def busbw_limits(self, values: dict[str, float]) -> dict[str, float]:
+        """The limit of busbw of links and NICs, at each size; empty: not known.
+
+        :raises SanityError: a value exceeds it
+        """
+        maximum = physics.busbw_limit(self.program, self.layout.nodes,
+                                      self.layout.gpus, self.partition_bandwidths())
+        if not maximum:
+            return {}
+        limits = {}
+        for metric, value in values.items():
+            name, size = metrics.split_metric_key(metric)
+            if name == 'busbw':
+                limits[metrics.metric_key('busbw_limit', size)] = maximum[0]
+            if re.match('busbw(_in_place)?$', name) and value > maximum[0]:
+                guards.fail_test_case(
+                    'limits', f'{metric} = {value:g} GB/s exceeds the physical limit '
+                    f'of {maximum[0]:g} GB/s, because {maximum[1]}')
+        return limits
+
+    def partition_bandwidths(self) -> dict[str, Any]:
+        """Bandwidths of the partition's devices; empty for a stand-in."""
+        return {} if self.emulated else self.current_partition.extras
+
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
+        """Seconds of the timed iterations, each with all calls of its
+        group."""
+        aggregated = option_value(self.arguments(), '-m', '--agg_iters', '1')
+        calls = self.iterations * (int(aggregated) if aggregated.isdecimal() else 1)
+        return sum(value * calls / 1e6 for metric, value in values.items()
+                   if re.match('time(_in_place)?@', metric))
+
+    # What is measured -----------------------------------------------------
+
+    def required_metrics(self) -> list[str]:
+        names = ['time', 'algbw', *['busbw'] * (self.layout.rank_count > 1)]
+        return ['wrong', *(metrics.metric_key(name, size)
+                           for size in self.always_printed_message_sizes()
+                           for name in names)]
+
+    def always_printed_message_sizes(self) -> list[int]:
+        """Sizes whose rows every version prints: divisible by the ranks."""
+        row, ranks = programs.PROGRAMS[self.program], self.layout.rank_count
+        if self.program == 'alltoallv_perf' or row.split and ranks & ranks - 1:
             return []
-        arrangement = self.program, self.layout.nodes, self.layout.gpus
-        ring = physics.expected_ring_busbw(*arrangement, self.current_partition.extras)
-        published = physics.find_published_busbw_row(
-            *arrangement, {device.model for device in
-                           self.current_partition.devices})
-        return [*([(ring, 'that the links and NICs carry')] if ring else []),
-                *([(published['busbw'], 'published for such nodes '
-                    f"({published['source']}, {published['date']})")]
-                  if published else [])]
+        minimum = max(self.min_size, 16 * ranks if row.split else 1)
+        return [self.min_size << n for n in range(64)
+                if minimum <= self.min_size << n <= self.max_size]
+
+    def record_gpus(self, out: parser.Output) -> None:
+        """Record the PCI addresses of the GPUs; a stand-in has none."""
+        self.gpus = '' if self.emulated else format_gpus(group_by_host(out.addresses))
 
     @property
     def attached_files(self) -> dict[str, str]:
         """Summary of NCCL's logs."""
         return {'nccl.txt': log.summarise_logs(self.read_nccl_logs()).format_summary()}
 
+    # What is noted --------------------------------------------------------
+
     def add_low_values_note(self) -> None:
-        """Note a busbw far below the hardware's, variables that NCCL did not
-        report, and programs that family.yaml lacks."""
         super().add_low_values_note()
-        if self.is_dry_run():
-            return
-        notes = [self.no_reference]
+        if not self.is_dry_run():
+            self.no_reference = '; '.join(filter(None, (
+                self.no_reference, *self.low_busbw_notes(), self.unreported_variables(),
+                self.unknown_programs())))
+
+    def low_busbw_notes(self) -> list[str]:
+        """A busbw of a large size below half of the hardware's or of a published
+        value."""
         sizes = [size for name, size in map(metrics.split_metric_key, self.values)
                  if name == 'busbw' and size and size >= 1 << 28]
-        if sizes:
-            metric = metrics.metric_key('busbw', max(sizes))
-            notes += [f'{metric} = {self.values[metric]:g} GB/s is below half '
-                      f'of the {expected:g} GB/s {source}'
-                      for expected, source in self.expected_busbw_values()
-                      if self.values[metric] < expected / 2]
-        requested = {
-            **(self.current_environ.extras.get('transport') or {}).get(
-                'env', {}), **self.site_variables(), **self.environment_variables()}
-        unreported = [
-            name
-            for name in requested
-            if name.startswith('NCCL_')
-            and name not in log.summarise_logs(self.read_nccl_logs()).variables
-        ]
-        if unreported:
-            notes.append(f'NCCL did not report {", ".join(unreported)}: is '
-                         'the name misspelt, or unknown to this version?')
-        if self.program == 'all_reduce_perf' and self.programs.unknown_programs():
-            notes.append('family.yaml lacks these programs of the '
-                         'installation: ' + self.programs.unknown_programs())
-        self.no_reference = '; '.join(filter(None, notes))
+        if self.emulated or not sizes:
+            return []
+        metric = metrics.metric_key('busbw', max(sizes))
+        return [f'{metric} = {self.values[metric]:g} GB/s is below half of the '
+                f'{expected:g} GB/s {source}'
+                for expected, source in physics.expected_busbw_values(
+                    self.program, self.layout.nodes, self.layout.gpus,
+                    self.current_partition)
+                if self.values[metric] < expected / 2]
+
+    def unreported_variables(self) -> str:
+        """Variables of NCCL that are set and that its log lacks."""
+        transport = self.current_environ.extras.get('transport') or {}
+        requested = {**transport.get('env', {}), **self.site_variables(),
+                     **self.environment_variables()}
+        known = log.summarise_logs(self.read_nccl_logs()).variables
+        names = [name for name in requested
+                 if name.startswith('NCCL_') and name not in known]
+        return (f'NCCL did not report {", ".join(names)}: is the name misspelt, or '
+                'unknown to this version?') if names else ''
+
+    def unknown_programs(self) -> str:
+        """Programs of the installation that family.yaml lacks."""
+        names = (self.programs.unknown_programs()
+                 if self.program == 'all_reduce_perf' else '')
+        return names and ('family.yaml lacks these programs of the installation: '
+                          f'{names}')
 
 
 @register_if_available
@@ -595,24 +491,6 @@ class NcclLarge(NcclBenchmark):
     SETTINGS = {**NcclBenchmark.SETTINGS, 'min_size': 1 << 30, 'max_size': 1 << 34}
 
 
-def tested_option_settings() -> list[str]:
-    """Options and values that NcclOptions tests, as OPTION=VALUE."""
-    wide = {'threads_per_rank': ['0'], 'gpus_per_thread': ['0'],
-            'parallel_init': ['1']}
-    values: dict[str, list[str]] = {
-        'datatype': ['int8', 'half', 'bfloat16', 'double'],
-        'operation': ['prod', 'min', 'max', 'avg'],
-        'blocking': ['1'], 'graph_launches': ['1'], 'aggregated': ['8'],
-        'local_register': ['1', '2'], 'average': ['0', '2', '3'], **wide}
-    parts = partitions_with_gpus()
-    if any('gpu_nvidia' in part.features for part in parts):
-        values |= {'cta_policy': ['1'], 'device_implementation': ['1']}
-    if any('gpu_amd' in part.features for part in parts):
-        values |= {'memory_type': ['fine']}
-    return [f'{option}={value}' for option, some_values in values.items()
-            for value in some_values]
-
-
 @register_if_available
 class NcclOptions(NcclBenchmark):
     """All-reduce with one option that differs from its default."""
@@ -620,113 +498,56 @@ class NcclOptions(NcclBenchmark):
     program = parameter(['all_reduce_perf'])
     layout = parameter(runnable_layouts((1, 2), full=True), fmt=format_layout)
 
-    #: The tested option is a parameter already.
+    #: The parameter sets the others.
     SETTINGS = {name: NcclBenchmark.SETTINGS[name]
                 for name in ('min_size', 'max_size', 'nics', 'options')}
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({
+        'threads_per_rank', 'gpus_per_thread'})
 
-    #: Name of a variable of the checks, and its value.
-    setting = parameter(tested_option_settings() if partitions_with_gpus() else [])
+    #: Name of an option in variants.TESTED.
+    setting = parameter(tested_settings())
 
     @run_after('init')
     def set_tested_option(self) -> None:
-        name, _, value = self.setting.partition('=')
-        setattr(self, name, type(DEFAULTS[name])(value))
-        if name == 'parallel_init':     # of the threads of one process
-            self.threads_per_rank = 0
-        if name == 'device_implementation':
-            self.local_register = 2     # it needs symmetric memory
+        for name, value in TESTED[self.setting].settings.items():
+            setattr(self, name, value)
+
+    def own_arguments(self) -> tuple[str, ...]:
+        return TESTED[self.setting].words
 
     def gpu_vendor_features(self) -> tuple[str, ...]:
-        return {'cta_policy': ('gpu_nvidia',),
-                'device_implementation': ('gpu_nvidia',),
-                'memory_type': ('gpu_amd',)}.get(
-                    self.setting.partition('=')[0], super().gpu_vendor_features())
+        vendor = TESTED[self.setting].vendor
+        return (vendor,) if vendor else super().gpu_vendor_features()
 
 
-#: Name -> environment variables, pattern that a channel must match, and
-#: requirements on hardware and number of nodes.
-CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
-    'algo=Ring': ({'NCCL_ALGO': 'Ring'}, '', ''),
-    'algo=Tree': ({'NCCL_ALGO': 'Tree'}, '', ''),
-    'algo=NVLS': ({'NCCL_ALGO': 'NVLS', 'NCCL_NVLS_ENABLE': '1'}, '',
-                  'switch one_node'),
-    'algo=NVLSTree': ({'NCCL_ALGO': 'NVLSTree', 'NCCL_NVLS_ENABLE': '1'},
-                      '', 'switch nodes'),
-    'nvls=off': ({'NCCL_NVLS_ENABLE': '0'}, '', 'switch'),
-    'proto=LL': ({'NCCL_PROTO': 'LL'}, '', ''),
-    'proto=LL128': ({'NCCL_PROTO': 'LL128'}, '', ''),
-    'proto=Simple': ({'NCCL_PROTO': 'Simple'}, '', ''),
-    'cross_nic=0': ({'NCCL_CROSS_NIC': '0'}, 'NET', 'nodes'),
-    'cross_nic=1': ({'NCCL_CROSS_NIC': '1'}, 'NET', 'nodes'),
-    'cross_nic=2': ({'NCCL_CROSS_NIC': '2'}, 'NET', 'nodes'),
-    'p2p=off': ({'NCCL_P2P_DISABLE': '1'}, 'SHM|NET', ''),
-    'sharp=on': ({'NCCL_COLLNET_ENABLE': '1'}, 'COLLNET',
-                 'infiniband nodes'),
-    # As in evaluations of reduction servers: all bytes go through the NICs,
-    # also those between GPUs of a node.
-    'net=all': ({'NCCL_P2P_DISABLE': '1', 'NCCL_SHM_DISABLE': '1'}, 'NET',
-                'nodes'),
-    'net=all+sharp': ({'NCCL_P2P_DISABLE': '1', 'NCCL_SHM_DISABLE': '1',
-                       'NCCL_COLLNET_ENABLE': '1'}, 'COLLNET',
-                      'infiniband nodes'),
-}
-
-
-def supported_nccl_choices() -> list[str]:
-    """Choices that the hardware of some partition of this system supports."""
-    result = set()
-    record_needed_node_count('nccl', 2)
-    for part in partitions_with_gpus():
-        archs = {device.arch for device in part.devices}
-        links = part.extras.get('gpu_bandwidth')
-        if archs & {'sm_90', 'sm_100'} and links and (
-                links == part.extras.get('gpu_link_bandwidth')):
-            result.add('switch')
-        result |= archs & FAST
-    return [name for name, (_, _, needs) in CHOICES.items()
-            if not set(needs.split()) & {'switch', 'infiniband'} - result]
-
-
-def full_node_layouts() -> list[Layout]:
-    """Layouts with all GPUs of one node and of two, if more than one GPU."""
-    return [layout for layout in runnable_layouts((1, 2), full=True)
-            if layout.gpus > 1]
-
-
-@register_if_available
-class NcclChoice(NcclBenchmark):
-    """All-reduce on one node with an algorithm or protocol that environment
-    variables choose for NCCL."""
+class NcclChosen(NcclBenchmark, special=True):
+    """All-reduce with what environment variables choose for NCCL."""
 
     program = parameter(['all_reduce_perf'])
-    layout = parameter([layout for layout in full_node_layouts()
-                        if layout.nodes == 1], fmt=format_layout)
 
-    #: Name of a choice in CHOICES.
-    choice = parameter([name for name in supported_nccl_choices()
-                        if 'nodes' not in CHOICES[name][2].split()]
-                       if partitions_with_gpus() else [])
+    #: Name of a choice in variants.CHOICES.
+    choice: str
+
+    @property
+    def nccl_choice(self) -> Choice:
+        return CHOICES[self.choice]
 
     def gpu_vendor_features(self) -> tuple[str, ...]:
-        if re.search('switch|infiniband', CHOICES[self.choice][2]):
-            return ('gpu_nvidia',)
-        return super().gpu_vendor_features()
-
-    def environment_variables(self) -> dict[str, str]:
-        return {**super().environment_variables(), **CHOICES[self.choice][0]}
-
-    def nccl_choice_and_channel_pattern(self) -> tuple[str, str] | None:
-        _, pattern, _ = CHOICES[self.choice]
-        return (self.choice, pattern) if pattern else None
+        return ('gpu_nvidia',) if self.nccl_choice.needs else (
+            super().gpu_vendor_features())
 
 
 @register_if_available
-class NcclNetwork(NcclChoice):
-    """All-reduce on two nodes with a chosen algorithm, protocol, rail, NIC or
-    SHARP."""
+class NcclChoice(NcclChosen):
+    """All-reduce on one node with an algorithm or protocol."""
 
-    layout = parameter([layout for layout in full_node_layouts()
-                        if layout.nodes == 2], fmt=format_layout)
-    choice = parameter([name for name in supported_nccl_choices()
-                        if 'one_node' not in CHOICES[name][2].split()]
-                       if partitions_with_gpus() else [])
+    layout = parameter(full_node_layouts(1), fmt=format_layout)
+    choice = parameter(supported_choices(1))
+
+
+@register_if_available
+class NcclNetwork(NcclChosen):
+    """All-reduce on two nodes with an algorithm, protocol, rail, NIC or SHARP."""
+
+    layout = parameter(full_node_layouts(2), fmt=format_layout)
+    choice = parameter(supported_choices(2))

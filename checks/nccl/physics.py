@@ -108,3 +108,15 @@ def find_published_busbw_row(program: str, nodes: int, gpus: int,
         row['program'], row['nodes'], row['gpus']) == (program, nodes, gpus)
         and row['gpu'] in models and row.get('nic', row['gpu']) in models),
         None)
+
+
+def expected_busbw_values(program: str, nodes: int, gpus: int, partition: Any
+                          ) -> list[tuple[float, str]]:
+    """Expected busbw of a partition in GB/s, and the source of each value."""
+    ring = expected_ring_busbw(program, nodes, gpus, partition.extras)
+    published = find_published_busbw_row(
+        program, nodes, gpus, {device.model for device in partition.devices})
+    return [*([(ring, 'that the links and NICs carry')] if ring else []),
+            *([(published['busbw'], 'published for such nodes '
+                f"({published['source']}, {published['date']})")]
+              if published else [])]

@@ -15,7 +15,7 @@ import pytest
 from checks.core import features, hardware
 from checks.nccl import log, parser, physics, programs
 from config import families
-from tests.conftest import LIMIT, ROOT
+from tests.conftest import LIMIT, ROOT, of_family
 
 SRC = ROOT / 'checks' / 'nccl' / 'src' / 'standin.c'
 GOLDEN = Path(__file__).parent / 'golden'
@@ -363,6 +363,36 @@ def test_messages_of_the_guards(standin, tmp_path):
             assert line['busbw_limit@1073741824B'] == 750
         else:
             assert expected in line, (name, line)
+
+
+# ------------------------------------------------------------- options
+
+def dry_run(suite, options):
+    suite.write_site(suite.tmp / 'big', SITE)
+    return suite.reframe(
+        '--dry-run', '-Sbringup=1', *of_family('nccl'), '-n', '^NcclCollective%', '-E',
+        'program == "all_reduce_perf" and layout.nodes == 2',
+        f'-SNcclCollective.options={options}')
+
+
+def test_options_reach_the_program(suite):
+    done = dry_run(suite, "-d half --agg_iters=8 -o 'max'")
+    assert done.returncode == 0, done.stdout
+    [script] = suite.tmp.rglob('NcclCollective_*/rfm_job.sh')
+    assert (' -n 20 -w 5 -c 1 -t 1 -g 1 -d half --agg_iters=8 -o max\n'
+            in script.read_text())
+
+
+@pytest.mark.parametrize('options, expected', [
+    ('-e 8M', 'options: remove -e: use the setting max_size'),
+    ('-n5', 'options: remove -n5: use the setting iterations'),
+    ('--check 0', 'options: remove --check: use no option, data are always checked'),
+    ('-g 2', 'options: remove -g: use the setting gpus_per_thread'),
+    ('-N 2', 'options: remove -N: use the setting repetitions'),
+    ("-d 'half", 'No closing quotation')])
+def test_options_that_decide_what_passes_are_refused(suite, options, expected):
+    done = dry_run(suite, options)
+    assert expected in done.stdout and done.returncode == 1, done.stdout
 
 
 # ------------------------------------------------------------- on a cluster

@@ -1,0 +1,177 @@
+"""What the checks vary: numbers of GPUs and nodes, options of the programs, and
+choices that environment variables make for NCCL."""
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import reframe.core.runtime as rt
+
+from config.families import record_needed_node_count
+
+from ..core import features, placement
+from . import programs
+
+#: Networks; if a node has one of them, NCCL must not use TCP.
+FAST = {'infiniband', 'slingshot', 'efa'}
+
+
+def partitions_with_gpus() -> list[Any]:
+    """Partitions of this system with GPUs."""
+    return [part for part in rt.runtime().system.partitions
+            if placement.gpus_per_node(part)]
+
+
+def runnable_programs() -> list[str]:
+    """Programs for any number of ranks in the environments of this system."""
+    here = {feature for part in rt.runtime().system.partitions
+            for env in part.environs for feature in env.features}
+    return [name for name in programs.PROGRAMS if name != 'hypercube_perf'
+            and (name not in programs.SINCE or name in here)]
+
+
+# Layouts ------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Layout:
+    """Placement of the ranks, one GPU each."""
+    #: GPUs of each node.
+    gpus: int
+    nodes: int
+
+    @property
+    def rank_count(self) -> int:
+        """GPUs in all."""
+        return self.gpus * self.nodes
+
+
+def format_layout(layout: Layout) -> str:
+    return f'{layout.nodes}x{layout.gpus}'
+
+
+def runnable_layouts(nodes: Collection[int] = (), full: bool = False
+                     ) -> list[Layout]:
+    """Layouts that some partition of this system can run: 1, 2, 4, ... and
+    all GPUs of one node, and all GPUs of several nodes.
+
+    :arg nodes: only these numbers of nodes; default: all of the partition.
+    :arg full: all GPUs also on one node.
+    """
+    result = set()
+    record_needed_node_count('nccl', 2)
+    for part in partitions_with_gpus():
+        maximum = placement.gpus_per_node(part)
+        some = [maximum] if full else [
+            maximum, *(2 ** n for n in range(10) if 2 ** n < maximum)]
+        result |= {Layout(gpus, count) for count in features.node_counts(part)
+                   if not nodes or count in nodes
+                   for gpus in (some if count == 1 else [maximum])}
+    return sorted(result, key=lambda layout: (layout.nodes, layout.gpus))
+
+
+def full_node_layouts(nodes: int) -> list[Layout]:
+    """Layouts with all GPUs of so many nodes, if they have more than one GPU."""
+    return [layout for layout in runnable_layouts((nodes,), full=True)
+            if layout.gpus > 1]
+
+
+# Options of the programs --------------------------------------------------
+
+@dataclass(frozen=True)
+class TestedOption:
+    """An option of the programs that differs from its default."""
+    #: Words of the command line.
+    words: tuple[str, ...] = ()
+    #: Feature of the GPUs whose programs have the option; '': all.
+    vendor: str = ''
+    #: Settings of the check that it changes as well.
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+
+#: Value of the parameter `setting` -> the option.
+TESTED: dict[str, TestedOption] = {
+    **{f'datatype={name}': TestedOption(('-d', name))
+       for name in ('int8', 'half', 'bfloat16', 'double')},
+    **{f'operation={name}': TestedOption(('-o', name))
+       for name in ('prod', 'min', 'max', 'avg')},
+    'blocking=1': TestedOption(('-z', '1')),
+    'graph_launches=1': TestedOption(('-G', '1')),
+    'aggregated=8': TestedOption(('-m', '8')),
+    # Buffers are registered; symmetric memory (NCCL 2.27).
+    'local_register=1': TestedOption(('-R', '1')),
+    'local_register=2': TestedOption(('-R', '2')),
+    # Time of rank 0, the smallest, the largest; the default is the mean.
+    **{f'average={number}': TestedOption(('-a', number)) for number in '023'},
+    # One rank per node, with all GPUs in its threads or in one thread.
+    'threads_per_rank=0': TestedOption(settings={'threads_per_rank': 0}),
+    'gpus_per_thread=0': TestedOption(settings={'gpus_per_thread': 0}),
+    # Threads of one process initialise at the same time.
+    'parallel_init=1': TestedOption(('-p', '1'), settings={'threads_per_rank': 0}),
+    'cta_policy=1': TestedOption(('-x', '1'), 'gpu_nvidia'),
+    # The programs' own kernels on device memory need symmetric memory.
+    'device_implementation=1': TestedOption(('-R', '2', '-D', '1'), 'gpu_nvidia'),
+    'memory_type=fine': TestedOption(('-Y', 'fine'), 'gpu_amd'),
+}
+
+
+def tested_settings() -> list[str]:
+    """Names of the tested options that the GPUs of this system have."""
+    here = {feature for part in partitions_with_gpus() for feature in part.features}
+    return [name for name, option in TESTED.items()
+            if partitions_with_gpus() and (not option.vendor or option.vendor in here)]
+
+
+# Choices that environment variables make ----------------------------------
+
+@dataclass(frozen=True)
+class Choice:
+    """An algorithm, protocol or network that is chosen for NCCL."""
+    env: Mapping[str, str]
+    #: Pattern of the channels in NCCL's log that show it; '': the log does not.
+    channel: str = ''
+    #: Hardware that it needs: 'switch' of NVLink, 'infiniband'; '': none.
+    needs: str = ''
+    #: Nodes on which it is measured.
+    nodes: tuple[int, ...] = (1, 2)
+
+
+_NO_P2P = {'NCCL_P2P_DISABLE': '1'}
+_NET = {**_NO_P2P, 'NCCL_SHM_DISABLE': '1'}
+_SHARP = {'NCCL_COLLNET_ENABLE': '1'}
+_NVLS = {'NCCL_NVLS_ENABLE': '1'}
+
+CHOICES: dict[str, Choice] = {
+    'algo=Ring': Choice({'NCCL_ALGO': 'Ring'}),
+    'algo=Tree': Choice({'NCCL_ALGO': 'Tree'}),
+    'algo=NVLS': Choice({'NCCL_ALGO': 'NVLS', **_NVLS}, needs='switch', nodes=(1,)),
+    'algo=NVLSTree': Choice({'NCCL_ALGO': 'NVLSTree', **_NVLS}, needs='switch',
+                            nodes=(2,)),
+    'nvls=off': Choice({'NCCL_NVLS_ENABLE': '0'}, needs='switch'),
+    'proto=LL': Choice({'NCCL_PROTO': 'LL'}),
+    'proto=LL128': Choice({'NCCL_PROTO': 'LL128'}),
+    'proto=Simple': Choice({'NCCL_PROTO': 'Simple'}),
+    **{f'cross_nic={number}': Choice({'NCCL_CROSS_NIC': number}, 'NET', nodes=(2,))
+       for number in '012'},
+    'p2p=off': Choice(_NO_P2P, 'SHM|NET'),
+    'sharp=on': Choice(_SHARP, 'COLLNET', 'infiniband', (2,)),
+    # As in evaluations of reduction servers: all bytes go through the NICs,
+    # also those between GPUs of a node.
+    'net=all': Choice(_NET, 'NET', nodes=(2,)),
+    'net=all+sharp': Choice({**_NET, **_SHARP}, 'COLLNET', 'infiniband', (2,)),
+}
+
+
+def supported_choices(nodes: int) -> list[str]:
+    """Choices on so many nodes that some partition of this system supports."""
+    here = {''} if partitions_with_gpus() else set()
+    record_needed_node_count('nccl', 2)
+    for part in partitions_with_gpus():
+        archs = {device.arch for device in part.devices}
+        links = part.extras.get('gpu_bandwidth')
+        if archs & {'sm_90', 'sm_100'} and links and (
+                links == part.extras.get('gpu_link_bandwidth')):
+            here.add('switch')
+        here |= archs & FAST
+    return [name for name, choice in CHOICES.items()
+            if choice.needs in here and nodes in choice.nodes]

@@ -186,7 +186,12 @@ class _Reader:
     """Reader of one text; each refusal names a line."""
 
     def __init__(self, text: str) -> None:
-        self.lines = strip_prefixes(text.split('\n'))
+        lines = text.split('\n')
+        self.lines = strip_prefixes(lines)
+        #: What was removed before each line, and what the lines of the run had.
+        self.removed = [line.removesuffix(rest) for line, rest in
+                        zip(lines, self.lines, strict=True)]
+        self.prefixes: list[str] = []
         self.number = 1
         self.out = Output()
         #: Part of `_PARTS` -> its line, in the order of the text.
@@ -287,7 +292,17 @@ class _Reader:
         return bool(self.parts) or bool(re.search(r'[a-z(#]', line))
 
     def check_single_rank(self, tag: str) -> None:
-        """Refuse a table whose lines come from more than one rank."""
+        """Refuse a table whose lines come from more than one rank.
+
+        A prefix may change, as a time does. If an earlier one returns, two ranks wrote.
+        """
+        prefix = self.removed[self.number - 1]
+        if not self.prefixes or prefix != self.prefixes[-1]:
+            if prefix in self.prefixes:
+                self.raise_parse_error('the text has lines of more than one rank: the '
+                                       f'prefix {prefix.strip()!r} returns after '
+                                       f'{self.prefixes[-1].strip()!r}')
+            self.prefixes.append(prefix)
         tag = tag.strip()
         if self.tag not in (None, tag):
             self.raise_parse_error('the text has tables of more than one rank '

@@ -61,6 +61,17 @@ def test_a_prefix_of_all_lines_is_removed(prefix):
     assert averages(marked) == averages(text)
 
 
+@pytest.mark.parametrize('prefix', ['{n}: ', '[1,{n}]<stdout>:', '[n{n}/nccl] ',
+                                    '2026-03-10T04:11:07Z rank {n} | '])
+def test_a_row_of_another_rank_is_refused(prefix):
+    lines = text_of('m3-float').splitlines()
+    marked = ''.join(f'{prefix.format(n=int(n == 20))}{line}\n'
+                     for n, line in enumerate(lines))
+    with pytest.raises(ParseError, match='more than one rank') as err:
+        nccl.parse_log(marked)
+    assert err.value.line in (21, 22)
+
+
 def test_comments_and_numbers_of_others_outside_the_table_are_no_damage():
     text = text_of('n2-rccl-version-line')
     around = f'#### job 12 on n001\n#\n{text}# done 12\n'

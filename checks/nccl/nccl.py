@@ -25,7 +25,8 @@ from ..core.base import Benchmark, Programs
 from ..core.options import option_value, split_options
 from ..machine import cpus
 from ..machine.gpus import format_gpus, group_by_host
-from . import log, parser, physics, programs
+from . import json_file, log, parser, physics, programs
+from .output import Output
 from .variants import (
     CHOICES,
     FAST,
@@ -272,7 +273,7 @@ class NcclBenchmark(Benchmark, special=True):
         """Remove the user's environment variables from the JSON of -J."""
         for path in Path(self.stagedir).glob('*.json*'):
             try:
-                path.write_text(parser.strip_environment_from_json(path.read_text()))
+                path.write_text(json_file.strip_environment_from_json(path.read_text()))
             except ValueError:
                 path.unlink()
 
@@ -288,7 +289,7 @@ class NcclBenchmark(Benchmark, special=True):
         self.record_gpus(out)
         return values | self.busbw_limits(values)
 
-    def check_requested_table(self, run: guards.Run, out: parser.Output) -> None:
+    def check_requested_table(self, run: guards.Run, out: Output) -> None:
         """Refuse a table that was not requested."""
         words = self.arguments()
         reduces = programs.PROGRAMS[self.program].reduces
@@ -390,7 +391,7 @@ class NcclBenchmark(Benchmark, special=True):
         return [self.min_size << n for n in range(64)
                 if minimum <= self.min_size << n <= self.max_size]
 
-    def record_gpus(self, out: parser.Output) -> None:
+    def record_gpus(self, out: Output) -> None:
         """Record the PCI addresses of the GPUs; a stand-in has none."""
         self.gpus = '' if self.emulated else format_gpus(group_by_host(out.addresses))
 

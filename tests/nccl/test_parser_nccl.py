@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from checks.core.parsers import ParseError
+from checks.nccl import json_file
 from checks.nccl import parser as nccl
 from checks.nccl.programs import PROGRAMS
 from cli.session import parse
@@ -361,7 +362,7 @@ def test_json_with_wrong_or_unchecked_data():
 
 def test_the_environment_is_not_kept():
     text = text_of('formats/all_reduce.json')
-    kept = nccl.strip_environment_from_json(text)
+    kept = json_file.strip_environment_from_json(text)
     assert 'LD_LIBRARY_PATH' in text and 'LD_LIBRARY_PATH' not in kept
     assert rows(kept) == rows(text)
 

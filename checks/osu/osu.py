@@ -436,7 +436,8 @@ class OsuBenchmark(Benchmark, special=True):
         first = self.min_size or 1
         permitted = self.last_sizes(first)
         if permitted is None:
-            return [] if self.row.one_size_of_version else list(names)
+            # With one row of sizes, its size depends on the version.
+            return [] if self.row.has_sizes else list(names)
         # Below 8 B it depends on the version which sizes the table has.
         sizes = [first << power for power in range(permitted[0].bit_length())]
         return [metrics.metric_key(name, size) for name in names for size in sizes

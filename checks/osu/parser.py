@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 
 from ..core import text as saved
 from ..core.parsers import ParseError, Record
-from .programs import PROGRAMS
+from .programs import HELLO, INIT, INIT_5_3, PROGRAMS, Program, find_program
 
 
 class Column(NamedTuple):
@@ -131,11 +131,6 @@ _OWNED = {
 #: Threads of osu_latency_mt, before its title or after it.
 _THREADS = re.compile(r'^# Number of (Sender|Receiver) threads: ([1-9][0-9]{0,5})\s*$',
                       re.MULTILINE)
-_INIT = re.compile(r'nprocs: ([0-9]{1,9}), min: ([0-9]{1,15}) ms, '
-                   r'max: ([0-9]{1,15}) ms, avg: ([0-9]{1,15}) ms')
-#: osu_init of 5.3: no title before it, and no unit.
-_INIT_5_3 = re.compile(_INIT.pattern.replace(' ms', ''))
-_HELLO = re.compile(r'This is a test with ([0-9]{1,9}) processes')
 # A launcher's last lines may come first if a log joins both streams.
 FAILURE = re.compile(
     r'DATA VALIDATION ERROR|Segmentation fault|MPI_ABORT|MPI_Abort'
@@ -206,16 +201,17 @@ def version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split('.')) if match else ()
 
 
-def _first_metric_of_title(what: str) -> str:
-    """Metric of the first column that a title requires."""
+def row_of_title(program: str, what: str) -> Program:
+    """The row of a program; if the table of programs lacks it, what the words of its
+    title say."""
+    row = find_program(program)
+    if row:
+        return row
     title = what.lower()
-    if 'bandwidth' in title:
-        return 'bandwidth'
-    if 'rate' in title:
-        return 'message_rate'
-    if 'put_nbi' in title:
-        return 'latency or compute_time'
-    return 'overall_time' if 'non-blocking' in title else 'latency'
+    metric = ('bandwidth' if 'bandwidth' in title else
+              'message_rate' if 'rate' in title else
+              'overall_time' if 'non-blocking' in title else 'latency')
+    return Program(metrics=(metric,), largest=0, has_sizes='barrier' not in title)
 
 
 @dataclass
@@ -308,7 +304,7 @@ class _Reader:
                 self.raise_parse_error(
                     'the comment contains a damaged row or data type'
                 )
-        elif self.program in ('osu_init', 'osu_hello'):
+        elif self.row.result:
             self.read_single_result(line)
         elif _ROW.match(line):
             self.read_row(line)
@@ -316,11 +312,16 @@ class _Reader:
             self.raise_parse_error(f'this is not a line of OMB: {line[:60]!r}'
                                    + saved.foreign_cause([line]))
 
+    @property
+    def row(self) -> Program:
+        """What the program of the title prints."""
+        return row_of_title(self.program, self.what)
+
     # Kinds of lines -----------------------------------------------------
 
     def read_line_before_title(self, line: str) -> None:
         """Read a line before the title: a launcher's, or a comment of OMB."""
-        if _INIT_5_3.fullmatch(line):
+        if INIT_5_3.fullmatch(line):
             self.what, self.version = 'MPI Init', '5.3'
             self.program = 'osu_init'
             self.read_single_result(line)
@@ -339,7 +340,7 @@ class _Reader:
             self.raise_parse_error('the title has no name or no version')
         if self.what:
             # osu_mbw_mr prints its title twice from 6.0 to 7.2.
-            if not (self.program == 'osu_mbw_mr' and not self.tables
+            if not (self.row.title_twice and not self.tables
                     and self.titled_at == self.number - 1
                     and line == self.lines[self.titled_at - 1].rstrip(' ')
                     and line not in self.lines[:self.titled_at - 1]):
@@ -384,8 +385,7 @@ class _Reader:
                 )
             if columns != first.columns:
                 columns, ends = first.columns, ()
-        if 'latency_mp' in self.program or len(ends) != len(columns):
-            # Rows of latency_mp are narrower than their header.
+        if self.row.narrow_rows or len(ends) != len(columns):
             ends = ()
         if first is None or self.tables[-1].rows:
             self.tables.append(Table(self.number, columns, ends))
@@ -417,16 +417,15 @@ class _Reader:
     def match_first_header_with_title(self, columns: tuple[Column, ...]) -> tuple[
             Column, ...]:
         """Columns of the first header, if they match the title."""
-        if (SIZE in columns[1:] or (columns[0] == SIZE) == (
-                'barrier' in self.program)):
+        if SIZE in columns[1:] or (columns[0] == SIZE) != self.row.has_sizes:
             self.raise_parse_error('the column Size is missing or misplaced in the '
                                    'header')
         values = [column for column in columns if column.unit]
         if not values:
             self.raise_parse_error('the header has no column with values')
-        expected = _first_metric_of_title(self.what)
-        if self.program == 'osu_oshm_put_nb' and values[0] != LATENCY:
-            self.program = 'osu_oshm_put_overlap'
+        expected = self.row.metrics[0]
+        if self.program == 'osu_oshm_put_nb' and values[0].name == 'compute_time':
+            self.program, expected = 'osu_oshm_put_overlap', 'compute_time'
         # osu_bw_fan_in and _out of 7.4 have the title of osu_bw and the header
         # of a latency above values in MB/s, because their kind is not BW.
         if (self.program == 'osu_bw' and self.marked and values == [LATENCY]
@@ -434,7 +433,7 @@ class _Reader:
             self.program = 'osu_bw_fan'
             return tuple(BANDWIDTH if column == LATENCY else column
                          for column in columns)
-        if values[0].name not in expected.split(' or '):
+        if values[0].name != expected:
             self.raise_parse_error(f'the header has {values[0].name}, but the title '
                                    f'requires {expected}')
         return columns
@@ -469,14 +468,8 @@ class _Reader:
         """Read the one result of osu_init or osu_hello."""
         if self.records:
             self.raise_parse_error('the text has a second result')
-        if self.program == 'osu_hello':
-            match = _HELLO.fullmatch(line)
-            names = [('ranks', '1')]
-        else:
-            pattern = _INIT if self.titled_at else _INIT_5_3
-            match = pattern.fullmatch(line)
-            names = [('ranks', '1'), ('init_time_min', 'ms'),
-                     ('init_time_max', 'ms'), ('init_time', 'ms')]
+        pattern = self.row.result if self.titled_at else INIT_5_3
+        match = pattern.fullmatch(line) if pattern else None
         if not match:
             self.raise_parse_error(f'this is not a line of {self.program}: '
                                    f'{line[:60]!r}')
@@ -485,8 +478,8 @@ class _Reader:
             self.raise_parse_error('the result has a value of zero')
         if len(values) > 1 and not values[1] <= values[3] <= values[2]:
             self.raise_parse_error('the mean is not between minimum and maximum')
-        for (name, unit), value in zip(names, values, strict=True):
-            self.add_record(None, name, value, unit)
+        for name, value in zip(self.row.result_metrics, values, strict=True):
+            self.add_record(None, name, value, 'ms' if 'time' in name else '1')
 
     # Rows ---------------------------------------------------------------
 
@@ -636,7 +629,7 @@ def is_result_line(line: str) -> bool:
     is missing."""
     return any(pattern.fullmatch(line.rstrip()) for pattern in (_NUMBERS, _TYPE)
                ) or any(pattern.match(line) for pattern in (
-                   _HEADER, _INIT, _INIT_5_3, _HELLO))
+                   _HEADER, INIT, INIT_5_3, HELLO))
 
 
 def strip_prefixes(lines: Sequence[str]) -> list[str]:

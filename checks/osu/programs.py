@@ -13,6 +13,13 @@ from pathlib import Path
 #: OMB's limit of memory per process (-M). Unit: bytes.
 MEMORY_LIMIT = 1 << 29
 
+#: The sentence of osu_init; 5.3 printed no title before it, and no unit.
+INIT = re.compile(r'nprocs: ([0-9]{1,9}), min: ([0-9]{1,15}) ms, '
+                  r'max: ([0-9]{1,15}) ms, avg: ([0-9]{1,15}) ms')
+INIT_5_3 = re.compile(INIT.pattern.replace(' ms', ''))
+#: The sentence of osu_hello.
+HELLO = re.compile(r'This is a test with ([0-9]{1,9}) processes')
+
 
 @dataclass(frozen=True)
 class Program:
@@ -26,10 +33,11 @@ class Program:
     #: Metrics that each row of its table has, and more with -f.
     metrics: tuple[str, ...] = ('latency',)
     full_metrics: tuple[str, ...] = ()
-    #: Default size of the largest message. Unit: bytes. 0: the table has no sizes.
+    #: Default size of the largest message. Unit: bytes. 0: there is none.
     largest: int = 1 << 22
-    #: The table has one size, that of the data type: 1 or 8 B, by the version.
-    one_size_of_version: bool = False
+    #: The table has a column of sizes. If `largest` is 0, it has one row, or the end
+    #: of the table is not known.
+    has_sizes: bool = True
     #: The buffer of a rank holds a message for every rank, so OMB's limit of memory
     #: may end the table earlier.
     message_for_each_rank: bool = False
@@ -45,6 +53,13 @@ class Program:
     flows: str = 'one'
     #: Fewest ranks with which it prints a table.
     min_ranks: int = 2
+    #: It prints one sentence in place of a table: its pattern and its numbers.
+    result: re.Pattern[str] | None = None
+    result_metrics: tuple[str, ...] = ()
+    #: Its title is printed twice, from 6.0 to 7.2.
+    title_twice: bool = False
+    #: Its rows are narrower than their header.
+    narrow_rows: bool = False
     #: Options that parameters of its check set: option -> what to use instead.
     reserved: tuple[tuple[str, str], ...] = ()
 
@@ -71,27 +86,32 @@ PROGRAMS: dict[str, Program] = {
     'osu_bibw': replace(_PT2PT_BANDWIDTH, title='mpi bi-directional bandwidth',
                         flows='both'),
     'osu_latency_mt': replace(_THREADED, title='mpi multi-threaded latency'),
-    'osu_latency_mp': replace(_THREADED, title='mpi multi-process latency'),
+    'osu_latency_mp': replace(_THREADED, title='mpi multi-process latency',
+                              narrow_rows=True),
     'osu_multi_lat': replace(_PT2PT, title='mpi multi latency', group='multi'),
     'osu_mbw_mr': replace(_PT2PT_BANDWIDTH, group='multi', flows='pairs',
                           title='mpi multiple bandwidth / message rate',
-                          metrics=('bandwidth', 'message_rate'), reserved=_PAIRS),
+                          metrics=('bandwidth', 'message_rate'), reserved=_PAIRS,
+                          title_twice=True),
     'osu_acc_latency': replace(_ONE_SIDED, title='mpi_accumulate latency'),
     'osu_get_latency': replace(_ONE_SIDED, title='mpi_get latency'),
     'osu_put_latency': replace(_ONE_SIDED, title='mpi_put latency'),
     'osu_get_acc_latency': replace(_ONE_SIDED, title='mpi_get_accumulate latency'),
+    # One row, of the size of the data type: 1 or 8 B, by the version.
     'osu_cas_latency': replace(_ONE_SIDED, title='mpi_compare_and_swap latency',
-                               largest=0, one_size_of_version=True),
+                               largest=0),
     'osu_fop_latency': replace(_ONE_SIDED, title='mpi_fetch_and_op latency',
-                               largest=0, one_size_of_version=True),
+                               largest=0),
     'osu_get_bw': replace(_ONE_SIDED_BANDWIDTH, title='mpi_get bandwidth'),
     'osu_put_bw': replace(_ONE_SIDED_BANDWIDTH, title='mpi_put bandwidth'),
     'osu_put_bibw': replace(_ONE_SIDED_BANDWIDTH, flows='both',
                             title='mpi_put bi-directional bandwidth',
                             group='one_sided_active'),
-    'osu_hello': Program('mpi hello world', 'startup', ('job_time', 'ranks'),
-                         largest=0),
-    'osu_init': Program('mpi init', 'startup', ('init_time',), largest=0),
+    'osu_hello': Program('mpi hello world', 'startup', ('job_time', 'ranks'), largest=0,
+                         has_sizes=False, result=HELLO, result_metrics=('ranks',)),
+    'osu_init': Program('mpi init', 'startup', ('init_time',), largest=0,
+                        has_sizes=False, result=INIT, result_metrics=(
+                            'ranks', 'init_time_min', 'init_time_max', 'init_time')),
     # The suite reads the output of these programs, and runs none of them.
     'osu_partitioned_latency': Program('mpi partitioned latency', largest=0),
     # Two programs of OpenSHMEM share this title, except for the header.
@@ -121,7 +141,7 @@ COLLECTIVES: dict[str, Program] = {
     'scatter': _PER_RANK, 'bcast': _COLLECTIVE, 'allreduce': _REDUCTION,
     'reduce': _REDUCTION, 'reduce_scatter': _REDUCTION,
     'reduce_scatter_block': _REDUCTION,
-    'barrier': replace(_COLLECTIVE, largest=0, validates=False),
+    'barrier': replace(_COLLECTIVE, largest=0, has_sizes=False, validates=False),
 }
 COLLECTIVE = re.compile(
     r'osu_(?P<later>i)?(?P<near>neighbor_)?(?P<kind>' + '|'.join(COLLECTIVES) + ')'

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,10 +16,9 @@ from reframe.core.builtins import (
     variable,
 )
 
-from config.families import record_needed_node_count
 from config.records import metrics
 
-from ..core import features, guards, placement
+from ..core import guards, placement
 from ..core.base import Benchmark, Programs
 from ..core.options import option_value, split_options
 from ..core.parsers import Record
@@ -28,62 +26,15 @@ from ..nccl import programs as gpu_collectives
 from . import claims, programs, sockets
 from .parser import parse, parse_thread_counts
 from .programs import Program
-
-
-def runnable_programs(expected: Iterable[str] | None = None) -> list[str]:
-    """Programs that some environment of this system has, in order.
-
-    Programs are features of the environments, so no test case is declared
-    that no environment can run.
-
-    :arg expected: programs to choose from; None: all collectives.
-    """
-    here = {f for part in rt.runtime().system.partitions
-            for env in part.environs for f in env.features}
-    if expected is None:
-        return sorted(f for f in here if programs.COLLECTIVE.fullmatch(f))
-    return [name for name in expected if name in here]
-
-
-def available_placements() -> list[str]:
-    """Placements: on one node, and on two nodes if the system has them."""
-    record_needed_node_count('osu', 2)
-    two = any(features.max_nodes(part) >= 2
-              for part in rt.runtime().system.partitions)
-    return ['intra_node', *['inter_node'] * two]
-
-
-def available_pairs() -> list[str]:
-    """The same for a pair of ranks: also on two sockets of a node."""
-    two = any(map(sockets.has_pairs_of_sockets, rt.runtime().system.partitions))
-    return [*available_placements(), *['inter_socket'] * two]
-
-
-def available_buffer_memory_kinds() -> list[str]:
-    """Kinds of memory for messages on this system."""
-    here = {f for part in rt.runtime().system.partitions
-            for f in part.features}
-    return ['host', *(name for name, feature in
-                      (('cuda', 'gpu_nvidia'), ('rocm', 'gpu_amd'))
-                      if feature in here)]
-
-
-def runnable_layouts() -> list[tuple[int, str]]:
-    """(nodes, ranks per node): all cores, and one rank on several nodes."""
-    counts = {n for part in rt.runtime().system.partitions
-              for n in features.node_counts(part)}
-    return [(n, ranks) for n in sorted(counts)
-            for ranks in ('one', 'full') if (n, ranks) != (1, 'one')]
-
-
-def pair_layouts() -> list[tuple[int, str]]:
-    """Layouts of programs that measure pairs: an even number of nodes, or one.
-
-    OMB pairs a rank of the first half with one of the second half. It hangs
-    with an odd number of ranks.
-    """
-    return [(1, 'one'), *(layout for layout in runnable_layouts()
-                          if layout[0] == 1 or layout[0] % 2 == 0)]
+from .variants import (
+    available_buffer_memory_kinds,
+    available_pairs,
+    available_placements,
+    format_layout,
+    pair_layouts,
+    runnable_layouts,
+    runnable_programs,
+)
 
 
 def register_if_available(check: Any) -> Any:
@@ -93,10 +44,6 @@ def register_if_available(check: Any) -> Any:
     without values.
     """
     return rfm.simple_test(check) if check.num_variants else check
-
-
-def format_layout(layout: tuple[int, str]) -> str:
-    return f'{layout[0]}x{layout[1]}'
 
 
 #: File of a build: words of the help of its programs.
@@ -171,8 +118,8 @@ class OsuBenchmark(Benchmark, special=True):
     #: More options, by the rules of the shell; the program gets them as they are.
     options = variable(str, value='')
 
-    #: Smallest and largest message, powers of two (-m). Unit: bytes. 0: the
-    #: program's default.
+    #: Smallest and largest message (-m); sizes double. Unit: bytes. 0: the program's
+    #: default.
     min_size = variable(int, value=0)
     max_size = variable(int, value=0)
 

@@ -155,15 +155,15 @@ class _Reader:
 
     def refuse_failed_run(self) -> None:
         """Refuse a run that prints its own reason of failure."""
-        if found := failures.find_reason(self.possible_failure_lines()):
-            self.raise_parse_error(found[1], found[0])
+        if failure := failures.find_reason(self.possible_failure_lines()):
+            self.raise_parse_error(failure[1], failure[0])
 
     def refuse_crashed_run(self, error: ParseError | None) -> None:
         """Refuse a run that died, unless `error` has a more exact reason."""
         if error and re.search('wrong|FAILED|more than one', error.reason):
             return
-        if found := failures.find_crash(self.possible_failure_lines()):
-            number, line = found
+        if failure := failures.find_crash(self.possible_failure_lines()):
+            number, line = failure
             self.raise_parse_error(f'the run failed: {line.strip()[:100]}', number)
 
     # Line by line ---------------------------------------------------------

@@ -114,7 +114,8 @@ class Tally:
         slow = {' - '.join(part) if isinstance(part, tuple) else str(part)
                 for part in cluster.slow} | set(cluster.dead)
         named = {one.name for one in located.named}
-        unclear = {one.name for one in located.unclear} - named
+        unclear = {name.rpartition(" ")[2] if name.startswith(("switch", "uplink"))
+                   else name.removeprefix("link ") for name in located.unclear} - named
         self.searches += 1
         self.slow += len(slow)
         self.correct += len(slow & named)

@@ -125,15 +125,14 @@ compared, with --require-compared.
 LOCATE = """Finds the node, link or switch that is slow, from pairs of nodes.
 
 The command runs a test case of two nodes on pairs of nodes, in rounds. In the
-first round each node is in at least one pair. Then the suspected nodes are
+first rounds each node is in at least two pairs. Then the suspected nodes are
 paired with good nodes, inside and across the switches of topology.yaml. It
 ends when each node is proven slow or not slower, or after 30 more rounds.
 
-By default it uses the partition and the metric of the newest regression of
-`plumb verdict`. The scheduler of the partition must be Slurm (`slurm` or
-`squeue` in ReFrame), with at least two nodes. The records are kept in
-$PLUMBLINE_WORK/locate, and not in the perflogs. Options that are not listed
-above are passed on to ReFrame.
+The scheduler of the partition must be Slurm (`slurm` or `squeue` in ReFrame),
+with at least two nodes. The records are kept in $PLUMBLINE_WORK/locate, and
+not in the perflogs. Options that are not listed above are passed on to
+ReFrame.
 
 Exit codes: 0 nothing is slow; 1 something is slow, or the search was ended
 early; 2 wrong usage, or the search is not possible here.
@@ -432,15 +431,14 @@ def _add_locate_options(parser: Parser) -> None:
     where = parser.add_argument_group('where to search')
     _add_site_option(where)
     where.add_argument('--partition', metavar='P',
-                       help='the partition of the site (default: the one with '
-                            'most regressions, or the only one)')
+                       help='the partition of the site (default: the only one '
+                            'of Slurm)')
     where.add_argument('--nodes', metavar='LIST',
                        help='only these nodes, for example n[1-16,20] '
                             '(default: all that Slurm gives to jobs)')
     what = parser.add_argument_group('what to measure')
     what.add_argument('--metric', metavar='M',
-                      help='bandwidth or latency (default: the one that '
-                           'regressed, or bandwidth)')
+                      help='bandwidth or latency (default: bandwidth)')
     what.add_argument('--test-case', metavar='ID',
                       help='another test case of two nodes, by its short ID')
     what.add_argument('--environ', metavar='E',

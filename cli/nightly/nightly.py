@@ -464,12 +464,14 @@ class NightlySession:
     def locate_slow_node_of_regressions(self, lines: Sequence[Regression]) -> None:
         """Find the slow node if test cases of several nodes regressed."""
         wide = {key for key, one in self.first.items() if one.width > 1}
-        if not any(one.test_case in wide
-                   for line in lines for one in line.members):
+        partitions = [one.partition for line in lines for one in line.members
+                      if one.test_case in wide]
+        if not partitions:
             return
         print_progress('looking for the slow node: measuring pairs of nodes')
         try:
-            args = build_parser().parse_args(['locate', '--site', self.summary.site])
+            args = build_parser().parse_args([
+                'locate', '--site', self.summary.site, '--partition', partitions[0]])
             args.reframe = []
             search = locate.search_slow_nodes(args)
         except SetupError as err:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from data.perflogs_factory import record, write
 from locate import Cluster
 
 from cli import __main__
-from cli.nightly import locate, pairs
+from cli.nightly import locate
 from cli.nightly import nodes as slurm
 from cli.session import commands
 from cli.setup.venv import SetupError
@@ -33,7 +32,7 @@ SINFO = '\n'.join(f'{part}|{node}|{state}|2|1|2|1|(null)|1-infinite'
 
 
 @pytest.mark.parametrize('system, name, words', [
-    (TWO, None, 'name one with --partition: batch, other'),
+    (TWO, None, 'name a partition with --partition: batch, other'),
     (TWO, 'gone', "alpha has no partition 'gone'; it has batch, other"),
     (SYSTEM, 'login', 'partition login has the scheduler local; .* needs '
      'the scheduler .*slurm or squeue, and at least two nodes'),
@@ -41,7 +40,7 @@ SINFO = '\n'.join(f'{part}|{node}|{state}|2|1|2|1|(null)|1-infinite'
      'the site alpha has the scheduler local')])
 def test_where_nothing_can_be_located(system, name, words):
     with pytest.raises(SetupError, match=words):
-        locate.select_partition(system, name, [])
+        locate.select_partition(system, name)
 
 
 def case(link='', nodes=2, **more):
@@ -54,48 +53,27 @@ def case(link='', nodes=2, **more):
 CASES = [case(nodes=1), case(), case('latency'), case('bandwidth')]
 
 
-@pytest.mark.parametrize('cases, words, match', [
-    (CASES, (None, 'overlap'), "measures 'overlap' .* latency, bandwidth"),
-    (CASES, ('other1', None), 'no test case of two nodes with the ID other1'),
-    (CASES[:2], (None, None), 'name a test case with --test-case')])
-def test_where_no_case_fits(cases, words, match):
-    with pytest.raises(SetupError, match=match):
-        locate.select_test_case(cases, 'batch', *words, [])
-
-
 def options(**given: Any) -> argparse.Namespace:
     args = __main__.parse_command_line(['locate', '--site', 'alpha'])
     return argparse.Namespace(**{**vars(args), **given})
 
 
-@pytest.mark.parametrize('given, where, metric, expected', [
-    ({}, 'other', 'latency', 2.5),
-    ({'metric': 'bandwidth'}, 'other', 'bandwidth', None),
-    ({'partition': 'batch'}, 'batch', 'bandwidth', None)])
-def test_without_options_it_looks_where_something_regressed(
-        monkeypatch, given, where, metric, expected):
-    """By the regressions of this system, as `plumb verdict` has them."""
-    cases = [case(link, where=f'{part}+mpi') for part in ('batch', 'other')
-             for link in ('bandwidth', 'latency')]
-    monkeypatch.setattr(locate.sites, 'list_test_cases_with_reframe', lambda _: {
-        'cases': cases, 'output': []})
+@pytest.mark.parametrize('cases, given, match', [
+    (CASES, {'metric': 'overlap'}, 'measures overlap; choose bandwidth, latency or a'),
+    (CASES, {'test_case': 'other1'}, 'no test case of two nodes with the ID other1'),
+    (CASES, {'test_case': 'other2'}, 'measures no link; name the metric with --metric'),
+    (CASES[:2], {}, 'measures a link; choose a test case with --test-case')])
+def test_where_no_case_fits(cases, given, match):
+    with pytest.raises(SetupError, match=match):
+        locate.select_test_case({'cases': cases}, 'batch', options(**given))
 
-    def line(system, partition, metric, test_case, before):
-        return SimpleNamespace(
-            metric=metric, before=before, members=[
-                SimpleNamespace(system=system, partition=partition,
-                                metric=metric, test_case=test_case)])
-    monkeypatch.setattr(locate, '_current_verdict', lambda _: SimpleNamespace(
-        regressions=[line('beta', 'batch', 'bandwidth', 'bandwidth2', 9.0),
-                     line('alpha', 'other', 'latency', 'latency2', 2.5)]))
-    work = commands.Work(TWO, {}, [], [], True, [], False)
-    result = locate.select_partition_and_test_case(
-        options(**given), Path(), work
-    )
-    assert (result.partition['name'], result.metric, result.expected) == (
-        where, metric, expected)
-    assert result.case['where'] == f'{where}+mpi'
-    assert result.case['link'] == metric
+
+@pytest.mark.parametrize('given, test_case, metric', [
+    ({}, 'bandwidth2', 'bandwidth'), ({'metric': 'latency'}, 'latency2', 'latency'),
+    ({'test_case': 'other2', 'metric': 'rate'}, 'other2', 'rate')])
+def test_the_test_case_that_is_measured(given, test_case, metric):
+    chosen, name = locate.select_test_case({'cases': CASES}, 'batch', options(**given))
+    assert (chosen['test_case'], name) == (test_case, metric)
 
 
 @pytest.fixture
@@ -170,15 +148,9 @@ def site(tmp_path, monkeypatch):
         monkeypatch.setattr(commands, 'run_reframe_session', nodes.measured)
         search = locate.Search(cluster.nodes, 'higher',
                                above=cluster.above)
-        result = locate._measure_pairs(search, run.work, locate.Target(
-            SLURM, case('bandwidth'), 'bandwidth', 120.0), 4, locate.JobTime(2.0))
+        result = locate._measure_pairs(
+            search, run.work, case('bandwidth'), 'bandwidth', 4)
         return result, nodes
-
-    def stand_in(cluster):
-        nodes = Nodes(tmp_path, cluster)
-        monkeypatch.setattr(commands, 'run_reframe_session', nodes.measured)
-        return nodes
-    run.stand_in = stand_in
     run.work = commands.Work(SYSTEM, {'PLUMBLINE_PERFLOGS': str(tmp_path)},
                              [], ['-Sbringup=1'], True, [], False)
     return run
@@ -195,47 +167,29 @@ def test_a_slow_node_by_records_alone(site):
         assert len(measured) == len(set(measured)) <= 8
     assert nodes.options[1:6] == [
         '--system=alpha:batch', '-p', '^mpi$', '-n', '^C$']
-    assert any('all pairs are slow' in note for note in result.notes)
 
 
-def test_jobs_on_slow_links_are_bounded_in_time(site, tmp_path, capsys):
-    """A first pair decides: 100 MB/s, of which the full test case would take 118 s."""
-    nodes = site.stand_in(Cluster(4, 0))
-    search = locate.Search(['n1', 'n2', 'n3', 'n4'], 'higher')
-    target = locate.Target(SLURM, case('bandwidth'), 'bandwidth', 120.0)
-    given = options()
-    work, bounded, known = locate.bound_jobs_in_time(
-        search, site.work, target, 4, given)
-    assert nodes.asked == [['n1+n2', 'n3+n4']]
-    assert '-SC.max_size=65536' in nodes.options
-    assert work.options_of_any_mode == ['-Sbringup=1', '-SC.max_size=524288',
-                                        '-SC.iterations=12', '-SC.warmup=2']
-    assert bounded.expected is None and 5 < known.job < 10
-    assert 'a short job on n1-n2, n3-n4 measures how long' in capsys.readouterr().err
-    given.reframe = ['-SC.max_size=64']
-    assert locate.bound_jobs_in_time(search, site.work, target, 4, given) == (
-        site.work, target, locate.JobTime(0.0))
+@pytest.mark.parametrize('seconds, words, short', [
+    (None, [], True), (2.0, [], False), (90.0, [], True),
+    (90.0, ['-SC.max_size=64'], False)])
+def test_jobs_that_may_be_long_get_fewer_and_smaller_messages(
+        site, tmp_path, seconds, words, short):
+    """osu_bw sends 12 GB: more than a quarter of an hour at 100 Mbit/s."""
+    if seconds:
+        write(tmp_path, [record('wall_time', seconds, check='C')])
+    frame, _ = locate.records.read(tmp_path, on_error='collect')
+    known = case('bandwidth', **({'test_case': frame['test_case'].iloc[0]}
+                                 if seconds else {}))
+    assert locate.options_of_short_jobs(site.work, known, 'bandwidth', words) == [
+        '-SC.max_size=262144', '-SC.iterations=12', '-SC.warmup=2'] * short
 
 
-@pytest.mark.parametrize('metric, value, options, seconds', [
-    ('bandwidth', 12_000, [], 1), ('bandwidth', 125, ['524288', '12', '2'], 7.5),
-    ('latency', 1000, ['1024', '416', '41'], 10)])
-def test_a_bounded_job_takes_about_ten_seconds(metric, value, options, seconds):
-    result, time = pairs.bounded_job_options('Osu', metric, value)
-    assert [word.partition('=')[2] for word in result] == options
-    assert time == pytest.approx(seconds, rel=0.1)
-
-
-def test_the_time_of_a_search_is_told_beforehand():
-    search = locate.Search([f'n{n}' for n in range(4)], 'higher')
-    rounds = search.next_rounds()
-    text = locate.progress_text(search, rounds, 2, locate.JobTime(12.0, 5.0), 0.0)
-    assert text.startswith('12 jobs in 6 rounds: n0-n')
-    # Six rounds of jobs side by side, then at most thirty sessions of one.
-    assert text.endswith('; about 1 min 17 s, and at most 30 more rounds '
-                         '(9 min 47 s with them)')
-    assert 'about' not in locate.progress_text(
-        search, rounds, 2, locate.JobTime(0.0), 0.0)
+def test_the_rest_of_a_step_is_told_beforehand(site, capsys):
+    site(Cluster(16, 1, slow={'n5': 0.8}))
+    first, second, *_ = [line for line in capsys.readouterr().err.splitlines()
+                         if ' in ' in line and 'job' in line]
+    assert first.endswith('24 jobs in 3 rounds') or 'jobs in' in first
+    assert '; about ' in second and ' elapsed' in second
 
 
 def test_a_node_that_fails_every_job(site, capsys):
@@ -274,7 +228,8 @@ def test_the_verdict_is_written_and_makes_the_exit_code(
         site, tmp_path, capsys, located, code):
     (result, why, ended), _ = site(Cluster(8, 4, slow={'n1': located}))
     args = options(json=str(tmp_path / 'x.json'))
-    assert locate._print_and_write_result(args, result, why, ended, tmp_path) == code
+    assert locate.print_and_write_result(
+        args, locate.SearchResult(result, why, ended, tmp_path)) == code
     message = capsys.readouterr().out
     assert ('SLOW    node n1: ' in message) == bool(code)
     for name in ('x.json', 'located.json'):

@@ -18,7 +18,7 @@ from locate import (
     noisy_cluster,
 )
 
-from postprocess.regressions.locating import Search, result_lines, round_robin_pairs
+from postprocess.regressions.locating import Search, result_lines
 
 
 def names(result):
@@ -30,16 +30,14 @@ def slow(*nodes):
 
 
 @pytest.mark.parametrize('number', [2, 5, 8])
-def test_a_round_robin_has_each_pair_once_and_each_node_once_a_round(number):
+def test_all_pairs_are_measured_in_rounds_without_a_node_twice(number):
     nodes = [f'n{i}' for i in range(number)]
-    turns = round_robin_pairs(nodes)
-    pairs = [frozenset(pair) for turn in turns for pair in turn]
-    assert sorted(map(sorted, pairs)) == sorted(
-        map(sorted, itertools.combinations(nodes, 2)))
-    for turn in turns:
-        met = [node for pair in turn for node in pair]
-        assert len(met) == len(set(met)) == number - number % 2
-    assert turns[0][0] == ('n0', 'n1')
+    rounds = Search(nodes, 'higher', every=True).next_rounds()
+    assert {frozenset(pair) for pair in itertools.chain(*rounds)} == {
+        frozenset(pair) for pair in itertools.combinations(nodes, 2)}
+    for pairs in rounds:
+        busy = [*itertools.chain(*pairs)]
+        assert len(busy) == len(set(busy))
 
 
 @pytest.mark.parametrize('size, bad, slowdown', [
@@ -54,7 +52,7 @@ def test_slow_nodes_are_named_with_their_evidence(size, bad, slowdown, seed):
     assert located.exit_code == 1
     for one in located.named:
         assert one.ratio == pytest.approx(slowdown, abs=0.05)
-        assert one.jobs >= 4 and one.others >= 4 and one.failed == 0
+        assert one.jobs >= 4 and one.failed == 0
         assert one.t > one.limit > 2
     text = '\n'.join(result_lines(located))
     assert f'SLOW    node {bad[0]}: -' in text and ', limit ' in text
@@ -97,17 +95,17 @@ def test_nobody_is_accused_where_all_are_good():
 
 def test_one_odd_job_names_nobody():
     """Nor does it leave a node unclear."""
-    cluster, odd = Cluster(64, 5), 0.2
+    cluster = Cluster(64, 5)
     search = Search(cluster.nodes, 'higher')
+    odd: tuple[str, ...] = ()
     while rounds := search.next_rounds():
-        for pair in itertools.chain(*rounds):
-            metric = cluster.simulated_pair_metric(*pair)
-            if pair == ('n1', 'n2'):
-                metric, odd = metric * odd, 1.0
-            search.add_measurement(pair, metric)
+        odd = odd or rounds[0][0]
+        for number, pair in enumerate(itertools.chain(*rounds), search.look):
+            factor = 0.2 if pair == odd and number == 1 else 1
+            search.add_measurement(
+                pair, cluster.simulated_pair_metric(*pair) * factor)
     located = search.current_result()
-    assert odd == 1.0 and names(located) == set()
-    assert {'n1', 'n2'} <= set(located.not_slower)
+    assert names(located) == set() and set(odd) <= set(located.not_slower)
 
 
 def searches(number, make):
@@ -140,20 +138,13 @@ def test_slow_nodes_of_few_are_found_or_unclear(size, number, noise):
 
 
 @pytest.mark.parametrize('size', [3, 4])
-def test_few_nodes_are_unclear_unless_one_is_slow_or_the_metric_is_known(size):
+def test_few_nodes_are_unclear_unless_one_is_slow(size):
     """All pairs are alike too where all nodes but one are slow."""
-    cluster = Cluster(size, 1, slow=dict.fromkeys(
-        [f'n{i}' for i in range(2, size + 1)], 0.8))
-    search = Search(cluster.nodes, 'higher')
-    while rounds := search.next_rounds():
-        for pair in itertools.chain(*rounds):
-            search.add_measurement(pair, cluster.simulated_pair_metric(*pair))
-    located = search.current_result()
+    located = Cluster(size, 1, slow=dict.fromkeys(
+        [f'n{i}' for i in range(2, size + 1)], 0.8)).locate_bad_nodes()
     assert names(located) == set() and located.not_slower == []
     assert len(located.unclear) == size
-    assert 'also alike if all nodes, or all but one' in located.unclear[0].why
-    assert search.current_result(expected=100.0).not_slower == []
-    assert search.current_result(expected=80.0).not_slower == cluster.nodes
+    assert any('also alike if all nodes but one' in note for note in located.notes)
 
 
 def test_a_slow_link_accuses_none_of_three_nodes():
@@ -168,7 +159,7 @@ def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
     located = cluster.locate_bad_nodes()
     assert names(located) == {('node', 'n5', 'fails')}
     [one] = located.named
-    assert one.value is None and one.failed == one.jobs >= 4
+    assert one.ratio is None and one.failed == one.jobs >= 4
     assert set(located.not_slower) == set(cluster.nodes) - {'n5'}
     assert 'FAILS   node n5: ' in '\n'.join(result_lines(located))
 
@@ -189,10 +180,8 @@ def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
     leaf = set(cluster.slow)
     located = cluster.locate_bad_nodes()
     assert names(located) == {('switch', *leaf, 'slow')}
-    behind = {one.name for one in located.unclear}
-    assert behind == {node for node, above in cluster.above.items()
-                      if above[0] in leaf}
-    assert 'no pair avoids this' in located.unclear[0].why
+    assert set(located.unclear) == {
+        node for node, above in cluster.above.items() if above[0] in leaf}
     # Slower across switches is no fault.
     assert located.levels[1] == pytest.approx(85, rel=0.05)
     assert located.levels[0] == pytest.approx(100, rel=0.05)
@@ -233,22 +222,7 @@ def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
 def test_two_nodes_are_one_pair():
     located = Cluster(2, 0, slow={'n1': 0.5}).locate_bad_nodes()
     assert names(located) == set() and located.not_slower == []
-    assert {one.name for one in located.unclear} == {'n1', 'n2'}
-    assert 'it cannot be compared' in '\n'.join(result_lines(located))
-
-
-def test_all_slow_is_nothing_to_locate():
-    cluster = Cluster(16, 3)
-    search = Search(cluster.nodes, 'higher')
-    while rounds := search.next_rounds():
-        for pair in itertools.chain(*rounds):
-            search.add_measurement(pair, cluster.simulated_pair_metric(*pair) * 0.8)
-    located = search.current_result(expected=100.0)
-    assert names(located) == set()
-    assert any(note.startswith('all pairs are slow: ')
-               for note in located.notes)
-    assert not any('all pairs' in note for note in
-                   search.current_result(expected=81.0).notes)
+    assert located.unclear == ['n1', 'n2']
 
 
 def test_more_noise_than_can_be_seen_through_is_said():

@@ -278,6 +278,30 @@ def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: floa
     return Change(size, size - wide, size + wide)
 
 
+def earlier_spells(x: np.ndarray, centre: float, size: float) -> list[tuple[int, int]]:
+    """First and last position of the spells in which a series was at a level before.
+
+    A spell has at least three sessions, and so many that the standard error of its mean
+    is at most a sixth of the change. The median of each session and its neighbours is
+    then within half of the change of the new level. The noise is that of neighbouring
+    sessions, so that earlier spells do not add to it (von Neumann, Ann. Math. Stat. 12,
+    1941).
+
+    :param x: the sessions before the change
+    :param size: distance of the new level from the centre, not 0
+    """
+    if len(x) < 3:
+        return []
+    noise = 1.4826 * float(np.median(np.abs(np.diff(x)))) / math.sqrt(2)
+    padded = np.pad((x - centre) / size, 1, mode='edge')
+    smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), 1)
+    near = np.concatenate([[False], abs(smooth - 1) < 0.5, [False]])
+    first, after = np.flatnonzero(np.diff(near.astype(int))).reshape(-1, 2).T
+    fewest = max(3, math.ceil((6 * noise / abs(size)) ** 2))
+    return [(int(a), int(b) - 1) for a, b in zip(first, after, strict=True)
+            if b - a >= fewest]
+
+
 def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
                     open_: np.ndarray, t: int, now: _Stats,
                     pool: np.ndarray | None) -> None:

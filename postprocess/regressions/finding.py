@@ -73,6 +73,8 @@ class Regression:
     nodes: str = ''
     #: Of a group: its test cases that ran since then; 0: a single test case.
     ran: int = 0
+    #: Spells in which it was at the new level before: first and last date, sessions.
+    earlier: list[tuple[str, str, int]] = field(default_factory=list)
     #: Why it is muted, and until when; '' if it is not muted.
     reason: str = ''
     until: str = ''

@@ -357,6 +357,13 @@ class _Judging:
         np.add.at(count, self.of[which], np.isfinite(chosen))
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
+    @functools.cached_property
+    def _log_of_all_sessions(self) -> np.ndarray:
+        """Metrics x sessions: logs against the centre, also of what is no part of the
+        present baseline."""
+        return self._by_session(self.hist.x - self.walk.centre[:, None],
+                                self.hist.at >= 0, np.nan)
+
     # Groups -----------------------------------------------------------
 
     @functools.cached_property
@@ -626,10 +633,23 @@ class _Judging:
             int(walk.sessions[row]), float(walk.df[row]))
         first = hist.metrics.iloc[row]
         before, now, ratio, low, high = self._values_before_and_after(row, change)
+        earlier = [] if better else self._earlier_spells(
+            hist.x[row, :start], hist.at[row, :start], float(walk.centre[row]), change)
         return self._make_regression(
             'metric', '', rows, int(hist.at[row, start]), last - start + 1,
             ratio, low, high, before, now, mute,
-            str(first['better']), better)
+            str(first['better']), better, earlier=earlier)
+
+    def _earlier_spells(self, x: np.ndarray, at: np.ndarray, centre: float,
+                        change: detect.Change) -> list[tuple[str, str, int]]:
+        """First and last date, and sessions, of the spells at a new level before.
+
+        :param x: a series before the change
+        :param at: numbers of its sessions
+        """
+        return [(str(self.hist.sessions[at[first]]), str(self.hist.sessions[at[last]]),
+                 last - first + 1)
+                for first, last in detect.earlier_spells(x, centre, change.size)]
 
     def _values_before_and_after(self, row: int, change: detect.Change) -> tuple[
             float | None, float | None, float | None, float | None,
@@ -690,49 +710,57 @@ class _Judging:
                 r for r in of_case if named[r] and level[r] > 0] or [
                 r for r in of_case if level[r] > 0]
             members += sorted(worse, key=lambda r: not named[r])
-        # Of a node or switch, only the sessions in which a test case ran there.
-        logs = np.where(candidate.group.there[self.of[members]],
-                        self.log[members], np.nan)
-        with np.errstate(invalid='ignore'):
-            count = np.isfinite(logs).sum(0)
-            mean = np.where(count > 0, np.nansum(logs, 0)
-                            / np.maximum(count, 1), np.nan)
-        sessions = np.arange(len(mean))
-        old = mean[(sessions < candidate.start) & np.isfinite(mean)]
-        new = mean[(sessions >= candidate.start) & np.isfinite(mean)]
-        held = np.ones((1, len(old)), bool)
-        stats = detect._baseline_stats(old[None], held, None)
-        change = detect.compare_with_baseline(
-            new, float(stats.centre[0]), max(float(stats.spread[0]), 1e-5),
-            float(stats.phi[0]), len(old), float(stats.df[0]))
+        # Of a node or switch, only the sessions in which a test case ran there. What is
+        # no logarithm has no ratio.
+        is_log = self.hist.linear[members, 1] == 0
+        counts = candidate.group.there[self.of[members]] & is_log[:, None]
+        mean, at = _mean_per_session(np.where(counts, self.log[members], np.nan))
+        old, new = mean[at < candidate.start], mean[at >= candidate.start]
         better = set(metrics['better'].iloc[members])
-        sign = -1.0 if better == {'higher'} else 1.0
-        ends = [math.exp(sign * size) for size in (change.low, change.high)]
+        ratios: list[float] = []
+        earlier: list[tuple[str, str, int]] = []
+        if len(old) and len(new):
+            held = np.ones((1, len(old)), bool)
+            stats = detect._baseline_stats(old[None], held, None)
+            centre = float(stats.centre[0])
+            change = detect.compare_with_baseline(
+                new, centre, max(float(stats.spread[0]), 1e-5), float(stats.phi[0]),
+                len(old), float(stats.df[0]))
+            sign = -1.0 if better == {'higher'} else 1.0
+            ratios = [math.exp(sign * size)
+                      for size in (change.size, change.low, change.high)]
+            # Changes that are over are no part of the baseline.
+            if candidate.group.kind not in ('node', 'switch'):
+                counts = is_log[:, None]
+            logs = np.where(counts, self._log_of_all_sessions[members], np.nan)
+            earlier = self._earlier_spells(
+                *_mean_per_session(logs[:, :candidate.start]), centre, change)
+        there = candidate.group.there[:, candidate.start:candidate.last + 1]
         return self._make_regression(
             candidate.group.kind,
             candidate.group.name,
             members,
             candidate.start,
-            len(new),
-            math.exp(sign * change.size),
-            min(ends),
-            max(ends),
+            int((candidate.group.there[self.of[members]] & np.isfinite(
+                self.log[members]))[:, candidate.start:].any(0).sum()),
+            ratios[0] if ratios else None,
+            min(ratios[1:], default=None),
+            max(ratios[1:], default=None),
             None,
             None,
             None,
             next(iter(better)) if len(better) == 1 else '',
-            group_size=0 if candidate.group.kind == 'case' else int(
-                candidate.group.there[:, candidate.start:candidate.last + 1].any(
-                    1).sum()),
+            group_size=0 if candidate.group.kind == 'case' else int(there.any(1).sum()),
             there=candidate.group.there,
+            earlier=earlier,
         )
 
     def _make_regression(self, kind: str, name: str, rows: list[int], start: int,
                          count: int, ratio: float | None, low: float | None,
                          high: float | None, before: float | None, now: float | None,
                          mute: Decision | None, better: str, improved: bool = False,
-                         group_size: int = 0, there: np.ndarray | None = None
-                         ) -> Regression:
+                         group_size: int = 0, there: np.ndarray | None = None,
+                         earlier: Sequence[tuple[str, str, int]] = ()) -> Regression:
         series = self.hist.metrics.iloc[rows]
 
         def common_value(column: str) -> str:
@@ -778,7 +806,7 @@ class _Judging:
             todo='' if improved else _advice_text(kind, name, ident, cause, cases,
                                                   place['system']),
             members=members, ran=group_size,
-            nodes=self._nodes_if_always_same(ran['nodes']),
+            nodes=self._nodes_if_always_same(ran['nodes']), earlier=[*earlier],
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
 
@@ -866,6 +894,16 @@ class _Judging:
         worse = float(self.hist.x[row, self.hist.last_session_positions[row]]
                       - self.walk.centre[row])
         return 1 + worse if self.hist.linear[row, 1] else math.exp(min(worse, 700.0))
+
+
+def _mean_per_session(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The means over metrics, and the sessions that have one.
+
+    :param values: metrics x sessions
+    """
+    count = np.isfinite(values).sum(0)
+    at = np.flatnonzero(count)
+    return np.nansum(values, 0)[at] / count[at], at
 
 
 def _short_hash(text: str) -> str:

@@ -257,6 +257,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
         f'since {change.since} '
         f'({count_with_noun(change.sessions, "session")}){_nodes_text(change)}',
     ]
+    texts += _earlier_lines(change)
     if change.reason:
         texts.append(f'muted until {change.until}: {change.reason}')
     if change.cause:
@@ -264,6 +265,15 @@ def regression_detail_lines(change: Regression) -> list[str]:
     if change.todo and not change.reason:
         texts.append(f'to do: {change.todo}')
     return texts
+
+
+def _earlier_lines(change: Regression) -> list[str]:
+    """When and how often a regression was at its new level before."""
+    if not change.earlier:
+        return []
+    first, last, number = change.earlier[-1]
+    return [f'at this level before: {count_with_noun(len(change.earlier), "spell")}, '
+            f'the last from {first} to {last} ({count_with_noun(number, "session")})']
 
 
 def event_lines(regressions: Sequence[Regression]) -> list[str]:
@@ -284,6 +294,7 @@ def event_lines(regressions: Sequence[Regression]) -> list[str]:
         + f': {count_with_noun(len(worst), "test case")} worse',
         f'since {first.since} ({count_with_noun(first.sessions, "session")})',
         *([spread] if spread else []),
+        *dict.fromkeys(line for one in regressions for line in _earlier_lines(one)),
         *(f'changed in the same session: {cause}' for cause in causes),
         'to do: run the test cases again, if possible on other nodes'
         + (f': ./plumb run{site} {cases}' if len(worst) <= 3 else '')

@@ -122,6 +122,38 @@ def test_a_small_loss_of_all_is_seen_before_a_large_one_of_one(judge):
     assert 1.005 < line.ratio < 1.02
 
 
+def two_states(case, session):
+    """Test case 3 is 8 % worse in spells of six sessions, and at the end."""
+    return 1.08 if case == 3 and (session >= 60 or 20 <= session < 26
+                                  or 44 <= session < 50) else 1.0
+
+
+@pytest.mark.parametrize('worse, spells', [
+    (two_states, [(day(20), day(25), 6), (day(44), day(49), 6)]),
+    (lambda case, session: two_states(3, session),
+     [(day(20), day(25), 6), (day(44), day(49), 6)]),
+    (step(3, 60, 1.08), [])])
+def test_earlier_spells_at_the_new_level_are_told(judge, worse, spells):
+    line, = judge(sessions(worse, count=70)).regressions
+    assert line.earlier == spells
+    text = ' '.join(telling.regression_lines(line))
+    assert ('at this level before: 2 spells, the last from '
+            f'{day(44)} to {day(49)} (6 sessions)' in text) == bool(spells)
+
+
+def test_a_group_of_metrics_around_zero_has_no_ratio(judge):
+    """Their series are no logarithms."""
+    rng = random.Random(2)
+    verdict_ = judge([factory.record(
+        'latency', rng.gauss(0, 1) + 30 * (session >= 34), 8, day=session, nodes='n1',
+        params=f'program=osu_latency n={case}')
+        for session in range(SESSIONS) for case in range(6)])
+    assert verdict_.regressions
+    for line in verdict_.regressions:
+        assert line.ratio is None and line.low is None
+    json.loads(verdict_.json())
+
+
 def test_cases_that_share_nothing_are_lines_of_their_own(judge):
     some = {1, 3, 8}
     verdict_ = judge(sessions(lambda c, n: 1.1 if c in some and n > 34 else 1))

@@ -3,6 +3,12 @@
 Rates are measured by bench/detect.py; here stands what must hold at all.
 """
 
+import contextlib
+import io
+import re
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -167,3 +173,21 @@ def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
     after = detect.detect_level_changes(x, pool=pool)
     share = (after.states[rows, 60:] == detect.WORSE).any(1).mean()
     assert 0.8 < share < 0.99
+
+
+def test_the_example_of_the_readme_works_without_the_suite(monkeypatch):
+    """The detector can be copied: it imports numpy alone."""
+    folder = Path(detect.__file__).parent
+    example = re.search('```python\n(.*?)```', (folder / 'README.md').read_text(),
+                        re.DOTALL)
+    assert example
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, 'detect', raising=False)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(example[1], {})
+    assert printed.getvalue() == '[3] 50\n'
+    imported = set(re.findall(r'^(?:from|import) (\S+)', Path(
+        detect.__file__).read_text(), re.MULTILINE))
+    assert imported == {'__future__', 'math', 'typing', 'numpy'}
+    monkeypatch.delitem(sys.modules, 'detect', raising=False)

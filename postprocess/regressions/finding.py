@@ -80,6 +80,11 @@ class Regression:
     until: str = ''
 
     @property
+    def is_of_single_test_case(self) -> bool:
+        """Whether it is the regression of a test case, not of a group."""
+        return self.kind in ('metric', 'case')
+
+    @property
     def node(self) -> str:
         """The node that is worse; '': the regression is not that of a node."""
         return (self.group.removeprefix('node ').removesuffix(f' of {self.system}')
@@ -196,6 +201,16 @@ class Verdict:
     ended_early: bool = False
     #: Damaged places of the perflogs.
     damaged: int = 0
+
+    @property
+    def events(self) -> list[list[Regression]]:
+        """The regressions by cause: that of a group stands alone, and those of single
+        test cases that began on one date are one event."""
+        events: dict[str, list[Regression]] = {}
+        for one in self.regressions:
+            events.setdefault(one.since if one.is_of_single_test_case else one.id,
+                              []).append(one)
+        return list(events.values())
 
     @property
     def cut_short(self) -> list[Result]:

@@ -247,7 +247,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
     what = change.metric or ', '.join(change.metrics)
     if change.point:
         what += f' at {point_text(change.point)}'
-    where = test_case_and_partition_text(change) if change.kind in ('metric', 'case') \
+    where = test_case_and_partition_text(change) if change.is_of_single_test_case \
         else _group_text(change)
     if change.ran:
         slow = len({one.test_case for one in change.members})

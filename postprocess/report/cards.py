@@ -157,21 +157,16 @@ def _is_part_of_event(page: Page, row: dict) -> bool:
 
 
 def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
-    """A card per event: the regression of a group, or all regressions of
-    single test cases that began on one date.
+    """A card per event of the verdict.
 
     {id, first, rest, spark, worst, rows, more, cases, several, ...}
 
     :param rows: of `value_table_rows`
     """
-    events: dict[str, list[Regression]] = {}
-    for one in page.regressions:
-        events.setdefault(one.since if one.kind in ('metric', 'case')
-                          else one.id, []).append(one)
     out_of_tolerance = {row['number'] for row in rows
                         if _is_part_of_event(page, row)}
     cards = []
-    for regressions in events.values():
+    for regressions in page.verdict.events:
         values = [_regression_row(page, one, member) for one in regressions
                   for member in telling.members_by_change([one])]
         values.sort(key=lambda row: -row['times_as_bad'])

@@ -10,9 +10,7 @@ tolerance (postprocess/references/spread.py) is at most 0.3 or more sessions wou
 help, as `plumb references calibrate` does. Each later day has one session.
 
 - `sessions`: the share of healthy sessions in which any metric fails, and how often
-  a metric is found that is 15 % slower. `accepted`: a person accepts the references of
-  all sessions so far. `narrowed`: those of the first day are narrowed without a person
-  (postprocess/references/refinement.py).
+  a metric is found that is 15 % slower, with references from all sessions so far.
 - `curves`: worst_ratio of a curve of 24 sizes, if one size is 30 % slower.
 - `levels`: a system whose 50 metrics are all 5 % slower
   (postprocess/references/level.py), in one session, and in 20 sessions in a row.
@@ -34,7 +32,7 @@ import numpy as np
 from common import option_parser, print_table_head, print_table_row, run_main_and_exit
 
 from config.sessions.judged import MEASUREMENTS
-from postprocess.references import level, refinement, spread
+from postprocess.references import level, spread
 
 METRICS, MAX_TOLERANCE, MAX_ROUNDS = 50, 0.3, spread.DAY_RUNS
 #: Later sessions that each reference judges.
@@ -103,63 +101,41 @@ def limits(pairs: np.ndarray) -> np.ndarray:
     return np.where(tolerances <= MAX_TOLERANCE, centres * (1 + tolerances), np.inf)
 
 
-def narrow_references(accepted: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """References of which some may be narrower now, without a person."""
-    result = accepted.copy()
-    for metric in range(accepted.shape[1]):
-        if accepted[1, metric] > MAX_TOLERANCE or seen[1, metric] > MAX_TOLERANCE:
-            continue
-        tolerance = refinement.refined_tolerance(
-            'latency', tuple(accepted[:, metric]), tuple(seen[:, metric]))
-        if tolerance is not None:
-            result[1, metric] = tolerance
-    return result
-
-
 def simulate_sessions(rng, width: float, common: float, systems: int, *,
                       outliers: bool = False, days: Sequence[int] = DAYS
-                      ) -> dict[str, dict[int, np.ndarray]]:
-    """'accepted' and 'narrowed' -> days -> share of healthy sessions in which
-    a metric fails, of metrics that are judged, of these found if 15 % slower."""
-    rows: dict[str, dict[int, list]] = {
-        policy: {count: [] for count in days} for policy in ('accepted', 'narrowed')}
+                      ) -> dict[int, np.ndarray]:
+    """Days -> share of healthy sessions in which a metric fails, of metrics that are
+    judged, of these found if 15 % slower."""
+    rows: dict[int, list] = {count: [] for count in days}
     for _ in range(systems):
         system = System(rng, width, common, max(days), outliers)
-        current = None
         for count in days:
-            seen = system.centres_and_tolerances(count)
-            current = seen if current is None else narrow_references(current, seen) \
-                if count >= spread.ENOUGH_DAYS else current
+            limit = limits(system.centres_and_tolerances(count))
             values = draw_sessions(rng, width, common, (LATER, METRICS), MEASUREMENTS,
                                    outliers)
             healthy, slow = values.min(2), (1.15 * values).min(2)
-            for policy, pairs in (('accepted', seen), ('narrowed', current)):
-                limit = limits(pairs)
-                judged = np.isfinite(limit)
-                rows[policy][count].append((
-                    (healthy > limit).any(1).mean(), judged.mean(),
-                    (slow > limit)[:, judged].mean() if judged.any() else 0.0))
-    return {policy: {count: np.mean(rates, 0) for count, rates in of.items()}
-            for policy, of in rows.items()}
+            judged = np.isfinite(limit)
+            rows[count].append((
+                (healthy > limit).any(1).mean(), judged.mean(),
+                (slow > limit)[:, judged].mean() if judged.any() else 0.0))
+    return {count: np.mean(rates, 0) for count, rates in rows.items()}
 
 
 def print_sessions(rng, systems: int) -> list[str]:
     """Prints the table of sessions; the goals that were missed."""
     missed = []
-    print_table_head('noise', 'common', 'references', *(
+    print_table_head('noise', 'common', *(
         f'after {days} day{"s" * (days > 1)}' for days in DAYS))
     for width, common, outliers in (
             *((width, common, False) for width in (0.01, 0.03, 0.05, 0.10)
               for common in (0.0, 0.5, 0.8)), (0.03, 0.5, True)):
-        rows = simulate_sessions(rng, width, common, systems, outliers=outliers)
-        for policy, row in rows.items():
-            print_table_row(f'{width:.0%}' + ', 2 % outliers' * outliers,
-                            f'{common:.0%}', policy, *(
-                f'{failed:.1%}, {power:.2f} of {judged:.0%}'
-                for failed, judged, power in row.values()))
-            if (policy == 'accepted' and common == 0.5 and width <= 0.05
-                    and not outliers and row[20][0] > 0.01):
-                missed.append(f'sessions, {width:.0%}: {row[20][0]:.1%} fail')
+        row = simulate_sessions(rng, width, common, systems, outliers=outliers)
+        print_table_row(f'{width:.0%}' + ', 2 % outliers' * outliers,
+                        f'{common:.0%}', *(
+            f'{failed:.1%}, {power:.2f} of {judged:.0%}'
+            for failed, judged, power in row.values()))
+        if common == 0.5 and width <= 0.05 and not outliers and row[20][0] > 0.01:
+            missed.append(f'sessions, {width:.0%}: {row[20][0]:.1%} fail')
     return missed
 
 

@@ -119,8 +119,8 @@ MODULES = {'benchmark new': 'setup.benchmark',
 def import_command_function(args: argparse.Namespace) -> Callable[[Any], int]:
     """What does a command; its module is imported only now."""
     if 'rest' in args:
-        # Only `references propose` and `accept` are not in POSTPROCESS.
-        module = POSTPROCESS.get(args.command, 'references.proposal')
+        # Only `references status` is not in POSTPROCESS.
+        module = POSTPROCESS.get(args.command, 'references.status')
         command_module = importlib.import_module(f'postprocess.{module}')
         return lambda args: command_module.main(args.rest)
     action = getattr(args, 'action', '')
@@ -157,9 +157,10 @@ def main() -> int:
                  suggest_nearest_word(words[0], ABOUT))
               + './plumb --help lists the commands', file=sys.stderr)
         return 2
-    if words[0] in POSTPROCESS or words[:2] in (
-            ['references', 'propose'], ['references', 'accept']):
+    if words[0] in POSTPROCESS:
         args = argparse.Namespace(command=words[0], rest=words[1:])
+    elif words[:2] == ['references', 'status']:
+        args = argparse.Namespace(command=words[0], rest=words[2:])
     else:
         args = parse_command_line(words)
     if args.command == 'parse':

@@ -17,8 +17,8 @@ COMMANDS = {
                 './plumb run -n OsuPt2pt'),
         'nightly': ('run a nightly session, unattended',
                     './plumb nightly --print cron'),
-        'references': ('calibrate, propose and accept references',
-                       './plumb references calibrate --accept'),
+        'references': ('calibrate references, list what has none',
+                       './plumb references calibrate'),
         'locate': ('find the slow node, link or switch',
                    './plumb locate --site mycluster')},
     'Read results': {
@@ -67,8 +67,8 @@ POSTPROCESS = {'report': 'report.build', 'plot': 'report.plot',
 
 #: Option -> what it does, in each command that has it.
 HELP = {
-    '--bringup': 'compare values with limits and the vendor profile alone, '
-                 'and not with references',
+    '--bringup': 'compare values with limits and published values alone, and not '
+                 'with references that were measured',
     '--no-wait': 'exit with 2 if another session measures on this machine, '
                  'instead of waiting for its end',
     '--site': 'a folder of site-configs/, or the path of one (default: '
@@ -138,34 +138,34 @@ Exit codes: 0 nothing is slow; 1 something is slow, or the search was ended
 early; 2 wrong usage, or the search is not possible here.
 """
 
-REFERENCES = """Calibrates, proposes and accepts references.
+REFERENCES = """Calibrates references, and lists what has none.
 
-`calibrate` measures until references can be made, and proposes them.
-`propose` makes references from the records that exist. Read the differences
-that both show. Then `accept` takes them into the reference files of the site.
+`calibrate` measures the test cases and writes the reference files of the site. Read the
+difference with `git diff`, and accept it with `git commit`. `status` lists what has no
+reference or no tolerance.
+
 `plumb references ACTION --help` lists the options of an action.
 """
 
-CALIBRATE = """Measures until references can be made, then proposes them.
+CALIBRATE = """Measures test cases, and writes their references and tolerances.
 
-The test cases are measured in rounds. A round is a session with the test cases
-that are not ready yet. A test case is ready if the tolerance of each judged
-metric is at most the metric's maximum (`judged` in family.yaml). At the end the
-command prints why test cases are not ready: one line per reason.
+The test cases are measured in rounds, until each of them has the number of sound
+sessions that --sessions gives. Sound sessions of earlier commands count. A test case
+that fails in three rounds in a row is not measured again. At the end the command prints
+why test cases have too few sessions: one line per reason.
 
-It ends if no test case needs more sessions today, or if another round would not
-end within --minutes. A test case that fails in three rounds in a row is not
-measured again. ^C ends it, too. The perflogs keep all values: the next
-calibration continues from them, and sessions of `plumb run` count.
+It ends if no test case needs more sessions, or if another round would not end within
+--minutes. ^C ends it, too. The perflogs keep all values: the next calibration continues
+from them.
 
-Then it proposes references and shows how they differ from the accepted ones.
-With --accept it accepts the references of test cases that have none. It never
-replaces an accepted reference: `plumb references accept` does. Options that
-are not listed above are passed on to ReFrame.
+Then it writes the files FAMILY.yaml of the site. The entries of the measured test cases
+are replaced, but not an entry that a person set: its source ($from) has a reason. git
+shows what changed. For files that git does not track the command prints the difference.
+Options that are not listed above are passed on to ReFrame.
 
-Exit codes: 0 good, also if the time was over before all were ready, or before any
-reference could be proposed; 1 a test case failed in its last round, or a signal
-ended the command; 2 wrong usage or unreadable input.
+Exit codes: 0 good, also if the time was over before all were ready; 1 a test case
+failed in its last round, or a signal ended the command; 2 wrong usage or unreadable
+input.
 """
 
 DOCTOR = """Lists what can run on a site from here, and what is missing.
@@ -466,31 +466,32 @@ def _add_locate_options(parser: Parser) -> None:
 def _add_references_actions(actions: Any) -> None:
     calibrate = actions.add_parser(
         'calibrate', text=CALIBRATE, example='./plumb references calibrate '
-        '--site mycluster --minutes 120 --accept',
-        help='measure until references can be made, then propose them')
+        '--site mycluster --minutes 120',
+        help='measure, and write the reference files')
     _add_measurement_options(calibrate, 'quick', 'quick, nightly or full')
-    time = calibrate.add_argument_group('rounds')
-    time.add_argument('--minutes', type=float, default=60, metavar='T',
-                      help='end after T minutes; the first round is always '
-                           'measured (default: 60)')
+    rounds = calibrate.add_argument_group('rounds')
+    rounds.add_argument('--sessions', type=int, default=5, metavar='N',
+                        help='sound sessions that each test case gets (default: 5, '
+                             'the smallest number)')
+    rounds.add_argument('--new-level', action='store_true',
+                        help='after an intended change: use only the sessions of this '
+                             'command, also those that only their reference failed')
+    rounds.add_argument('--minutes', type=float, default=60, metavar='T',
+                        help='end after T minutes; the first round is always '
+                             'measured (default: 60)')
     # Virtual machines were seen to change their clock every 10 to 95 s:
     # sessions that follow at once would not show how much values vary.
-    time.add_argument('--interval', type=float, default=60, metavar='S',
-                      help='begin a round at least S seconds after the one '
-                           'before began, so that the rounds show how much the '
-                           'values vary (default: 60)')
+    rounds.add_argument('--interval', type=float, default=60, metavar='S',
+                        help='begin a round at least S seconds after the one '
+                             'before began, so that the rounds show how much the '
+                             'values vary (default: 60)')
     calibrate.add_argument_group('output').add_argument(
         '--all', action='store_true', help='after each round list all test cases that '
         'are not ready, and not only those that failed; at the end list all names')
-    calibrate.add_argument_group('references').add_argument(
-        '--accept', action='store_true',
-        help='accept the proposed references of test cases that have none')
     _add_no_wait_option(calibrate)
-    # Only for the help: postprocess/references/proposal.py parses them.
-    for name, text in (('propose', 'make references from the perflogs'),
-                       ('accept', 'take proposed references into the '
-                                  'reference files')):
-        actions.add_parser(name, help=text, add_help=False)
+    # Only for the help: postprocess/references/status.py parses its options.
+    actions.add_parser('status', add_help=False,
+                       help='list what has no reference or no tolerance')
 
 
 def _add_parse_options(parser: Parser) -> None:

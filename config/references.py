@@ -1,45 +1,53 @@
 """Reference files of a site: names, format and reading.
 
-A file `<family>.yaml` has ReFrame's format: check class, `$index`, levels,
-then `metric@size: [value, lower, upper, unit]`, or `[$xfail, reason, [value,
-...]]` for a known fault. ReFrame only warns of a wrong unit or a misspelt
-metric. This module refuses such a file, and names the line.
+A file `<family>.yaml` has the format of ReFrame's external references: check class,
+`$index`, one level of keys for each name in it, then
+`metric@size: [value, lower, upper, unit]`, or `[$xfail, reason, [value, ...]]` for a
+known fault. A key is a text, or an anchored regular expression. ReFrame only warns of a
+wrong unit or a misspelt metric. This module refuses such a file, and names the line.
 
-Besides its values an entry may have `$from` (its source, written by the suite)
-and `$no_reference` (metric that needs a tolerance -> about how many more
-sessions until it has one; 0: more sessions would not help). `complete: true`
-at the top requires a reference for every test case of the family.
-
-A proposal is a file of the same form beside it, `<family>.proposed.yaml`.
+Two further keys at the top are ignored by ReFrame. `complete: true` requires a
+reference for every test case of the family. `$from` has the sources of entries:
+check class -> keys of the entry, joined by ` | ` -> {source, date, reason}. A source
+that begins with `measured` was written by `./plumb references calibrate`; every other
+one is a publication. An entry with a reason was set by a person, so that calibrate
+keeps it.
 """
 from __future__ import annotations
 
+import datetime
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import strict
-from .console import count_with_noun
 from .records import metrics
-from .sessions.judged import (
-    derived_replacement_metric,
-    judged_metric_keys,
-    judged_rules_by_family,
-)
-
-_PROPOSED = '.proposed.yaml'
+from .sessions.judged import derived_replacement_metric, judged_metric_keys
 
 #: Mark of a known fault.
 XFAIL = '$xfail'
 
-#: Keys of `$from`.
-FROM = ('runs', 'days', 'first', 'last', 'suite', 'reason', 'tolerances')
+#: Top-level keys that are no check classes.
+COMPLETE, FROM = 'complete', '$from'
+
+#: Keys of a source.
+SOURCE_KEYS = ('source', 'date', 'reason')
+
+#: First word of the source of an entry that calibrate wrote.
+MEASURED = 'measured'
+
+#: Between the keys of an entry in `$from`.
+SEPARATOR = ' | '
 
 #: Widest tolerance allowed, as a fraction: a wider one was probably meant in
 #: percent.
 MAX_TOLERANCE = 10
+
+#: Characters that make a key a pattern, not only a text.
+_SPECIAL = frozenset('.*+?()[]{}|^$\\')
 
 
 class ReferenceError_(ValueError):
@@ -48,30 +56,106 @@ class ReferenceError_(ValueError):
     guard = 'reference'
 
 
+class Entry(NamedTuple):
+    """An entry of a file: the references of the test cases that have its keys."""
+    check: str
+    keys: tuple
+    #: metric -> [value, lower, upper, unit], or ['$xfail', reason, that list].
+    values: Mapping[str, Any]
+    #: Its part of `$from`: source, date, reason.
+    source: Mapping[str, Any] = {}
+    #: Line of its last key.
+    line: int = 1
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the values are somebody's publication."""
+        return 'source' in self.source and not self.is_measured
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether calibrate wrote the values."""
+        return self.source.get('source', '').startswith(MEASURED)
+
+    @property
+    def is_set_by_hand(self) -> bool:
+        """Whether a person set the values, for a reason."""
+        return 'reason' in self.source
+
+    @property
+    def has_any_tolerance(self) -> bool:
+        """Whether any value has a tolerance."""
+        return any(map(has_tolerance, self.values.values()))
+
+
 class File(NamedTuple):
     """The references of a family."""
     path: Path
     #: Whether a test case without a reference fails.
     complete: bool = False
-    #: Check class -> indexed references.
+    #: Check class -> its levels, with `$index`.
     checks: Mapping[str, Any] = {}
+    #: Check class -> joined keys -> source.
+    sources: Mapping[str, Any] = {}
+
+    def matching_entries(self, check: str, values: Sequence[Any]) -> Iterator[Entry]:
+        """Entries of a check class whose keys match, first those with equal keys.
+
+        ReFrame takes the first key that matches at each level, and has no second
+        choice. Here an entry for all environments remains one where an environment
+        has entries of other test cases.
+
+        :param values: value of each level of `$index`; None: any
+        """
+        for keys, values_of_entry, line in _matching_keys(
+                self.checks.get(check) or strict.Mapping(), values):
+            yield self._entry(check, keys, values_of_entry, line)
+
+    def all_entries(self) -> Iterator[Entry]:
+        """All entries of the file."""
+        for check, table in self.checks.items():
+            for keys, values, line in _matching_keys(
+                    table, [None] * len(table.get('$index', ()))):
+                yield self._entry(check, keys, values, line)
+
+    def _entry(self, check: str, keys: tuple, values: Mapping[str, Any], line: int
+               ) -> Entry:
+        return Entry(check, keys, values,
+                     self.sources.get(check, {}).get(source_key(keys), {}), line)
 
 
-def accepted_files(folder: Path) -> list[Path]:
-    """The accepted reference files of a site, one per family."""
-    return sorted(path for path in folder.glob('*.yaml')
-                  if not path.name.endswith(_PROPOSED))
+def source_key(keys: Iterable[Any]) -> str:
+    """The key of an entry in `$from`, without empty keys at its end."""
+    return re.sub(r'[ |]+$', '', SEPARATOR.join(map(str, keys)))
 
 
-def proposed_files(folder: Path) -> dict[str, Path]:
-    """Family -> its proposal, beside the accepted file."""
-    return {path.name.removesuffix(_PROPOSED): path
-            for path in sorted(folder.glob('*' + _PROPOSED))}
+def _matching_keys(level: strict.Mapping, values: Sequence[Any], line: int = 1
+                   ) -> Iterator[tuple[tuple, Mapping[str, Any], int]]:
+    """Keys, values and line of the entries below a level."""
+    if not values:
+        if level:
+            yield (), level, line
+        return
+    value, *further = values
+    exact = [value] if value is not None and value in level else []
+    for key in (*exact, *(key for key in level if key not in exact
+                          and _matches(key, value))):
+        for keys, entry, at in _matching_keys(level[key], further, level.lines[key]):
+            yield (key, *keys), entry, at
 
 
-def proposal_file_name(family: str) -> str:
-    """The name of the file with the proposed references of a family."""
-    return family + _PROPOSED
+def _matches(key: Any, value: Any) -> bool:
+    """Whether a key matches as a regular expression; None: any value."""
+    if key == '$index':
+        return False
+    return value is None or (
+        isinstance(key, str) and isinstance(value, str) and not
+        _SPECIAL.isdisjoint(key) and re.fullmatch(key, value) is not None)
+
+
+def reference_files(folder: Path) -> list[Path]:
+    """The reference files of a site, one per family."""
+    return sorted(folder.glob('*.yaml'))
 
 
 def read(path: Path) -> File:
@@ -87,11 +171,10 @@ def read(path: Path) -> File:
         return File(path)
     except strict.Fault as err:
         raise ReferenceError_(str(err)) from None
-    raise_first_fault(path, [*find_faults(path.stem, data)]
-                      or [*_faults_of_missing_tolerances(path.stem, data)])
-    return File(path, data.get('complete', False), {
+    raise_first_fault(path, [*find_faults(data)])
+    return File(path, data.get(COMPLETE, False), {
         name: below or {} for name, below in data.items()
-        if name != 'complete'})
+        if name not in (COMPLETE, FROM)}, data.get(FROM) or {})
 
 
 def raise_first_fault(path: Path, faults: list[tuple[int, str]]) -> None:
@@ -105,116 +188,103 @@ def raise_first_fault(path: Path, faults: list[tuple[int, str]]) -> None:
         raise ReferenceError_(f'{path}:{line}: {reason}{more}')
 
 
-def find_faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
+def find_faults(data: Any) -> Iterator[tuple[int, str]]:
     """All faults of a file: line and reason."""
     if not isinstance(data, strict.Mapping):
         yield 1, ('expected check classes at the top, each with $index and '
                   'its references')
         return
+    keys_by_check: dict[str, set[str]] = {}
     for name, below in data.items():
         line = data.lines.get(name, 1)
-        if name == 'complete':
+        if name == COMPLETE:
             if not isinstance(below, bool):
                 yield line, f'complete: {below!r} must be true or false'
-            continue
-        if below is not None and not isinstance(below, strict.Mapping):
-            yield line, (f'{name}: expected check classes at the top, each '
-                         'with $index and its references')
-        elif below:
-            index = below.get('$index')
-            if not isinstance(index, list) or not index or not all(
-                    isinstance(level, str) for level in index):
-                yield line, (f'{name}: $index is missing; it lists the names '
-                             'of the levels')
-                continue
-            for entry, at, where in _walk_entries(below, len(index), line, name):
-                if isinstance(entry, str):
-                    yield at, f'{where}: {entry}'
-                else:
-                    yield from _entry_faults(family, entry, at, where)
+        elif name != FROM:
+            keys_by_check[name] = set()
+            yield from _check_faults(name, below, line, keys_by_check[name])
+    yield from _source_faults(data.get(FROM), data.lines.get(FROM, 1),
+                              keys_by_check)
 
 
-def _walk_entries(level: strict.Mapping, depth: int, line: int, where: str
-             ) -> Iterator[tuple[Any, int, str]]:
-    """Entries below a level, each with its line and keys; for a level with a
-    fault, the fault as text."""
-    for key, below in level.items():
-        if key == '$index':
-            continue
-        at = level.lines.get(key, line)
-        if not isinstance(below, strict.Mapping):
-            yield (f'expected a level of $index below it, got {below!r}', at,
-                   f'{where}: {key}')
-        elif depth > 1:
-            yield from _walk_entries(below, depth - 1, at, where)
-        else:
-            yield below, at, f'{where}: {key}'
-
-
-def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
+def _check_faults(name: str, below: Any, line: int, found: set[str]
                   ) -> Iterator[tuple[int, str]]:
-    """Faults of the references of one test case."""
-    for key, value in entry.items():
-        fault = (_fault_of_dollar_key(family, str(key), value)
-                 if str(key).startswith('$') else fault_of_reference(key, value))
-        if fault:
-            yield entry.lines.get(key, line), f'{where}: {key}: {fault}'
+    """Faults of a check class.
 
-
-def _faults_of_missing_tolerances(family: str, data: Any) -> Iterator[tuple[int, str]]:
-    """Faults: metrics without the tolerance that they need.
-
-    The file must have no other faults. These are not checked when a proposal
-    is accepted, because the proposal may add the tolerance.
+    :param found: receives the joined keys of its entries
     """
-    for name, below in data.items():
-        if name == 'complete' or not below:
+    if below is not None and not isinstance(below, strict.Mapping):
+        yield line, (f'{name}: expected check classes at the top, each '
+                     'with $index and its references')
+        return
+    if not below:
+        return
+    index = below.get('$index')
+    if not isinstance(index, list) or not index or not all(
+            isinstance(level, str) for level in index):
+        yield line, f'{name}: $index is missing; it lists the names of the levels'
+        return
+    levels: list[tuple[tuple, strict.Mapping, int]] = [((), below, line)]
+    for depth in range(len(index)):
+        next_levels = []
+        for keys, level, _ in levels:
+            for key, value in level.items():
+                at = level.lines.get(key, line)
+                if isinstance(value, strict.Mapping):
+                    next_levels.append(((*keys, key), value, at))
+                elif depth or key != '$index':
+                    where = ': '.join(map(str, (name, *keys, key)))
+                    yield at, (f'{where}: expected a level of $index below it, got '
+                               f'{value!r}')
+        levels = next_levels
+    for keys, entry, _ in levels:
+        found.add(source_key(keys))
+        for metric, value in entry.items():
+            if fault := fault_of_reference(metric, value):
+                where = ': '.join(map(str, (name, *keys, metric)))
+                yield entry.lines[metric], f'{where}: {fault}'
+
+
+def _source_faults(sources: Any, line: int, keys_by_check: Mapping[str, set[str]]
+                   ) -> Iterator[tuple[int, str]]:
+    """Faults of `$from`.
+
+    :param keys_by_check: check class -> joined keys of its entries
+    """
+    if sources is not None and not isinstance(sources, strict.Mapping):
+        yield line, f'$from: expected check classes, got {sources!r}'
+        return
+    sources = sources or strict.Mapping()
+    for check, below in sources.items():
+        at = sources.lines[check]
+        if not isinstance(below, strict.Mapping):
+            yield at, f'$from: {check}: expected keys of entries, got {below!r}'
             continue
-        for entry, line, where in _walk_entries(below, len(below['$index']), 1,
-                                                name):
-            for metric, runs in metrics_lacking_tolerance(family, entry).items():
-                if runs is None:
-                    yield entry.lines.get(metric, line), (
-                        f'{where}: {metric}: the metric has no tolerance, '
-                        'but needs one; add it, or let `./plumb references '
-                        'propose` write $no_reference')
+        for key, source in below.items():
+            at, where = below.lines[key], f'$from: {check}: {key}'
+            if key not in keys_by_check.get(check, ()):
+                yield at, (f'{where}: the file has no entry with these keys '
+                           f'(joined by {SEPARATOR!r})')
+            elif fault := _fault_of_source(source):
+                yield at, f'{where}: {fault}'
 
 
-def _fault_of_dollar_key(family: str, key: str, value: Any) -> str:
-    """The fault of an entry's $from or $no_reference; empty: none."""
-    if key not in ('$from', '$no_reference'):
-        return 'unknown key; use $from or $no_reference'
-    if not isinstance(value, Mapping):
-        return f'expected keys and values, got {value!r}'
-    if key == '$from':
-        for name in value:
-            if name not in FROM:
-                near = difflib.get_close_matches(str(name), FROM, 1)
-                return (f'unknown key {name!r}: '
-                        + (f'did you mean {near[0]}?' if near
-                           else f'use {", ".join(FROM)}'))
-        tolerances = value.get('tolerances', {})
-        if not isinstance(tolerances, Mapping) or not all(
-            isinstance(pair, list)
-            and len(pair) == 2
-            and all(map(_is_finite, pair))
-            for pair in tolerances.values()
-        ):
-            return (
-                'tolerances: expected metric: [centre, tolerance] in numbers'
-            )
-        for name, what in (('runs', 'sessions'), ('days', 'days')):
-            number = value.get(name, 1)
-            if type(number) is not int or number < 1:
-                return f'{name}: {number!r} is not a number of {what}'
-        return ''
-    known = {name for rule in judged_rules_by_family().get(family, ())
-             for name in (rule['metric'], rule.get('instead'))}
-    for metric, runs in value.items():
-        if str(metric).partition('@')[0] not in known:
-            return f'{metric} has no tolerance by checks/{family}/family.yaml'
-        if type(runs) is not int or runs < 0:
-            return f'{metric}: {runs!r} is not a number of sessions'
+def _fault_of_source(source: Any) -> str:
+    """The fault of the source of an entry; empty: none."""
+    if not isinstance(source, strict.Mapping) or not source:
+        return f'expected {", ".join(SOURCE_KEYS)}, got {source!r}'
+    for name, value in source.items():
+        if name not in SOURCE_KEYS:
+            near = difflib.get_close_matches(str(name), SOURCE_KEYS, 1)
+            return (f'unknown key {name!r}: '
+                    + (f'did you mean {near[0]}?' if near
+                       else f'use {", ".join(SOURCE_KEYS)}'))
+        if name != 'date' and not (isinstance(value, str) and value):
+            return f'{name}: expected text, got {value!r}'
+        if name == 'date' and not isinstance(value, str | datetime.date):
+            return f'date: {value!r} is not a date; write 2026-11 or 2026-11-28'
+    if ('source' in source) != ('date' in source):
+        return 'source and date belong together; add the other one'
     return ''
 
 
@@ -228,6 +298,8 @@ def fault_of_reference(metric: Any, entry: Any) -> str:
 
     :arg entry: [value, lower, upper, unit], or ['$xfail', reason, entry]
     """
+    if str(metric).startswith('$'):
+        return 'expected a metric; sources stand in $from at the top of the file'
     try:
         name, _ = metrics.split_metric_key(str(metric))
         known = metrics.metric(name)
@@ -276,77 +348,19 @@ def has_tolerance(entry: Any) -> bool:
     return entry is not None and strip_xfail_mark(entry)[1:3] != [None, None]
 
 
-def metrics_lacking_tolerance(family: str, entry: Mapping[str, Any],
-                              further: Iterable[str] = ()) -> dict[str, int | None]:
-    """Metrics without the tolerance that they need. A tolerance of the derived
-    metric that replaces a metric is enough.
+def metrics_without_tolerance(family: str, values: Mapping[str, Any],
+                              metrics_: Iterable[str]) -> list[str]:
+    """Metrics that are compared with references, and have no tolerance. A tolerance of
+    the derived metric that replaces a metric is enough.
 
-    :arg entry: the references of one test case, without faults
-    :arg further: further metrics of the test case
-    :returns: metric -> about how many more sessions until it has a tolerance;
-        0: more sessions would not help; None: not stated, which is a fault
+    :param values: the references of a test case, without faults
+    :param metrics_: metrics of the test case
     """
-    more_sessions = entry.get('$no_reference', {})
-    there = {*further, *(f for f in (*entry, *more_sessions) if f[0] != '$')}
-    if family not in judged_rules_by_family():
-        return {}
-    missing: dict[str, int | None] = {}
-    for metric in sorted(
-        judged_metric_keys(family, map(metrics.split_metric_key, there))
-    ):
-        both = [f for f in (metric, derived_replacement_metric(family, metric)) if f]
-        if not any(has_tolerance(entry.get(f)) for f in both):
-            needs = [more_sessions[f] for f in both if f in more_sessions]
-            # 0 means never: take the one of the two that can get a tolerance.
-            missing[metric] = min(filter(None, needs), default=0) \
-                if needs else _default_sessions_needed(entry, both)
-    return missing
-
-
-def more_sessions_text(number: int | None) -> str:
-    """How many more sessions a metric without a tolerance needs; 0 or None:
-    more sessions would not help."""
-    return (f'needs about {count_with_noun(number, "more session")}' if number
-            else 'more sessions would not help')
-
-
-def _default_sessions_needed(entry: Mapping[str, Any], metrics: Iterable[str]
-                  ) -> int | None:
-    """Sessions that metrics need which are not in `$no_reference`.
-
-    1 if the suite wrote the entry before these metrics were in `judged`, so
-    that older files stay valid. None, which is a fault, if a person wrote the
-    entry, or if the suite gave one of the metrics a tolerance that is missing
-    now.
-    """
-    tolerances = entry.get('$from', {}).get('tolerances')
-    return None if tolerances is None or any(
-        metric in tolerances for metric in metrics) else 1
-
-
-def iterate_reference_entries(table: Mapping, depth: int | None = None, keys: tuple = ()
-           ) -> Iterator[tuple[tuple, Any]]:
-    """(check, keys of the index) -> entry, of a reference file."""
-    if depth is None:
-        for check, below in table.items():
-            if isinstance(below, Mapping) and below:
-                yield from iterate_reference_entries(
-                    below, len(below['$index']), (check,)
-                )
-    elif depth == 0:
-        yield keys, table
-    else:
-        for key, below in table.items():
-            if key != '$index':
-                yield from iterate_reference_entries(below, depth - 1, (*keys, key))
-
-
-def tolerances_worse_and_better(
-    metric: str, line: Any
-) -> tuple[float | None, float | None]:
-    """(tolerance on the worse side, tolerance on the other); None: open."""
-    _, lower, upper, _ = strip_xfail_mark(line)
-    return (lower, upper) if better_direction(metric) == 'higher' else (upper, lower)
+    return sorted(
+        metric for metric in judged_metric_keys(
+            family, map(metrics.split_metric_key, {*metrics_, *values}))
+        if not any(has_tolerance(values.get(name)) for name in (
+            metric, derived_replacement_metric(family, metric) or '')))
 
 
 def better_direction(metric: str) -> str:

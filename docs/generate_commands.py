@@ -33,11 +33,11 @@ def subparsers_by_name(parser: argparse.ArgumentParser) -> dict[str, Parser]:
 
 
 def parsers_by_command() -> dict[str, Parser]:
-    """Command with its action (`references propose`) -> its complete parser.
+    """Command with its action (`references status`) -> its complete parser.
 
     A command that has actions has an entry of its own, too.
     """
-    from postprocess.references import proposal
+    from postprocess.references import status
     from postprocess.regressions import verdict
     parsers = {}
     for name, parser in subparsers_by_name(build_parser()).items():
@@ -47,7 +47,7 @@ def parsers_by_command() -> dict[str, Parser]:
         parsers[name] = parser
         actions = subparsers_by_name(parser)
         if name == 'references':
-            actions |= subparsers_by_name(proposal.parser())
+            actions['status'] = status.parser()
         elif name == 'verdict':
             actions = {action: verdict.decision_parser(action)
                        for action in verdict.ACTIONS}

@@ -1,11 +1,11 @@
-"""From perflogs to plots, results and proposed references, in reading order:
+"""From perflogs to plots, results and reference files, in reading order:
 
 records/        read, cache and query the records of sessions
 results         the result of a test case in a session
 outcomes        how test cases stand over sessions
 naming          names of series, and groups of records
 names           short names of test cases
-references/     proposed and accepted references
+references/     reference files from perflogs, and their tolerances
 regressions/    what changed for the worse, since when, and where
 report/         the page and the plots
 compare         ./plumb compare

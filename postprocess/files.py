@@ -31,6 +31,16 @@ def write_files_atomically(folder: Path, files: dict[str, bytes]) -> None:
                 part.unlink(missing_ok=True)
 
 
+def is_tracked_by_git(path: Path) -> bool:
+    """Whether git tracks a file, so that `git diff` shows its changes."""
+    with contextlib.suppress(OSError):          # there is no git
+        return subprocess.run(
+            ['git', '-C', str(path.parent), 'ls-files', '--error-unmatch', path.name],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL).returncode == 0
+    return False
+
+
 def git_commit_hint(path: Path) -> str:
     """`; commit it`, or '' if git ignores a file or is not used there."""
     with contextlib.suppress(OSError):          # there is no git

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from config.console import count_with_noun
-from config.places import site_option
-from config.references import more_sessions_text
+from config.places import CALIBRATE, site_option
 from config.sessions import judged
 
 from . import naming
@@ -104,6 +103,13 @@ def summarize_reference_status(frame: pd.DataFrame, ahead: list[Progress] | None
     return standing_
 
 
+def more_sessions_text(number: int | None) -> str:
+    """How many more sessions a metric without a tolerance needs; 0 or None:
+    more sessions would not help."""
+    return (f'needs about {count_with_noun(number, "more session")}' if number
+            else 'more sessions would not help')
+
+
 def _missing_tolerance_text(metric: str, case: Progress | None) -> str:
     """The text on what a metric without a tolerance needs."""
     of = case.needs_of if case else {}
@@ -111,7 +117,7 @@ def _missing_tolerance_text(metric: str, case: Progress | None) -> str:
     other = judged.derived_replacement_metric(case.family, metric) if case else None
     runs = of[metric] if metric in of else of.get(
         other or '', case.needs if case else 0)
-    return ('propose references again' if runs == 0
+    return ('calibrate again' if runs == 0
             else f'no tolerance yet: {more_sessions_text(runs)}')
 
 
@@ -141,10 +147,9 @@ def missing_reference_text(runs: int | None, site: str, lacks: str = '') -> str:
     if runs is None:
         # All other metrics get a reference all the same.
         todo = ('at least one metric varies too much, also after more '
-                f'sessions; ./plumb references propose{site_option(site)} shows which')
+                f'sessions; ./plumb references status{site_option(site)} shows which')
     elif runs:
         todo = f'needs {count_with_noun(runs, "more session")}'
     else:
-        todo = ('enough sessions exist; run ./plumb references propose'
-                + site_option(site))
+        todo = f'enough sessions exist; run {CALIBRATE}{site_option(site)}'
     return f'{lacks or "no reference"}: {todo}'

@@ -55,7 +55,6 @@ from . import (
     limits,
     placement,
     references,
-    vendor,
 )
 from .record import Checked, Plugin, Recorded
 
@@ -76,8 +75,8 @@ class Settings(Checked):
     #: reference. Default: 1.
     repetitions = variable(int, value=1)
 
-    #: Record all values; compare them with limits only. --bringup of plumb
-    #: sets it.
+    #: Record all values; compare them with limits and published values only.
+    #: --bringup of plumb sets it.
     bringup = variable(typ.Bool, value=False)
 
     #: The mode that selects the test case (config/sessions/modes.py); '': none.
@@ -400,8 +399,9 @@ class Measured(Plugin):
 class Referenced(Plugin):
     """References from the site's reference file, applied strictly.
 
-    Setup: the file is read. Performance: `set_references` sets the
-    reference of each value; a fault of the file fails the test case.
+    Before setup: the file is read; a fault of it fails the test case. Performance:
+    `set_references` sets the reference of each value, because only then all metrics
+    are known.
     """
 
     INTERNAL: ClassVar[frozenset[str]] = frozenset({'reference_fault'})
@@ -409,12 +409,9 @@ class Referenced(Plugin):
     #: Fault of the test case's references; empty: none.
     reference_fault = variable(str, value='')
 
-    @run_after('setup')
-    def check_reference_file(self) -> None:
-        # Always called: a broken vendor profile must fail now.
-        vendor.vendor_rows_of_test_case(self)
-        if not self.bringup:
-            references.load_references(self.family)
+    @run_before('setup')
+    def read_reference_file(self) -> None:
+        references.load_references(self.family)
 
     def set_references(self, names: Iterable[str]) -> None:
         """Set `reference` for every performance variable; only judged values get
@@ -733,15 +730,15 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
         It is the maximum of `worse_by` over the points of the judged metrics
         that have a reference.
         """
-        known = references.find_entry(self).values
+        entry = references.find_entry(self)
+        known = entry.values if entry else {}
         curves = judged_metric_names(self.family)
         ratios = []
         for metric, value in self.values.items():
             name, size = metrics.split_metric_key(metric)
-            entry = known.get(metric)
-            centre = entry[0] if isinstance(entry, list) and entry else None
-            # Skips expected failures and malformed references; the latter
-            # are refused when all references are checked.
+            reference = known.get(metric)
+            centre = reference[0] if reference else None
+            # Skips expected failures.
             if (name in curves and size is not None
                     and isinstance(centre, (int, float))):
                 ratios.append(worsening_of_metric(

@@ -1,56 +1,34 @@
-"""References of a test case: its site's reference file, or a vendor profile.
+"""References of a test case, from the reference file of its family.
 
 The files are in the folder of `config.places.reference_folder`; their form is in
-config/references.py. A test case without a reference fails where the file
-of its family has `complete: true`. Elsewhere it is `no_reference`.
+config/references.py. A test case without a reference fails if the file of its family
+has `complete: true`. Otherwise it is `no_reference`.
 """
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from reframe.core.builtins import xfail
-from reframe.core.pipeline import RegressionTestDict
 
-from config import places, strict
+from config import places
 from config.records import metrics
 from config.references import (
+    Entry,
     File,
     ReferenceError_,
     fault_of_reference,
     has_tolerance,
-    metrics_lacking_tolerance,
-    more_sessions_text,
+    metrics_without_tolerance,
     read,
     strip_xfail_mark,
 )
 from config.sessions.judged import is_improved
 
-from . import vendor
-
 #: One reference: centre, lower and upper as fractions (None: open), unit.
 Reference = tuple[float, float | None, float | None, str]
-
-
-class Entry(NamedTuple):
-    """The references of a test case."""
-    #: own, vendor, none (no reference yet), - (must not be compared).
-    kind: str
-    #: metric -> [value, lower, upper, unit], or ['$xfail', reason, that list].
-    values: Mapping[str, Any] = {}
-    #: Why nothing is compared, or who published the values.
-    note: str = ''
-    #: Entries beside the values: `$from`, `$no_reference`.
-    about: Mapping[str, Any] = {}
-    #: Line in the file; 0: not in a file.
-    line: int = 0
-
-    @property
-    def has_any_tolerance(self) -> bool:
-        """Whether any value has a tolerance."""
-        return any(map(has_tolerance, self.values.values()))
 
 
 def reference_file(family: str) -> Path:
@@ -65,15 +43,6 @@ def load_references(family: str) -> File:
     :raises ReferenceError_: the file is broken.
     """
     return read(reference_file(family))
-
-
-def _missing_tolerance_note(sessions_needed: Mapping[str, int | None]) -> str:
-    """The summary's note on metrics without a tolerance."""
-    runs = {f: number for f, number in sessions_needed.items() if number is not None}
-    if not runs:
-        return ''
-    return (f'no_reference: {more_sessions_text(max(runs.values()))} '
-            f'({", ".join(runs)})')
 
 
 def parse_reference_table(table: Mapping[str, Any], metrics: Iterable[str],
@@ -99,104 +68,108 @@ def parse_reference_table(table: Mapping[str, Any], metrics: Iterable[str],
             if metric in known}
 
 
-def _entry(check: Any) -> strict.Mapping | None:
-    """The entry of a test case; None: it has none.
+def _level_of_test_case(check: Any, level: str) -> Any:
+    """The value that a test case has for a level of `$index`; None: any.
 
-    :raises ReferenceError_: the file has a level that no test case has.
+    A dry run does not know the version that a stack will install.
+
+    :raises ReferenceError_: no test case has this level
+    """
+    if level == 'version' and not check.version and check.is_dry_run():
+        return None
+    if level == 'settings':
+        return check.changed_settings
+    partition = check.current_partition
+    match level.split('.'):
+        case ['$system']:
+            return check.current_system.name
+        case ['$partition']:
+            return partition.fullname
+        case ['$environ']:
+            return check.current_environ.name
+        case ['$processor', name] if hasattr(partition.processor, name):
+            return getattr(partition.processor, name)
+        case ['$dev', kind, name]:
+            # '' if the partition has no such device: matches no text.
+            return next((getattr(device, name, '')
+                         for device in partition.select_devices(kind)), '')
+        case [name] if hasattr(check, name):
+            return getattr(check, name)
+    raise ReferenceError_(
+        f'{reference_file(check.family)}: {type(check).variant_name()}: no test case '
+        f'has the level {level!r} of $index; remove the level, or remove the check and '
+        f'run {places.calibrate_command()}')
+
+
+def entries_of_test_case(check: Any) -> Iterator[Entry]:
+    """The entries that match a test case, the closest first.
+
+    Published values are of real programs, so an emulated one has none.
+
+    :raises ReferenceError_: the file is broken
     """
     name = type(check).variant_name()
-    table = load_references(check.family).checks.get(name)
-    if not table or check.changed_settings and 'settings' not in table['$index']:
-        return None
-    # Some checks have a variable `settings`.
-    levels = ['changed_settings' if level == 'settings' else level
-              for level in table['$index']]
-    for level in levels:
-        # ReFrame would only warn, and find no entry.
-        if not level.startswith('$') and not hasattr(check, level):
-            raise ReferenceError_(
-                f'{reference_file(check.family)}: {name}: no test case has the level '
-                f'{level!r} of $index; remove the level, or remove the check and run '
-                f'{places.calibrate_command()}')
-    try:
-        return RegressionTestDict({**table, '$index': levels})[check] or None
-    except KeyError:
-        return None
+    file = load_references(check.family)
+    index = file.checks.get(name, {}).get('$index', ())
+    if check.changed_settings and 'settings' not in index:
+        return
+    for entry in file.matching_entries(
+            name, [_level_of_test_case(check, level) for level in index]):
+        if not (entry.is_published and check.emulated):
+            yield entry
 
 
-def find_entry(check: Any) -> Entry:
-    """The references of a test case, from the file or the vendor profile.
+def find_entry(check: Any) -> Entry | None:
+    """The references that a test case is compared with; None: it has none.
 
-    A dry run does not know the version that a stack will install, so it accepts
-    any of them.
+    An inconclusive test case is not compared. With `bringup` only published values
+    count.
 
-    :raises ReferenceError_: the file is broken.
+    :raises ReferenceError_: the file is broken
     """
     if check.inconclusive:
-        return Entry('-', note=check.inconclusive)
-    published = vendor.vendor_rows_of_test_case(check)
-    if published:
-        none = Entry('vendor', vendor.references_by_metric(published),
-                     vendor.source_note(published))
-    else:
-        none = Entry('none', note=f'no reference yet: {places.calibrate_command()}')
-    if check.bringup:
-        return none if published else Entry('-', note='bring-up')
-    table = _entry(check) or _entry_at_any_version(check)
-    if table is None:
-        return none
-    return Entry('own', {f: e for f, e in table.items() if f[0] != '$'},
-                 line=min(table.lines.values(), default=0),
-                 about={f: e for f, e in table.items() if f[0] == '$'})
-
-
-def _entry_at_any_version(check: Any) -> strict.Mapping | None:
-    """The entry of any version, for a dry run, which does not know the version
-    that a stack will install."""
-    table = load_references(check.family).checks.get(type(check).variant_name()) or {}
-    if (check.version or not check.is_dry_run()
-            or 'version' not in table.get('$index', ())):
         return None
-    level = [table]
-    for _ in table['$index'][:table['$index'].index('version')]:
-        level = [below for one in level for key, below in one.items()
-                 if key != '$index' and isinstance(below, dict)]
-    table_entry = None
-    for check.version in sorted({v for one in level for v in one}):
-        if table_entry is None:
-            table_entry = _entry(check)
-    check.version = ''
-    return table_entry
+    return next((entry for entry in entries_of_test_case(check)
+                 if entry.is_published or not check.bringup), None)
+
+
+def reason_without_entry(check: Any) -> str:
+    """Why a test case is compared with no references."""
+    if check.inconclusive:
+        return str(check.inconclusive)
+    return 'bring-up' if check.bringup else (
+        f'no reference yet: {places.calibrate_command()}')
 
 
 def references_to_compare_and_note(check: Any, values: Mapping[str, float]
           ) -> tuple[dict[str, Any], str]:
     """The checked references of a test case, and a note for the summary.
 
-    The note has the reason why nothing is compared, the origin of the
-    references, the metrics without a tolerance, and the metrics that are far
-    better than their reference.
+    The note has the reason why nothing is compared, the source of published values,
+    the metrics without a tolerance, and the metrics that are far better than their
+    reference.
 
     :raises ReferenceError_: a reference is malformed, or missing in a
         complete file.
     """
-    site_entry = find_entry(check)
-    # Origin of the references: the vendor profile, or the file.
-    line = f':{site_entry.line}' if site_entry.line else ''
-    who = (site_entry.note if site_entry.kind == 'vendor'
-           else f'{reference_file(check.family)}{line}')
-    where = f'{who}: {type(check).variant_name()}: {check.params}'
-    to_judge = check.metrics_to_compare(values)
-    if site_entry.kind == 'none':
-        if not to_judge:
+    entry = find_entry(check)
+    to_compare = check.metrics_to_compare(values)
+    file = reference_file(check.family)
+    if entry is None:
+        why = reason_without_entry(check)
+        if check.inconclusive or check.bringup:
+            return {}, why
+        if not to_compare:
             return {}, ''
         if load_references(check.family).complete:
             raise ReferenceError_(
-                f'{where}: {site_entry.note.partition(":")[0]}, on '
-                f'{check.current_partition.fullname} '
+                f'{file}: {type(check).variant_name()}: {check.params}: '
+                f'{why.partition(":")[0]}, on {check.current_partition.fullname} '
                 f'{check.current_environ.name} {check.source}, but the file has '
                 f'`complete: true`; {places.calibrate_command()}')
-    sound = {f: strip_xfail_mark(e) for f, e in site_entry.values.items()}
+        return {}, why
+    where = f'{file}:{entry.line}: {type(check).variant_name()}: {check.params}'
+    sound = {f: strip_xfail_mark(e) for f, e in entry.values.items()}
     # A dry run has only the planned metrics.
     reference_table: dict[str, Any] = dict(parse_reference_table(sound, {
         *values, *(sound if check.is_dry_run() else ())}, where))
@@ -204,18 +177,20 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
         metric for metric, (value, lower, upper, _) in reference_table.items()
         if is_improved(metrics.metric(metrics.split_metric_key(metric)[0]).better,
                        values[metric], value, lower, upper)]
-    needs = {} if site_entry.kind != 'own' else metrics_lacking_tolerance(
-        check.family, {**site_entry.values, **site_entry.about}, values)
-    if missing := [f for f in needs if needs[f] is None and f in to_judge]:
+    lacking = [metric for metric in metrics_without_tolerance(
+        check.family, entry.values, values) if metric in to_compare]
+    unknown = [metric for metric in lacking if metric not in entry.values]
+    if unknown and 'source' not in entry.source:
         raise ReferenceError_(
-            f'{where}: no reference for the metrics {", ".join(missing)}, '
+            f'{where}: no reference for the metrics {", ".join(unknown)}, '
             f'which are compared with references; {places.calibrate_command()}')
     notes = [
-        site_entry.note,
-        _missing_tolerance_note(needs),
-        f'improved: propose again ({", ".join(better)})' if better else '',
+        f'published values: {entry.source["source"]} ({entry.source["date"]})'
+        if entry.is_published else '',
+        f'no tolerance: {", ".join(lacking)}' if lacking else '',
+        f'improved: calibrate again ({", ".join(better)})' if better else '',
     ]
-    for metric, reference in site_entry.values.items():
+    for metric, reference in entry.values.items():
         if sound[metric] is not reference and metric in reference_table:
             reference_table[metric] = xfail(reference[1], reference_table[metric])
     return reference_table, '; '.join(filter(None, notes))

@@ -13,7 +13,6 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.arguments import build_parser
@@ -28,7 +27,6 @@ from config.console import count_with_noun
 from config.sessions import session_id, slurm_jobs
 from config.sessions.modes import VETO
 from postprocess import debts, results
-from postprocess.references import refinement
 from postprocess.regressions import locating, telling
 from postprocess.regressions import verdict as verdicts
 from postprocess.results import Result
@@ -429,7 +427,6 @@ class NightlySession:
     def write_page_and_update_summary(self) -> None:
         """Write the page, and add verdict and regressions to the summary."""
         self.add_nodes_to_summary()
-        self.narrow_references()
         page, made = commands.write_report_page(self.work.perflog_folder)
         self.summary.page = page or ''
         if made.verdict is not None:
@@ -447,19 +444,6 @@ class NightlySession:
                 *map(telling.regression_lines, lines)]
             if self.locates and not self.summary.ended_by:
                 self.locate_slow_node_of_regressions(lines)
-
-    def narrow_references(self) -> None:
-        """Narrow the accepted tolerances that the sessions of many days allow to."""
-        if self.frame is None or self.summary.ended_by or self.work.bringup:
-            return
-        try:
-            lines = refinement.narrow_accepted_tolerances(
-                self.frame, self.system,
-                Path(self.work.variables['RFM_REFERENCE_PREFIX']))
-        except (OSError, ValueError) as err:
-            lines = [f'references were not narrowed: {err}']
-        for line in lines:
-            self.summary.add_note(line)
 
     def locate_slow_node_of_regressions(self, lines: Sequence[Regression]) -> None:
         """Find the slow node if test cases of several nodes regressed."""

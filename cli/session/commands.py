@@ -33,7 +33,7 @@ from cli.setup.venv import (
 from config import console, families, places, sites
 from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
-from config.references import accepted_files
+from config.references import reference_files
 from config.sessions import clock, cost, lock, progress, slurm_jobs
 from config.sessions.modes import MODES, QUICK, SMOKE, VETO
 from tests import unstable
@@ -169,7 +169,7 @@ def refuse_unreadable_reference_files(folder: Path) -> None:
     :raises SetupError: a file cannot; reported once, not per test case
     """
     from checks.core import references
-    for path in accepted_files(folder):
+    for path in reference_files(folder):
         try:
             references.load_references(path.stem)
         except references.ReferenceError_ as err:
@@ -219,7 +219,7 @@ class Work(NamedTuple):
     options: list[str]
     #: Those of them that select no test case, for test cases of any mode.
     options_of_any_mode: list[str]
-    #: Whether only limits and vendor profile can fail a value.
+    #: Whether only limits and published values can fail a value.
     bringup: bool
     locks: list[int]
     #: Whether ReFrame's own output is printed, instead of the progress.
@@ -449,7 +449,7 @@ def run(args: argparse.Namespace) -> int:
         notes.append(f'Ended by {ended_by}: test cases that did not finish are '
                      'not_run.')
     if work.bringup:
-        notes.append('Bring-up: only limits, and the vendor profile of the site, can '
+        notes.append('Bring-up: only limits, and published values of the site, can '
                      'fail a value')
     waiting = sum(one.waits for one in rows)
     if waiting:

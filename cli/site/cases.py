@@ -22,12 +22,13 @@ from reframe.core.exceptions import ReframeError
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
-from checks.core import references, vendor
+from checks.core import references
 from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
 from config import sites
 from config.families import NEEDED_NODES, families
+from config.references import source_key
 from config.sessions.cost import max_job_seconds
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
@@ -37,8 +38,8 @@ LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
      'format': '%(message)s'}]}]}
 
 
-#: Rows of the vendor profile that are of a test case.
-ROWS_OF_TEST_CASES: set[vendor.Row] = set()
+#: Family, check class and keys of entries that match a test case.
+MATCHED_ENTRIES: set[tuple] = set()
 
 
 def select_site_in_reframe(folder: Path) -> dict[str, Any]:
@@ -94,8 +95,8 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
     """The references of a test case: kind, what is missing, fault, whether
     they have a tolerance.
 
-    The kind is `own` (in the site's folder), `vendor` (published values),
-    `none` (no reference), or `-` (no metric is compared with a reference).
+    The kind is `own` (measured, or set by hand), `published`, `none` (no reference), or
+    `-` (no metric is compared with a reference).
     """
     if (not hasattr(check, 'metrics_to_compare') or not has_judged_metrics(check)
             or check.inconclusive):
@@ -105,14 +106,19 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
     check.set_program_origin()
     try:
         entry = references.find_entry(check)
-        ROWS_OF_TEST_CASES.update(vendor.vendor_rows_of_test_case(check))
-        if entry.kind != 'none':
+        MATCHED_ENTRIES.update((check.family, one.check, one.keys) for one
+                               in references.entries_of_test_case(check))
+        if entry is not None:
             check.values = dict.fromkeys(check.required_metrics(), 0.0)
             check.add_worst_ratio_metric()
             references.references_to_compare_and_note(check, check.values)
     except ValueError as err:
         return 'none', '', str(err), False
-    return entry.kind, entry.note.partition(':')[0], '', entry.has_any_tolerance
+    if entry is None:
+        lacks, _, _ = references.reason_without_entry(check).partition(':')
+        return 'none', lacks, '', False
+    return ('published' if entry.is_published else 'own', '', '',
+            entry.has_any_tolerance)
 
 
 def describe_rank_placement_problem(check: Any) -> str:
@@ -219,13 +225,21 @@ def families_marked_complete(families: Iterable[str]) -> list[str]:
     return names
 
 
-def unused_vendor_rows() -> list[str]:
-    """The rows of the vendor profile that are of no test case, as CHECK: PATTERN; a
-    profile that cannot be read is the fault of each test case."""
-    with contextlib.suppress(vendor.VendorError):
-        return [f'{row.check}: '.lstrip(': ') + row.when
-                for row in vendor.site_profile_rows() if row not in ROWS_OF_TEST_CASES]
-    return []
+def entries_without_test_case(families: Iterable[str]) -> list[str]:
+    """Faults: entries that match no test case of the site. A measured entry may be of
+    settings that a person gave, so it is left out."""
+    faults = []
+    for family in sorted(filter(None, families)):
+        # A broken file is reported with its test cases.
+        with contextlib.suppress(references.ReferenceError_):
+            file = references.load_references(family)
+            faults += [
+                f'{file.path}:{entry.line}: {entry.check}: {source_key(entry.keys)}: '
+                'no test case of the site has these keys; correct them, or remove the '
+                'entry'
+                for entry in file.all_entries() if not entry.is_measured
+                and (family, entry.check, entry.keys) not in MATCHED_ENTRIES]
+    return faults
 
 
 def main() -> int:
@@ -253,7 +267,8 @@ def main() -> int:
             'complete': families_marked_complete(
                 {c['family'] for c in there}
             ),
-            'unused_vendor_rows': unused_vendor_rows(),
+            'entries_without_test_case': entries_without_test_case(
+                {c['family'] for c in there}),
         }
     except SetupError as err:
         answer = {'error': str(err)}

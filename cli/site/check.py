@@ -35,7 +35,7 @@ from config.places import (
     site_name_or_path,
     site_option,
 )
-from config.references import accepted_files
+from config.references import COMPLETE, FROM, reference_files
 from config.sites import topology
 
 ENVS = ROOT / 'spack-envs'
@@ -126,10 +126,7 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
             verdict.findings += lost
             verdict.facts.append(f'stacks      {note}')
         verdict.findings += unused_environment_faults(folder, answer['unused'])
-        verdict.findings += [
-            f'{folder}/vendor.yaml: no test case matches the row {row}; correct '
-            '`check` and `when`, or remove the row'
-            for row in answer['unused_vendor_rows']]
+        verdict.findings += answer['entries_without_test_case']
         verdict.findings += idle_environment_faults(folder, answer)
         verdict.findings += answer['partitions']
         verdict.facts += unproven_launcher_lines(answer['cases'])
@@ -301,8 +298,7 @@ def reference_coverage_lines(cases: Iterable[dict[str, Any]],
             f'{n.total()} test cases with a tolerance, '
             + (f'{n["open"]} with a reference without tolerance, '
                if n['open'] else '')
-            + (f'{n["vendor"]} of them from values of the vendor, '
-               if n['vendor'] else '')
+            + (f'{n["published"]} of them published, ' if n['published'] else '')
             + ('complete' if family in complete else 'bring-up')
             for family, n in sorted(kinds.items())]
 
@@ -351,7 +347,7 @@ def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]
             )
     known = {c['family']: {d['check'] for d in cases
                            if d['family'] == c['family']} for c in cases}
-    for path in accepted_files(folder / 'references') if known else ():
+    for path in reference_files(folder / 'references') if known else ():
         if path.stem not in known:
             faults.append(f'{path}:1: this site has no family {path.stem!r}; '
                           + schema.suggest_name(path.stem, known))
@@ -363,7 +359,7 @@ def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]
             faults += [f'{path}:{line}: this site has no check {name!r}; '
                        + schema.suggest_name(name, known[path.stem])
                        for name, line in lines.items()
-                       if name not in (*known[path.stem], 'complete')]
+                       if name not in (*known[path.stem], COMPLETE, FROM)]
     return faults
 
 

@@ -21,17 +21,12 @@ def read_editable_yaml(path: Path) -> CommentedMap:
 
     :raises ReferenceError_: it breaks the grammar
     """
+    grammar.read(path)
     try:
-        data = strict.load_yaml(path)
+        text = regular.read_regular_file(path)
     except FileNotFoundError:
         return CommentedMap()
-    except strict.Fault as err:
-        raise grammar.ReferenceError_(f'{err}; restore the file') from None
-    family = path.name.partition('.')[0]
-    grammar.raise_first_fault(path, list(grammar.find_faults(family, data)))
-    document: CommentedMap = _yaml_round_trip_parser().load(
-        regular.read_regular_file(path)
-    )
+    document: CommentedMap = _yaml_round_trip_parser().load(text)
     return document
 
 

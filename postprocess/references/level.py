@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 
 from config.console import count_with_noun
-from config.places import site_option
+from config.places import CALIBRATE, site_option
 
 from .. import naming
 from . import spread
@@ -85,8 +85,8 @@ class Level:
         """The level, and what to do if it failed."""
         return [self.text, *[
             '  to do: check clocks, power, kernel, fabric',
-            '  if intended: ./plumb references propose'
-            f'{site_option(self.system)} --new-level'] * self.is_failed]
+            f'  if intended: {CALIBRATE}{site_option(self.system)} --new-level'
+            ] * self.is_failed]
 
 
 def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level]:

@@ -15,7 +15,8 @@ references calibrate`; `propose` uses the same rules:
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -271,6 +272,26 @@ def usable_records(frame: pd.DataFrame, include_reference_failures: bool = False
             good &= ~out
     frame = frame[good]
     return frame[naming.mask_preferring_median_to_repetitions(frame)], notes
+
+
+def sound_sessions_by_test_case(frame: pd.DataFrame, current: pd.DataFrame,
+                                sessions: Collection[str] | None = None
+                                ) -> Counter[str]:
+    """The number of sound sessions of each test case.
+
+    Sessions of another source, or of another version in a family with separate
+    versions, do not count.
+
+    :param frame: as records.read gives it
+    :param current: records that have the present source and version
+    :param sessions: only these, also if only their reference failed; None: all
+    """
+    if sessions is not None:
+        frame = frame[frame['session'].isin(sessions)]
+    good, _ = usable_records(frame, include_reference_failures=sessions is not None)
+    now = add_edition_column(current)[KEYS].drop_duplicates('test_case', keep='last')
+    good = add_edition_column(good).merge(now.astype(str), on=KEYS)
+    return Counter(good.groupby('test_case')['session'].nunique().to_dict())
 
 
 def families_with_separate_versions() -> set[str]:

@@ -204,7 +204,7 @@ def _failure_of_record(row: Any) -> Failure:
         todo = 'see the output of the test case'
     else:
         todo = ('run the test case again, and check what changed; after an '
-                f'intended change: ./plumb references propose{site} --new-level')
+                f'intended change: {places.CALIBRATE}{site} --new-level')
     kept = row.metric != 'completed'
     return Failure(
         **results.place_fields(row), result=row.result, guard=row.guard,

@@ -310,7 +310,7 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
             (telling.uncompared_line(one), page.numbers.get(one.test_case))
             for one in uncompared],
         **changed,
-        'improved: propose new references': [
+        'improved: calibrate again': [
             (f"{row['name']} {row['metric']} {row['ratio']}", row['number'])
             for row in rows if row['improved']],
         'improved': [(telling.regression_lines(one)[0], None)

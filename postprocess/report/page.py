@@ -317,7 +317,7 @@ class Page:
                 row.value, row.reference),
             'times_as_bad': _times_as_bad(ratio, row.better),
             'note': str(row.note),
-            'improved': 'improved: propose a new reference' if better else '',
+            'improved': 'improved: calibrate again' if better else '',
             'spark': spark, 'session': row.session, 'where': row.file,
             'emulated': row.emulated}
 

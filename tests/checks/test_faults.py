@@ -292,8 +292,7 @@ REFERENCES = {
     'of another size': ({'latency@16B': GOOD},
                         'no reference for the metrics latency@8B'),
     'judged in its place': ({'latency@8B': [1.0, None, None, 'us'],
-                             'latency_small': [1.0, None, 0.1, 'us'],
-                             '$from': {'runs': 3}}, None),
+                             'latency_small': [1.0, None, 0.1, 'us']}, None),
     'worst point': ({'latency@8B': GOOD,
                      'latency@1024B': [1e-3, None, None, 'us'],
                      'worst_ratio': [1.0, None, 0.3, '1']}, 'worst_ratio'),
@@ -339,12 +338,10 @@ def test_what_is_beyond_is_measured_again(tmp_path):
 #: summary says of it.
 NOTES = {
     'improved': ({'latency@8B': [0.8, None, 0.12, 'us']},   # 0.40 us
-                 'improved: propose again (latency@8B)'),
+                 'improved: calibrate again (latency@8B)'),
     'not improved': ({'latency@8B': [0.42, None, 0.12, 'us']}, ''),
-    'no bound yet': ({
-        'latency@8B': [0.4, None, None, 'us'],
-        '$no_reference': {'latency@8B': 0, 'latency_small': 7}},
-        'no_reference: needs about 7 more sessions (latency@8B)'),
+    'no bound yet': ({'latency@8B': [0.4, None, None, 'us']},
+                     'no tolerance: latency@8B'),
     # No entry in the file.
     'nothing': ({}, 'no reference yet: ./plumb references calibrate'),
 }

@@ -352,6 +352,36 @@ def test_reference_file(loaded, text, words):
         loaded(text)
 
 
+SOUND = """$from: {OsuPt2pt: {"spack | x=1": {%s}}}
+OsuPt2pt:
+  $index: [source, params, settings]
+  spack: {x=1: {"": {latency@8B: [1.0, null, 0.1, us]}}}
+"""
+
+
+@pytest.mark.parametrize('source, words', [
+    ('reasn: x', "x=1: unknown key 'reasn': did you mean reason"),
+    ('runs: 3', "unknown key 'runs': use source, date, reason"),
+    ('', 'expected source, date, reason'),
+    ('reason: 1', 'reason: expected text, got 1'),
+    ('source: a paper', 'source and date belong together'),
+    ('source: a paper, date: [1]', 'is not a date'),
+])
+def test_a_bad_source_is_refused(loaded, source, words):
+    with pytest.raises(references.ReferenceError_, match=f'osu.yaml:1: .*{words}'):
+        loaded(SOUND % source)
+
+
+def test_a_source_without_its_entry_is_refused(loaded):
+    text = SOUND % 'reason: new switch'
+    assert loaded(text).sources
+    for wrong in (text.replace('"spack | x=1"', '"spack | x=2"'),
+                  text.replace('{OsuPt2pt', '{OsuRma')):
+        with pytest.raises(references.ReferenceError_,
+                           match='osu.yaml:1: .*the file has no entry with these keys'):
+            loaded(wrong)
+
+
 @pytest.mark.parametrize('text, complete', [
     (None, False), ('OsuPt2pt: {}\n', False),
     ('complete: false\n', False), ('complete: true\nOsuPt2pt: {}\n', True)])
@@ -389,41 +419,15 @@ TOLERANCE = 'latency@8B: [1.0, null, 0.12, us]'
     (['latency@8B: [1.0, null, 10.1, us]'], 'upper is 10.1'),
     (['latency@8B: [1.0, -30, 0.3, us]'], 'lower is -30.*a fraction'),
     ([TOLERANCE, 'bandwidth@1B: [1.0, -1, null, MB/s]'], '7: .*lower is -1;'),
-    ([OPEN], '6: .*latency@8B: the metric has no tolerance'),
-    ([OPEN, 'latency_small: [1.0, null, null, us]'],
-     'latency@8B: the metric has no tolerance'),
-    # The suite wrote a tolerance, and a person removed it.
-    ([OPEN, '$from: {runs: 5, tolerances: {latency@8B: [1.0, 0.1]}}'],
-     'the metric has no tolerance, but needs one'),
     (['latency@8B: ["$xfail", why, [1.0, null, 1000, us]]'],
      'upper is 1000; write a fraction'),
-    # What stands beside the figures.
-    ([TOLERANCE, '$form: {runs: 3}'], '7: .*.form: unknown key; use'),
-    ([TOLERANCE, '$from: {run: 3}'], "unknown key 'run': did you mean runs"),
-    ([TOLERANCE, '$from: {runs: 0}'], 'runs: 0 is not a number of sessions'),
-    ([TOLERANCE, '$from: {tolerances: {latency@8B: 1.0}}'], 'tolerances: expected'),
-    ([TOLERANCE, '$no_reference: {wall_time: 3}'], 'wall_time has no tolerance by'),
-    ([OPEN, '$no_reference: {latency@8B: soon}'],
-     "'soon' is not a number of sessions"),
+    ([TOLERANCE, '$from: {reason: x}'], '7: .*expected a metric; sources stand in'),
 ])
 def test_a_bad_reference_is_refused_with_its_line(loaded, lines, words):
     with pytest.raises(references.ReferenceError_,
                        match='osu.yaml:' + words if words[0].isdigit()
                        else f'osu.yaml:6.*{words}|osu.yaml:7.*{words}'):
         loaded(ENTRY.format('\n      '.join(lines)))
-
-
-def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
-    """A family that judges more than it did makes no file of a site invalid:
-    what the suite wrote without that metric is recorded, and told."""
-    made = '$from: {runs: 5, tolerances: {worst_ratio: [1.0, 0.1]}}'
-    result = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
-    entry = result.checks['OsuPt2pt']['spack']['x=1']
-    assert references.metrics_lacking_tolerance('osu', entry) == {'latency@8B': 1}
-    # Nor one whose metric is new, so that the file does not speak of it.
-    del entry['latency@8B']
-    assert references.metrics_lacking_tolerance('osu', entry, ['latency@8B']) == {
-        'latency@8B': 1}
 
 
 def test_several_faults_are_counted(loaded):
@@ -437,9 +441,7 @@ def test_several_faults_are_counted(loaded):
     ['latency@8B: [1.0, -0.5, 9, us]'],             # both sides, by hand
     ['latency@8B: ["$xfail", why, [1.0, null, 0.3, us]]'],
     [OPEN, 'latency_small: [1.0, null, 0.1, us]'],
-    [OPEN, '$no_reference: {latency@8B: 7}'],
-    [TOLERANCE, '$from: {runs: 12, first: 2026-11-01, last: 2026-11-05, suite: '
-     '0123456789ab, reason: new switch, tolerances: {latency@8B: [1.0, 0.12]}}'],
+    [OPEN],
     [TOLERANCE, 'steal_cpu: [0.0, null, null, "1"]'],   # a count may be 0
 ])
 def test_sound_references(loaded, lines):
@@ -475,14 +477,6 @@ LEVELS = """OsuPt2pt:
 """
 
 
-@pytest.fixture
-def stub(monkeypatch):
-    """ReFrame takes a stub for a case; no vendor has published figures."""
-    monkeypatch.setattr('reframe.core.pipeline.RegressionTestPlugin',
-                        OsuPt2pt)
-    monkeypatch.setattr(references.vendor, 'vendor_rows_of_test_case', lambda check: ())
-
-
 @pytest.mark.parametrize('case, lacks', [
     ({}, ''),
     ({'params': 'x=2'}, 'no reference yet'),
@@ -491,7 +485,7 @@ def stub(monkeypatch):
     # A version that a stack will install is any.
     ({'dry_run': True, 'version': ''}, ''),
     ({'dry_run': True, 'version': '2.0'}, 'no reference yet')])
-def test_a_reference_is_that_of_the_same_test_case(loaded, stub, case, lacks):
+def test_a_reference_is_that_of_the_same_test_case(loaded, case, lacks):
     loaded(LEVELS)
     check, values = OsuPt2pt(**case), {'latency@1B': 1.0, 'latency@8B': 1.0}
     result, note = references.references_to_compare_and_note(check, values)
@@ -499,15 +493,14 @@ def test_a_reference_is_that_of_the_same_test_case(loaded, stub, case, lacks):
     assert bool(result) is not bool(lacks)
 
 
-def test_a_level_that_no_test_case_has_is_refused(loaded, stub):
+def test_a_level_that_no_test_case_has_is_refused(loaded):
     loaded(LEVELS.replace('version', 'speed'))
     with pytest.raises(references.ReferenceError_,
                        match="osu.yaml: OsuPt2pt: no test case has the level 'speed'"):
         references.find_entry(OsuPt2pt())
 
 
-def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
-        loaded, stub):
+def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(loaded):
     loaded(ENTRY.format('latency@16B: [1.0, null, 0.1, us]').replace(
         'latency@1B', 'latency@32B'))
     with pytest.raises(references.ReferenceError_,
@@ -517,16 +510,50 @@ def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
             ['latency@8B', 'latency@16B', 'latency@32B'], 1.0))
 
 
-def test_values_that_nothing_judges_say_how_many_runs_they_need():
-    entry = {'latency@8B': [1.0, None, None, 'us'],
-             'latency@1B': [1.0, None, None, 'us'],
-             'worst_ratio': [1.0, None, 0.9, '1'],
-             '$no_reference': {'latency@8B': 0, 'latency_small': 40}}
-    assert references.metrics_lacking_tolerance('osu', entry) == {'latency@8B': 40}
-    entry['latency_small'] = [1.0, None, 0.1, 'us']
-    assert references.metrics_lacking_tolerance('osu', entry) == {}
-    assert references.metrics_lacking_tolerance('osu', entry, ['init_time']) == {
-        'init_time': None}
+def test_a_metric_without_tolerance_is_named(loaded):
+    values = dict.fromkeys(['latency@1B', 'latency@8B'], 1.0)
+    text = ENTRY.replace('{}', OPEN)
+    loaded(text)
+    assert references.references_to_compare_and_note(OsuPt2pt(), values)[1] == (
+        'no tolerance: latency@8B')
+    loaded(text + '      latency_small: [1.0, null, 0.1, us]\n')
+    assert references.references_to_compare_and_note(
+        OsuPt2pt(), values | {'latency_small': 1.0})[1] == ''
+
+
+PUBLISHED = """$from:
+  OsuPt2pt:
+    .* | (?!embedded).* | x=1: {source: data sheet, date: 2025-12}
+    gnu | spack | x=2: {source: 'measured: 5 sessions', date: 2026-11-05}
+OsuPt2pt:
+  $index: [$environ, source, params, settings]
+  gnu: {spack: {x=2: {"": {latency@8B: [1.0, null, 0.1, us]}}}}
+  .*: {(?!embedded).*: {x=1: {"": {latency@16B: [2.0, null, 1.0, us]}}}}
+"""
+
+
+def test_published_values_serve_until_there_are_own(loaded):
+    loaded(PUBLISHED)
+    values = dict.fromkeys(['latency@8B', 'latency@16B'], 1.0)
+
+    def compared(**case):
+        return references.references_to_compare_and_note(OsuPt2pt(**case), values)
+    sheet = {'latency@16B': (2.0, None, 1.0, 'us')}
+    # The environment has an entry of another test case.
+    assert compared() == (
+        sheet, 'published values: data sheet (2025-12); no tolerance: latency@8B')
+    assert compared(bringup=True)[0] == sheet
+    assert not compared(source='embedded')[0] and not compared(emulated=True)[0]
+    assert not compared(changed_settings='max_size=64')[0]
+    assert compared(params='x=2')[0] and not compared(params='x=2', bringup=True)[0]
+    assert compared(bringup=True, inconclusive='shared') == ({}, 'shared')
+    loaded(PUBLISHED + '  "gn[u]": {spack: {x=1: {"": {latency@8B: '
+           '[3.0, null, 0.1, us]}}}}\n')
+    assert compared()[0]['latency@16B'] == (2.0, None, 1.0, 'us'), 'the first pattern'
+    loaded(PUBLISHED.replace('{x=2: {"": {latency@8B', '{x=1: {"": {latency@8B'
+                             ).replace('spack | x=2', 'spack | x=1'))
+    assert compared()[0] == {'latency@8B': (1.0, None, 0.1, 'us')}
+    assert compared(bringup=True)[0] == sheet
 
 
 def test_every_reason_why_a_case_is_unfit_is_kept():

@@ -395,31 +395,6 @@ def nightly_session(tmp_path, monkeypatch):
     return machine
 
 
-def test_a_nightly_session_narrows_references(tmp_path, monkeypatch):
-    """What was narrowed, or why nothing was, is in the summary."""
-    work = commands.Work({'name': 'alpha'}, {'RFM_REFERENCE_PREFIX': str(tmp_path)},
-                         [], [], False, [], False,
-                         session.NightlySession('alpha', 'x'))
-    summary = nightly_summary.Summary('alpha', time.time(), 0)
-    one = nightly.NightlySession(work, argparse.Namespace(
-        max_node_age=0, reframe=[], mode='nightly', locate=False), summary)
-    one.frame = object()
-    calls = []
-
-    def narrow(frame, system, folder):
-        calls.append((frame, system, folder))
-        if len(calls) == 2:
-            raise ValueError('osu.yaml:3: broken')
-        return ['osu.yaml: 2 tolerances narrowed within the accepted limits']
-    monkeypatch.setattr(nightly.refinement, 'narrow_accepted_tolerances', narrow)
-    one.narrow_references()
-    one.narrow_references()
-    assert calls[0] == (one.frame, 'alpha', tmp_path)
-    assert summary.notes == [
-        'osu.yaml: 2 tolerances narrowed within the accepted limits',
-        'references were not narrowed: osu.yaml:3: broken']
-
-
 def test_a_good_nightly_session_is_one_session(nightly_session):
     result = nightly_session.go()
     assert nightly_session.sessions == [(['a', 'b'], '')]

@@ -126,13 +126,22 @@ def test_services_on_a_launcher_that_never_ran_servers(site, tmp_path, monkeypat
     assert line() == []
 
 
-def test_a_row_of_the_vendor_profile_without_a_test_case(site):
-    """Such a row would compare nothing without a message."""
-    (site / 'vendor.yaml').write_text(
-        "- {family: osu, partition: cluster-a, check: OsuPt2pt, when: 'sizes=large$', "
-        "metric: latency, at: 8, value: 1, worse: 1, unit: us, source: x, date: 2025}")
-    assert ('vendor.yaml: no test case matches the row OsuPt2pt: sizes=large$; '
-            ) in findings(site)
+def test_an_entry_without_a_test_case(site):
+    """Such an entry would compare nothing without a message. A measured one may be of
+    other settings."""
+    references(site, ['intra_node'], 'latency@8B')
+    assert not [f for f in sites.examine_site(site).findings if 'keys' in f]
+    references(site, ['intra_nod'], 'latency@8B')
+    words = ('osu.yaml:5: OsuPt2pt: buffers=host placement=intra_nod '
+             'program=osu_latency: no test case of the site has these keys')
+    assert words in findings(site)
+    path = site / 'references' / 'osu.yaml'
+    path.write_text(path.read_text() + """$from:
+  OsuPt2pt:
+    buffers=host placement=intra_nod program=osu_latency:
+      {source: 'measured: 5 sessions on 1 day', date: 2026-11-05}
+""")
+    assert words not in findings(site)
 
 
 # -------------------------------------------------------------- snapshots
@@ -401,8 +410,7 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     path = site / 'references' / 'osu.yaml'
     data = yaml.safe_load(path.read_text())
     case = f'buffers=host placement={both[0]} program=osu_latency'
-    data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, None, 'us'],
-                              '$no_reference': {'latency@8B': 7}}
+    data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, None, 'us']}
     path.write_text(yaml.safe_dump(data))
     verdict = sites.examine_site(site)
     assert ('references  osu: 1 of 2 test cases with a tolerance, 1 with a '

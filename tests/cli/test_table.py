@@ -193,9 +193,8 @@ def test_a_table_on_a_terminal_wraps_at_100_columns(monkeypatch, colours):
      '--site alpha'),
     ('no reference yet: ./plumb references calibrate', None,
      'no reference: at least one metric varies too much, also after more '
-     'sessions; ./plumb references propose --site alpha shows which'),
-    ('no_reference: needs about 9 more sessions (worst_ratio)', 4,
-     'no_reference: needs about 9 more sessions (worst_ratio)'),
+     'sessions; ./plumb references status --site alpha shows which'),
+    ('no tolerance: worst_ratio', 4, 'no tolerance: worst_ratio'),
 ])
 def test_rows_say_how_many_runs_a_reference_needs(tmp_path, monkeypatch, note, runs,
                                                   message):

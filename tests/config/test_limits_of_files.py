@@ -8,7 +8,7 @@ import perflogs_factory as make
 import pytest
 import yaml
 
-from checks.core import references, vendor
+from checks.core import references
 from config import regular, strict
 from config.sites import topology
 from postprocess import records
@@ -50,8 +50,6 @@ def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
         strict.safe_load(text)
     with pytest.raises(ValueError, match='osu.yaml:'):
         editing.read_editable_yaml(path)
-    with pytest.raises(vendor.VendorError):
-        vendor.load_vendor_rows(path, {})
     with pytest.raises(topology.TopologyError):
         topology.load_switches(path)
     moved = tmp_path / decisions.FILE
@@ -72,8 +70,6 @@ def test_a_fifo_as_a_file_of_a_site(tmp_path):
     with pytest.raises(strict.Fault, match='osu.yaml:1: cannot be read: .*not '
                        'a regular file'):
         strict.load_yaml(path)
-    with pytest.raises(vendor.VendorError, match='not a regular file'):
-        vendor.load_vendor_rows(path, {})
     with pytest.raises(topology.TopologyError, match='not a regular file'):
         topology.load_switches(path)
 

@@ -102,19 +102,10 @@ def test_references_of_the_site_are_found(clone):
     dry = ['--dry-run', '--exec-policy=serial', '-n', 'OsuStartup']
     done = clone.reframe('hgx-h100', *dry)
     assert done.returncode == 0, done.stdout + done.stderr
-    folder.mkdir()
     (folder / 'osu.yaml').write_text('complete: true\n')
     done = clone.reframe('hgx-h100', *dry)
     assert done.returncode == 1
     assert f'{folder}/osu.yaml: ' in done.stdout
-
-
-def test_the_vendor_profile_of_the_site_is_found(clone):
-    path = clone.root / 'site-configs' / 'hgx-h100' / 'vendor.yaml'
-    path.write_text('- {family: osu}\n')
-    done = clone.reframe('hgx-h100', '--dry-run', '--exec-policy=serial',
-                         '-n', 'OsuStartup', PLUMBLINE_SITE='lumi')
-    assert done.returncode == 1 and f'{path}: row 1' in done.stdout
 
 
 def test_references_of_another_site_are_refused(clone):

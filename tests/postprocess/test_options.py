@@ -15,7 +15,7 @@ import pytest
 from cli import __main__ as cli
 from cli.arguments import POSTPROCESS
 from postprocess import history, options
-from postprocess.references import proposal
+from postprocess.references import status
 from postprocess.regressions import verdict
 
 #: Command -> words that it needs to print what its records are.
@@ -87,7 +87,7 @@ def parsers() -> Iterator[argparse.ArgumentParser]:
     """The parsers of all commands and actions."""
     waiting = [cli.build_parser(), *(
         importlib.import_module(f'postprocess.{module}').parser()
-        for module in POSTPROCESS.values()), proposal.parser(),
+        for module in POSTPROCESS.values()), status.parser(),
         *map(verdict.decision_parser, verdict.ACTIONS)]
     while waiting:
         parser = waiting.pop()

@@ -133,15 +133,14 @@ class Calibration:
                           frame, session, self.work.perflog_folder)}
         # A test case that lacks a reference does have values.
         failed = {key for key, one in ended_so.items() if one.is_failed
-                  and one.guard != 'reference'
-                  and not (self.new_level and one.guard == 'performance')}
+                  and one.guard != 'reference' and (one.guard or not self.new_level)}
         self.failed = self.failed - ended_so.keys() | failed
-        before = Counter(self.sound)
-        self.sound |= sound_sessions_by_test_case(
-            frame, of_round, self.names if self.new_level else None)
+        if self.new_level:
+            frame = frame[frame['session'].isin(self.names)]
+        self.sound |= sound_sessions_by_test_case(frame, of_round, self.new_level)
+        sound_now = sound_sessions_by_test_case(of_round, of_round, self.new_level)
         for key in ended_so:
-            barren = self.sound[key] == before[key]
-            self.barren[key] = self.barren[key] + 1 if barren else 0
+            self.barren[key] = 0 if sound_now[key] else self.barren[key] + 1
 
     def print_round_progress(self, took: float) -> None:
         """Print the progress, one line per test case that is not ready."""

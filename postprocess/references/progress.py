@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -275,7 +275,7 @@ def usable_records(frame: pd.DataFrame, include_reference_failures: bool = False
 
 
 def sound_sessions_by_test_case(frame: pd.DataFrame, current: pd.DataFrame,
-                                sessions: Collection[str] | None = None
+                                include_reference_failures: bool = False
                                 ) -> Counter[str]:
     """The number of sound sessions of each test case.
 
@@ -284,11 +284,9 @@ def sound_sessions_by_test_case(frame: pd.DataFrame, current: pd.DataFrame,
 
     :param frame: as records.read gives it
     :param current: records that have the present source and version
-    :param sessions: only these, also if only their reference failed; None: all
+    :param include_reference_failures: as in `usable_records`
     """
-    if sessions is not None:
-        frame = frame[frame['session'].isin(sessions)]
-    good, _ = usable_records(frame, include_reference_failures=sessions is not None)
+    good, _ = usable_records(frame, include_reference_failures)
     now = add_edition_column(current)[KEYS].drop_duplicates('test_case', keep='last')
     good = add_edition_column(good).merge(now.astype(str), on=KEYS)
     return Counter(good.groupby('test_case')['session'].nunique().to_dict())

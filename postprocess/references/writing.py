@@ -34,7 +34,7 @@ from config.console import count_with_noun
 from config.records.columns import MADE_UP
 from config.sessions.judged import metric_key
 
-from ..files import is_tracked_by_git, write_files_atomically
+from ..files import git_commit_hint, is_tracked_by_git, write_files_atomically
 from . import editing
 from .progress import (
     KEYS,
@@ -137,7 +137,7 @@ def difference_lines(path: Path, text: str) -> list[str]:
     try:
         before = path.read_text()
     except FileNotFoundError:
-        return [f'{path}: new file; to accept it, commit it']
+        return [f'{path}: new file{git_commit_hint(path)}']
     if before == text:
         return [f'{path}: no change']
     if is_tracked_by_git(path):

@@ -504,7 +504,7 @@ def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(loaded):
     loaded(ENTRY.format('latency@16B: [1.0, null, 0.1, us]').replace(
         'latency@1B', 'latency@32B'))
     with pytest.raises(references.ReferenceError_,
-                       match='osu.yaml:5: OsuPt2pt: x=1: no reference for '
+                       match='osu.yaml:4: OsuPt2pt: x=1: no reference for '
                        'the metrics latency@8B'):
         references.references_to_compare_and_note(OsuPt2pt(), dict.fromkeys(
             ['latency@8B', 'latency@16B', 'latency@32B'], 1.0))

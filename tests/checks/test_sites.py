@@ -1,24 +1,22 @@
-"""The sites, and the data they are made from: hardware, vendor profiles."""
+"""The sites, and the data they are made from: hardware, published values."""
 from __future__ import annotations
 
 import re
-import runpy
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 from conftest import OSU, ROOT
 
-from checks.core import hardware, limits, references, vendor
+from checks.core import hardware, limits
 from cli.session.commands import load_site_configuration
+from config.references import read
 from config.sites import launch
 from tests.checks.test_faults import (
     GOLDEN,
+    PARAMS,
     SCRIPT,
-    another_site,
-    flavour,
     reference,
 )
 
@@ -57,14 +55,6 @@ def test_site_is_sound(site):
             origin['source'] == 'embedded' and environment['cc']
             for origin in extras['programs'].values()))
     assert (folder(site) / 'README.md').is_file()
-
-
-@pytest.mark.parametrize('site', SITES)
-def test_vendor_profile_of_the_site_is_sound(site):
-    path = folder(site) / 'vendor.yaml'
-    configuration = runpy.run_path(str(folder(site) / 'system.py'))[
-        'site_configuration']
-    vendor.load_vendor_rows(path, vendor.families_by_partition(configuration))
 
 
 @pytest.mark.parametrize('site', SITES)
@@ -241,101 +231,29 @@ def test_far_below_the_hardware():
         'osu', values, INTER.replace('inter', 'intra'), site)
 
 
-# Vendor profiles --------------------------------------------------------
+# Published values ---------------------------------------------------------
 
-ROW = {'family': 'osu', 'partition': 'thishost',
-       'when': 'placement=intra_node program=osu_latency$',
-       'metric': 'latency', 'at': 8, 'value': 123.5, 'worse': 1.0,
-       'unit': 'us', 'source': 'data sheet', 'date': '2025-12'}
-PLACES = {'thishost': {'osu'}}
-
-
-def written(path, *rows):
-    path.write_text(yaml.safe_dump([dict(row) for row in rows]))
-    return path
-
-
-def test_tolerances_are_open_to_the_better_side(tmp_path):
-    path = written(tmp_path / 'vendor.yaml', ROW,
-                   {**ROW, 'metric': 'bandwidth', 'unit': 'MB/s',
-                    'worse': 0.5})
-    assert vendor.references_by_metric(vendor.load_vendor_rows(path, PLACES)) == {
-        'latency@8B': [123.5, None, 1.0, 'us'],
-        'bandwidth@8B': [123.5, -0.5, None, 'MB/s']}
-
-
-@pytest.mark.parametrize('change, words', [
-    ({'valeu': 1}, "row 2: unknown key 'valeu': did you mean 'value'"),
-    ({'metric': 'latancy'}, "row 2: unknown metric .*'latency'"),
-    ({'metric': 'ranks', 'unit': '1'}, 'cannot be better or worse'),
-    ({'unit': 'ms'}, "row 2: unit is 'ms', latency is in 'us'"),
-    ({'partition': 'thathost'}, "unknown partition .*'thishost'"),
-    ({'family': 'osv'}, "unknown family on thishost: .*'osu'"),
-    ({'source': ''}, 'row 2: missing keys: source'),
-    ({'date': None}, 'row 2: missing keys: date'),
-    ({'value': 'fast'}, 'not a number above 0'),
-    ({'worse': 0}, 'not a number above 0'),
-    ({'at': '8 B'}, 'not a size in bytes'),
-    ({'when': '('}, 'row 2: when: '),
-])
-def test_wrong_row_of_a_profile(tmp_path, change, words):
-    path = written(tmp_path / 'vendor.yaml', ROW, {**ROW, **change})
-    with pytest.raises(vendor.VendorError, match=words) as caught:
-        vendor.load_vendor_rows(path, PLACES)
-    assert str(path) in str(caught.value)
-
-
-def case(source='spack', emulated=False):
-    return SimpleNamespace(
-        family='osu', emulated=emulated, check_class='OsuPt2pt', changed_settings='',
-        params='buffers=host placement=intra_node program=osu_latency',
-        current_partition=SimpleNamespace(name='thishost'),
-        current_environ=SimpleNamespace(
-            extras={'programs': {'osu': {'source': source}}}))
-
-
-def test_rows_of_a_case(monkeypatch):
-    rows = (vendor.Row(**ROW),)
-    monkeypatch.setattr(vendor, 'site_profile_rows', lambda: rows)
-    assert vendor.vendor_rows_of_test_case(case()) == rows
-    assert vendor.source_note(rows) == 'vendor profile: data sheet (2025-12)'
-    # Another program's values judge neither ours nor an emulation.
-    assert not vendor.vendor_rows_of_test_case(case('embedded'))
-    assert not vendor.vendor_rows_of_test_case(case(emulated=True))
-    # Nor do they judge another check, or other settings than those published.
-    changed = case()
-    changed.changed_settings = 'max_size=64'
-    assert not vendor.vendor_rows_of_test_case(changed)
-    monkeypatch.setattr(vendor, 'site_profile_rows', lambda: (
-        vendor.Row(**ROW, check='OsuRma'),))
-    assert not vendor.vendor_rows_of_test_case(case())
-    monkeypatch.setattr(vendor, 'site_profile_rows', lambda: rows * 2)
-    with pytest.raises(vendor.VendorError, match='two rows match latency'):
-        vendor.vendor_rows_of_test_case(case())
-
-
-def test_an_inconclusive_test_case_is_not_compared_with_a_profile(monkeypatch):
-    monkeypatch.setattr(vendor, 'site_profile_rows', lambda: (vendor.Row(**ROW),))
-    shared = case()
-    shared.inconclusive = '8 ranks per node shared 4 GPUs'
-    shared.bringup = True
-    result = references.find_entry(shared)
-    assert (result.kind, result.values) == ('-', {}) and 'shared' in result.note
+def test_shipped_references_are_published_values():
+    for path in ROOT.glob('site-configs/*/references/*.yaml'):
+        entries = [*read(path).all_entries()]
+        assert entries and all(entry.is_published for entry in entries), path
 
 
 @pytest.fixture
 def published(suite, tmp_path):
-    """The local site with a vendor profile, and OMB's real output."""
+    """The local site with a published value, and OMB's real output."""
     program = tmp_path / 'omb' / 'osu_latency'
     program.parent.mkdir()
     program.write_text(SCRIPT)
     program.chmod(0o755)
     suite.variables |= {'OMB_PREFIX': str(program.parent),
                         'GOLDEN': str(GOLDEN / 'osu_latency.txt')}
-    another_site(suite, tmp_path, '', 'local')
 
-    def run(*args, **change):
-        written(tmp_path / 'local' / 'vendor.yaml', {**ROW, **change})
+    def run(*args, point='8B', value=123.5):
+        table = reference('.*', **{f'latency@{point}': [value, None, 1.0, 'us']})
+        key = f'local:thishost | .* | system | {PARAMS}'
+        suite.write_references({**table, '$from': {'OsuPt2pt': {key: {
+            'source': 'data sheet', 'date': '2025-12'}}}})
         return suite.reframe('-r', *OSU, '-n', 'OsuPt2pt', '-E',
                              'program=="osu_latency"', '-p', '.*-omb',
                              '--exec-policy=serial', *args, FAULT='none')
@@ -350,37 +268,20 @@ def judged(suite):
     return record['reference'], record['result'], record['no_reference']
 
 
-def test_a_profile_judges_where_the_site_has_nothing(published):
-    """Its values are never proposed as references."""
+def test_published_values_judge_until_the_site_is_measured(published):
     done = published.run()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert judged(published) == ('123.5', 'pass',
-                                 'vendor profile: data sheet (2025-12)')
-    published.again(4)
-    done = published.plumb('references', 'propose')
-    assert done.returncode == 0, done.stdout + done.stderr
-    text = (published.tmp / 'references' / 'osu.proposed.yaml'
-            ).read_text()
-    assert 'latency@8B' in text and '123.5' not in text
+    assert judged(published) == (
+        '123.5', 'pass', 'published values: data sheet (2025-12)')
 
 
-def test_a_profile_can_fail_a_case(published):
+def test_published_values_can_fail_a_test_case_of_bringup(published):
     done = published.run('-Sbringup=1', value=1e-3)
     assert done.returncode == 1, done.stdout
     assert judged(published)[:2] == ('0.001', 'fail')
 
 
-def test_own_references_override(published):
-    table = reference(flavour(published),
-                      **{'latency@8B': [1.0, None, 9.0, 'us']})
-    published.write_references(table)
-    done = published.run(value=1e-3)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert judged(published) == ('1.0', 'pass', '')
-
-
-def test_a_profile_that_does_not_fit(published):
-    done = published.run(at=7)
+def test_published_values_that_do_not_fit(published):
+    done = published.run(point='7B')
     assert done.returncode == 1
-    assert ('vendor profile: data sheet (2025-12): OsuPt2pt: '
-            in done.stdout + done.stderr), done.stdout
+    assert 'latency@7B: this test case has no such metric' in done.stdout + done.stderr

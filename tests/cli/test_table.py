@@ -189,7 +189,7 @@ def test_a_table_on_a_terminal_wraps_at_100_columns(monkeypatch, colours):
     ('no reference yet: ./plumb references calibrate; x = 1', 1,
      'no reference: needs 1 more session; x = 1'),
     ('no reference yet: ./plumb references calibrate --site alpha', 0,
-     'no reference: enough sessions exist; run ./plumb references propose '
+     'no reference: enough sessions exist; run ./plumb references calibrate '
      '--site alpha'),
     ('no reference yet: ./plumb references calibrate', None,
      'no reference: at least one metric varies too much, also after more '

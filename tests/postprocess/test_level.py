@@ -49,7 +49,7 @@ def test_a_machine_that_is_slower_everywhere_fails(tmp_path):
     assert slow.text.startswith('alpha: level +')
     assert '(2026-11-13, 20 metrics; + is worse)' in slow.text
     [_, todo, command] = slow.lines
-    assert todo.startswith('  to do: ') and 'propose --site alpha --new' in command
+    assert todo.startswith('  to do: ') and 'calibrate --site alpha --new' in command
     assert sound.lines == [sound.text]
     long = dataclasses.replace(slow, system='aws-parallelcluster', metrics=9999)
     assert max(len(f'  {line}') for line in long.lines) <= 100

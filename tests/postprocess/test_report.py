@@ -212,7 +212,7 @@ def test_each_figure_says_how_many_runs_it_needs(tmp_path):
     assert '2 metrics without a tolerance' in words
     assert ('latency@8B · no tolerance yet: more sessions would not help'
             in words), words
-    assert 'overall_time@8B · propose references again' in words, words
+    assert 'overall_time@8B · calibrate again' in words, words
 
 
 def test_a_case_with_nothing_to_judge_waits_for_nothing(tmp_path):
@@ -225,8 +225,8 @@ def test_a_case_with_nothing_to_judge_waits_for_nothing(tmp_path):
 def test_better_is_news(tmp_path, value, is_news):
     code, text = page(tmp_path, [make.record('latency', value, 8, **JUDGED)])
     assert code == 0 and '✓ passed osu_latency' in visible(text)
-    assert ('1 improved: propose new references' in visible(text)) is is_news
-    assert ('improved: propose a new reference' in text) is is_news
+    assert ('1 improved: calibrate again' in visible(text)) is is_news
+    assert ('improved: calibrate again' in text) is is_news
 
 
 def test_a_line_that_is_no_number_is_told_once_and_the_page_goes_on(

@@ -1,7 +1,7 @@
 """The number of sessions that each test case needs for a usable reference.
 
 `progress_of_test_cases` computes it for the table after a session, the page and `plumb
-references calibrate`; `propose` uses the same rules:
+references calibrate`; writing.py uses the same rules:
 
 - A metric named in family.yaml is judged if its tolerance
   (postprocess/references/spread.py) is no wider than its max tolerance.

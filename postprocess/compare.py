@@ -8,7 +8,10 @@ From the logs of these values:
 
 (Biometrika 34, 1947). A side with fewer than OWN runs takes its spread from
 all runs of its metric that the perflogs have, so that two sessions can be
-compared. A curve is one metric more: the mean of its logs over the sizes that
+compared. A difference of one digit that the program prints is never certain: the
+interval is wider by a digit on both sides, and the test has one digit less. A metric
+that is 0 in most sessions of a side has no logarithm: 0 is worse or better than any
+other value. A curve is one metric more: the mean of its logs over the sizes that
 both have, a value a run. The p of all metrics of a comparison are corrected
 together (Holm, Scand. J. Stat. 6, 1979). A metric is better or worse where
 that is below 5 %, the same where the interval lies within --min-change, and
@@ -96,7 +99,8 @@ class Row:
     b: float
     runs_a: int
     runs_b: int
-    #: B / A, with an interval of 95 %; None: too few sessions for one.
+    #: B / A, with an interval of 95 %; None: too few sessions for one, or one side is
+    #: 0. The ratio is judged.INFINITE if A is 0.
     ratio: float
     low: float | None
     high: float | None
@@ -245,10 +249,16 @@ def _values_per_session(side: pd.DataFrame, keys: list[str], alike: dict[str, st
     with columns run, value, and texts for people."""
     side = side.assign(params=_params_without_compared_words(side['params'], alike),
                        better=side['better'].astype(str))
-    table = median_per_session(side, [*keys, 'unit', 'better'])
-    table = table[table['value'] > 0]
+    table = median_per_session(side, [*keys, 'family', 'unit', 'better'])
+    table = table[table['value'] >= 0]
     table['point'] = table['point'].map(judged.point_with_unit)
-    table['log'] = np.log(table['value'])
+    positive = table['value'].where(table['value'] > 0)
+    table['log'] = np.log(positive)
+    table['digit'] = [
+        math.log1p(judged.relative_resolution(family, metric, value))
+        for family, metric, value in zip(
+            table['family'].astype(str), table['metric'].astype(str), positive,
+            strict=True)]
     return table.set_index(pd.MultiIndex.from_frame(
         table[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
 
@@ -307,9 +317,31 @@ def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
         b = others.loc[[key]]
     except KeyError:
         return None
-    return _compare_logarithms(a.iloc[0], str(a['point'].iloc[0]),
-                               a['log'].to_numpy(), b['log'].to_numpy(),
-                               spreads.get(key), minimum)
+    first, point = a.iloc[0], str(a['point'].iloc[0])
+    if not a['value'].median() or not b['value'].median():
+        return _compare_with_zero(first, point, a['value'], b['value'])
+    a, b = a[a['value'] > 0], b[b['value'] > 0]
+    return _compare_logarithms(
+        first, point, a['log'].to_numpy(), b['log'].to_numpy(),
+        max(a['digit'].median(), b['digit'].median()), spreads.get(key), minimum)
+
+
+def _compare_with_zero(first: Any, point: str, a: pd.Series, b: pd.Series) -> Row:
+    """A row of a metric that is 0 in most sessions of a side: no logarithm, and no
+    doubt."""
+    middle_a, middle_b = float(a.median()), float(b.median())
+    worse = judged.worsening_ratio(
+        first['better'], middle_b, middle_a,
+        judged.printed_resolution(first['family'], first['metric'])
+        if first['family'] in judged.judged_rules_by_family() else 0.0)
+    outcome = 'same' if worse == 1 else (
+        'other' if first['better'] not in ('lower', 'higher')
+        else 'worse' if worse > 1 else 'better')
+    return Row(**_texts_of_row(first), point=point, a=middle_a, b=middle_b,
+               runs_a=len(a), runs_b=len(b),
+               ratio=1.0 if middle_a == middle_b else
+               middle_b / middle_a if middle_a else judged.INFINITE,
+               low=None, high=None, p=None, outcome=outcome)
 
 
 def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
@@ -317,7 +349,7 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
             ) -> list[Row]:
     """A row for each curve of at least CURVE sizes that both sides have."""
     rows = []
-    sized = [side[side['point'] != ''] for side in (a, b)]
+    sized = [side[(side['point'] != '') & (side['value'] > 0)] for side in (a, b)]
     by = [*keys, 'metric']
     others = dict(iter(sized[1].groupby(by, observed=True, sort=False)))
     for key, curve_a in sized[0].groupby(by, observed=True, sort=False):
@@ -327,8 +359,9 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
         points = set(curve_a['point']) & set(curve_b['point'])
         if len(points) < CURVE:
             continue
-        logs = [side[side['point'].isin(points)].groupby('session', sort=False)[
-            'log'].agg(['mean', 'size']) for side in (curve_a, curve_b)]
+        sides = [side[side['point'].isin(points)] for side in (curve_a, curve_b)]
+        logs = [side.groupby('session', sort=False)['log'].agg(['mean', 'size'])
+                for side in sides]
         # A run that lacks a size has another mean.
         whole = [side.loc[side['size'] == len(points), 'mean'].to_numpy()
                  for side in logs]
@@ -340,17 +373,26 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
                  if names + (point,) in spreads]
         rows.append(_compare_logarithms(
             curve_a.iloc[0], 'curve', whole[0], whole[1],
+            max(side['digit'].mean() for side in sides),
             (float(np.median([s for s, _ in known])), known[0][1])
             if known else None, minimum))
     return rows
 
 
-def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
-                        known: tuple[float, float] | None, minimum: float) -> Row:
-    """A row from the logs of both sides' runs; its p is not corrected yet."""
-    def first_row_text(name: str) -> str:
-        return str(first[name]) if name in first else ''
+def _texts_of_row(first: Any) -> dict[str, str]:
+    """The texts of a row; '' for those in which the sides differ."""
+    return {name: str(first[name]) if name in first else '' for name in (
+        'system', 'partition', 'environ', 'check', 'params', 'settings', 'program',
+        'source', 'metric', 'unit', 'better')}
 
+
+def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
+                        digit: float, known: tuple[float, float] | None,
+                        minimum: float) -> Row:
+    """A row from the logs of both sides' runs; its p is not corrected yet.
+
+    :param digit: the last digit printed, in the unit of the logs
+    """
     size = float(b.mean() - a.mean())
     variances, free = [], []
     for logs in (a, b):
@@ -360,24 +402,23 @@ def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
         elif known is not None:
             variances.append(known[0] ** 2 / len(logs))
             free.append(known[1])
-    base = Row(**{name: first_row_text(name) for name in (
-        'system', 'partition', 'environ', 'check', 'params', 'settings', 'program',
-        'source', 'metric', 'unit', 'better')}, point=point,
-        a=math.exp(a.mean()), b=math.exp(b.mean()), runs_a=len(a),
-        runs_b=len(b), ratio=math.exp(size), low=None, high=None, p=None,
-        outcome='undecided', needs=max(OWN - min(len(a), len(b)), 0))
+    base = Row(**_texts_of_row(first), point=point, a=math.exp(a.mean()),
+               b=math.exp(b.mean()), runs_a=len(a), runs_b=len(b),
+               ratio=math.exp(size), low=None, high=None, p=None,
+               outcome='undecided', needs=max(OWN - min(len(a), len(b)), 0))
     if len(variances) < 2:
         return base
     both = sum(variances)
+    beyond = max(abs(size) - 1.001 * digit, 0.0)
     if both <= 0:
-        # Not the least noise: a digit that both print.
-        return dataclasses.replace(base, low=base.ratio, high=base.ratio,
-                                   p=0.0 if abs(size) > 1e-9 else 1.0)
+        return dataclasses.replace(
+            base, low=math.exp(size - digit), high=math.exp(size + digit),
+            p=0.0 if beyond > 1e-9 else 1.0)
     df = both ** 2 / sum(v ** 2 / f for v, f in zip(variances, free,
                                                     strict=True))
     error = math.sqrt(both)
-    wide = float(detect.student_t_quantile(df, LEVEL)) * error
-    t = abs(size) / error
+    wide = float(detect.student_t_quantile(df, LEVEL)) * error + digit
+    t = beyond / error
     # Wallace's normal deviate of Student's t (Ann. Math. Stat. 30, 1959).
     normal = (8 * df + 1) / (8 * df + 3) * math.sqrt(
         df * math.log1p(t * t / df))
@@ -412,7 +453,8 @@ def _apply_holm_correction(rows: list[Row], minimum: float) -> list[Row]:
 
 
 def _sort_key(row: Row) -> tuple:
-    return (OUTCOMES.index(row.outcome), -abs(math.log(row.ratio)), row.check,
+    return (OUTCOMES.index(row.outcome),
+            -abs(math.log(max(row.ratio, 1 / judged.INFINITE))), row.check,
             row.params, row.settings, row.metric, row.point)
 
 
@@ -430,7 +472,7 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
               for row in rows if row.point == 'curve' and (
                   every_row or row.outcome in DIFFERENT)}
     shown = [row for row in rows[::-1] if (every_row or row.outcome in DIFFERENT) and (
-        every_point or row.point in ('', 'curve') or (
+        every_point or row.point in ('', 'curve') or 0 in (row.a, row.b) or (
             row.check, row.params, row.settings, row.environ, row.metric)
             not in curves)]
     cells = []

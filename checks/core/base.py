@@ -738,9 +738,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
             name, size = metrics.split_metric_key(metric)
             reference = known.get(metric)
             centre = reference[0] if reference else None
-            # Skips expected failures.
+            # Skips expected failures, and a centre that has no ratio.
             if (name in curves and size is not None
-                    and isinstance(centre, (int, float))):
+                    and isinstance(centre, (int, float)) and centre > 0):
                 ratios.append(worsening_of_metric(
                     self.family, name, metrics.metric(name).better, value,
                     centre))

@@ -6,6 +6,7 @@ percentiles.
 """
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,15 +64,16 @@ def read_run(text: str) -> Run:
 
 
 def histogram_percentile(histogram: Mapping[int, int], share: float) -> float:
-    """The percentile of a histogram: the middle of its bucket.
+    """The percentile of a histogram by nearest rank: the middle of the bucket of the
+    request with the rank ceil(share * n) of n.
 
-    :arg share: share of the requests below it, from 0 to 1.
+    :arg share: from 0 to 1.
     """
-    expected = min(int(share * sum(histogram.values())),
-                   sum(histogram.values()) - 1)
+    # 0.07 * 100 is a little more than 7.
+    rank = max(1, math.ceil(share * sum(histogram.values()) - 1e-9))
     for lower in sorted(histogram):
-        expected -= histogram[lower]
-        if expected < 0:
+        rank -= histogram[lower]
+        if rank <= 0:
             return lower + _bucket_width(lower) / 2 if lower >= STEPS else lower
     raise ValueError('a histogram is empty')
 

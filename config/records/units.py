@@ -77,9 +77,15 @@ def value_text(value: float, unit: str) -> str:
 def number_text(value: float) -> str:
     """Four digits that count, never an exponent; all digits before the point.
 
+    A smaller value than 1e-12 is what rounding left of 0.
+
     >>> number_text(0.123456), number_text(12070), number_text(1.5e-7)
     ('0.1235', '12\\u202f070', '0.00000015')
+    >>> number_text(1.776e-15)
+    '0'
     """
+    if abs(value) < 1e-12:
+        return '0'
     if abs(value) >= 9999.5 and abs(value) != float('inf'):
         return f'{value:,.0f}'.replace(',', SPACE)
     text = f'{value:.4g}'

@@ -28,6 +28,8 @@ WITHIN_PART = 0.55
 #: Factor of a tolerance if a single measurement decides, and half of the variance is
 #: common to a day.
 ONE_MEASUREMENT = math.sqrt(2 / (1 + WITHIN_PART))
+#: Ratio that stands for an infinite one: records have finite values only.
+INFINITE = 1e6
 #: Fewest sizes for a mean: one over fewer is hardly better than a single size.
 FEWEST_SIZES = 3
 
@@ -129,21 +131,26 @@ def judged_metric_names(family: str) -> set[str]:
 
 def worsening_of_metric(family: str, metric: str, better: str, value: float,
                         reference: float) -> float:
-    """The ratio by which a value is worse than its reference; 1: equally good.
-
-    If lower is better, value / reference, else the inverse. It is 1 if the two
-    differ by less than the program can print, or if one of them is 0.
-    """
+    """`worsening_ratio`, with the last digit that the program prints."""
     return worsening_ratio(better, value, reference, printed_resolution(family, metric))
 
 
-def worsening_ratio(better: str, value: float, reference: float, digit: float
+def worsening_ratio(better: str, value: float, reference: float, digit: float = 0.0
           ) -> float:
-    """Like `worsening_of_metric`, with the last digit that the program prints."""
-    near = abs(value - reference) <= digit * 1.001
-    if near or not value or not reference:
+    """The ratio by which a value is worse than its reference; 1: equally good.
+
+    If lower is better, it is value / reference, else the inverse. It is 1 if the two
+    differ by at most one digit. A bandwidth that fell to 0 is INFINITE times worse, and
+    a latency of 0 is as much better. It is NaN if one of them is missing (NaN).
+
+    :param digit: last digit that the program prints, in the unit of the values
+    """
+    if abs(value - reference) <= digit * 1.001:
         return 1.0
-    return value / reference if better == 'lower' else reference / value
+    worse, better_one = (value, reference) if better == 'lower' else (reference, value)
+    if not better_one:
+        return INFINITE
+    return min(max(worse / better_one, 1 / INFINITE), INFINITE)
 
 
 def out_of_tolerance_text(perfvalues: Mapping[str, Sequence[Any]]) -> str:
@@ -201,15 +208,26 @@ def is_improved(better: str, value: float, reference: float,
     tolerance = {'lower': upper, 'higher': lower}.get(better)
     if not reference or tolerance is None or not abs(tolerance) < 1:
         return False
-    ratio = value / reference if better == 'higher' else (
-        reference / value if value else math.inf)
-    return ratio > 1 + ONE_MEASUREMENT * abs(tolerance)
+    return (worsening_ratio(better, reference, value)
+            > 1 + ONE_MEASUREMENT * abs(tolerance))
 
 
 def printed_resolution(family: str, metric: str) -> float:
     """Last digit that the program prints, in the metric's unit; 0: unknown."""
     return next((rule.get('resolution', 0) for rule in judged_rules_by_family()[family]
                  if rule['metric'] == metric), 0)
+
+
+def relative_resolution(family: str, metric: str, value: float) -> float:
+    """The last digit that the program prints, as a fraction of a value above 0: the
+    floor of every estimate of noise. 0: unknown.
+
+    >>> relative_resolution('osu', 'latency', 0.16)
+    0.0625
+    """
+    if family not in judged_rules_by_family():
+        return 0.0
+    return printed_resolution(family, metric) / value
 
 
 def judged_metric_keys(family: str,

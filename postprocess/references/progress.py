@@ -187,12 +187,12 @@ def _judgement(family: str, name: str, value_of: Mapping[str, float],
     floor = floors.get(metric, floors[''])
     # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
-    digit = judged.printed_resolution(family, metric)
     values, of_days = [*value_of.values()], _days_of(value_of, days)
+    if centre := statistics.median(values):
+        floor = spread.noise_floor(family, metric, centre, floor)
     return Judgement(
-        name, statistics.median(values),
-        spread.compute_tolerance(values, floor, digit, of_days), max_tolerance,
-        *spread.sessions_needed(values, max_tolerance, floor, digit, of_days))
+        name, centre, spread.compute_tolerance(values, floor, of_days), max_tolerance,
+        *spread.sessions_needed(values, max_tolerance, floor, of_days))
 
 
 def _smaller(one: int | None, other: int | None) -> int | None:
@@ -219,7 +219,7 @@ def _judgement_of_curves(family: str, curves: Metrics, days: Mapping[str, spread
         if metric in names and size is not None and centre > 0:
             points.setdefault(metric, []).append(
                 spread.estimate_variances(values, _days_of(value_of, days)))
-            floor = max(floor, 2 * judged.printed_resolution(family, metric) / centre)
+            floor = spread.noise_floor(family, metric, centre, floor)
     if not points:
         return []
     variances = spread.curve_variances([*points.values()])

@@ -44,7 +44,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from config.sessions.judged import WITHIN_PART
+from config.sessions.judged import WITHIN_PART, relative_resolution
 
 #: Date (UTC) and nodes of a session: sessions of one date and one set of nodes have
 #: the deviation d in common.
@@ -92,34 +92,38 @@ class Needs(NamedTuple):
     same_days: int | None
 
 
+def noise_floor(family: str, metric: str, centre: float, smallest: float) -> float:
+    """The relative change that noise alone can make: two of the last digits printed,
+    because either value may be rounded, and at least `smallest`.
+
+    :param centre: above 0
+    """
+    return max(smallest, 2 * relative_resolution(family, metric, centre))
+
+
 def compute_tolerance(values: Sequence[float], floor: float = FLOORS[''],
-                      resolution: float = 0.0, days: Sequence[Day] = ()) -> float:
+                      days: Sequence[Day] = ()) -> float:
     """The fraction by which a later session may be worse than the median.
 
     :param values: a metric of each session
     :param floor: smallest tolerance, a fraction
-    :param resolution: last digit printed, in the unit of the values
     :param days: the day of each value; empty: all are of one day
     :returns: rounded up to 0.01; inf: too few sessions, or a median of 0
     """
-    centre = statistics.median(values) if values else 0
-    if len(values) < FEWEST_RUNS or centre <= 0:
+    if len(values) < FEWEST_RUNS or statistics.median(values) <= 0:
         return math.inf
-    return tolerance_of_variances(estimate_variances(values, days),
-                                  max(floor, 2 * resolution / centre))
+    return tolerance_of_variances(estimate_variances(values, days), floor)
 
 
 def sessions_needed(values: Sequence[float], max_tolerance: float,
-                    floor: float = FLOORS[''], resolution: float = 0.0,
-                    days: Sequence[Day] = ()) -> Needs:
+                    floor: float = FLOORS[''], days: Sequence[Day] = ()) -> Needs:
     """About how many more sessions until the tolerance is no wider than the max
     tolerance (`sessions_needed_by_variances`)."""
     if not values:
         return Needs(FEWEST_RUNS, FEWEST_RUNS)
-    centre = statistics.median(values)
-    return Needs(None, None) if centre <= 0 else sessions_needed_by_variances(
-        estimate_variances(values, days), max_tolerance,
-        max(floor, 2 * resolution / centre))
+    return Needs(None, None) if statistics.median(values) <= 0 else (
+        sessions_needed_by_variances(
+            estimate_variances(values, days), max_tolerance, floor))
 
 
 def tolerance_of_variances(variances: Variances, floor: float) -> float:

@@ -80,3 +80,15 @@ def test_what_is_out_of_tolerance_in_percent(changed, text):
               for name, (value, unit) in changed.items()}
     values['alpha:cpu:init_time'] = [9.0, 1.0, None, 0.1, 'ms', 'pass']
     assert judged.out_of_tolerance_text(values) == text
+
+
+@pytest.mark.parametrize('better, value, reference, ratio', [
+    ('lower', 2.0, 1.0, 2.0), ('higher', 2.0, 1.0, 0.5),
+    ('lower', 1.01, 1.0, 1.0),                      # one digit
+    ('higher', 0.0, 5.0, judged.INFINITE), ('lower', 0.0, 5.0, 1 / judged.INFINITE),
+    ('lower', 5.0, 0.0, judged.INFINITE), ('higher', 5.0, 0.0, 1 / judged.INFINITE),
+    ('lower', 0.0, 0.0, 1.0), ('lower', math.nan, 1.0, math.nan),
+    ('higher', 1.0, math.nan, math.nan)])
+def test_the_ratio_of_two_values(better, value, reference, ratio):
+    assert judged.worsening_ratio(better, value, reference, 0.01) == pytest.approx(
+        ratio, nan_ok=True)

@@ -122,3 +122,30 @@ def test_what_cannot_be_compared_is_an_error(tmp_path, capsys, words, why):
         *factory.latencies(CALM, (3,), system='cc', check='Other')])
     assert compare.main([*words, '--perflogs', str(tmp_path)]) == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('a, b, outcome', [
+    (0.16, 0.17, 'undecided'), (0.16, 0.18, 'worse'), (1.00, 1.01, 'same')])
+def test_one_printed_digit_is_no_change(tmp_path, a, b, outcome):
+    frame = read(tmp_path, [*factory.latencies([a] * 5, system='aa'),
+                            *factory.latencies([b] * 5, system='bb')])
+    assert {row.outcome for row in compare.compare_metrics(frame, 'aa', 'bb')} == {
+        outcome}
+
+
+@pytest.mark.parametrize('metric, unit, a, b, outcome, change', [
+    ('bandwidth', 'MB/s', 100.0, 0.0, 'worse', '0 x'),
+    ('latency', 'us', 2.0, 0.0, 'better', '0 x'),
+    ('latency', 'us', 0.0, 2.0, 'worse', '1 000 000 x'),
+    ('bandwidth', 'MB/s', 0.0, 0.0, 'same', '+0.0 %')])
+def test_a_value_of_0_is_compared(
+        tmp_path, capsys, metric, unit, a, b, outcome, change):
+    factory.write(tmp_path, [
+        factory.record(metric, value, 8, day=day, system=system, unit=unit)
+        for system, value in (('aa', a), ('bb', b)) for day in (1, 2)])
+    assert compare.main(['aa', 'bb', '--perflogs', str(tmp_path), '--all']) == 0
+    line = capsys.readouterr().out.replace('\u202f', ' ').splitlines()[1]
+    assert line.startswith(outcome) and change in line
+    assert compare.main(['aa', 'bb', '--perflogs', str(tmp_path), '--json', '-']) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row['a'], row['b'], row['outcome']) == (a, b, outcome)

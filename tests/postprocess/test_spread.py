@@ -31,7 +31,7 @@ def test_sessions_needed_is_the_inverse_of_the_tolerance():
             later = now._replace(sessions=12 + further)
             assert (spread.tolerance_of_variances(later, 0.05) <= 0.2) is is_enough
     assert spread.sessions_needed([0.5, 1.0, 1.5] * 4, 0.3) == (None, None)
-    assert spread.sessions_needed([0.05] * 5, 0.3, resolution=0.01).sessions is None
+    assert spread.sessions_needed([0.05] * 5, 0.3, floor=0.4).sessions is None
 
 
 def test_further_days_help_where_further_sessions_do_not():

@@ -14,23 +14,37 @@ help, as `plumb references calibrate` does. Each later day has one session.
 - `curves`: worst_ratio of a curve of 24 sizes, if one size is 30 % slower.
 - `levels`: a system whose 50 metrics are all 5 % slower
   (postprocess/references/level.py), in one session, and in 20 sessions in a row.
+- `listing`: what 4 600 references cost `reframe -l`, and a session that reads them.
 
 Goals: at most 1 % of healthy sessions fail after 20 days with half of the variance in
 common and a noise of up to 5 %; 95 % of the systems found that are 5 % slower, after 10
-days in one session, and after 20 days in each of the sessions 11 to 20. With outliers
-there is no goal: if 2 % of all values are outliers, so are both measurements of one of
+days in one session, and after 20 days in each of the sessions 11 to 20; at most 0.2 s
+more for `reframe -l`. With outliers there is no goal: if 2 % of all values are outliers, so are both measurements of one of
 50 metrics in 2 % of the sessions.
 """
 from __future__ import annotations
 
 import math
+import os
+import shlex
 import statistics
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
-from common import option_parser, print_table_head, print_table_row, run_main_and_exit
+from common import (
+    ROOT,
+    option_parser,
+    print_table_head,
+    print_table_row,
+    run_main_and_exit,
+)
 
+from config.references import read
 from config.sessions.judged import MEASUREMENTS
 from postprocess.references import level, spread
 
@@ -41,6 +55,8 @@ DAYS = (1, 10, 20, 40)
 #: Sessions in a row in which all metrics are slower, in three parts.
 LASTING = (slice(0, 3), slice(3, 10), slice(10, 20))
 SIZES = 24
+#: References of the file that `reframe -l` is timed with.
+REFERENCES = 4600
 
 
 def days_of_sessions(first_day: int, days: int) -> list[spread.Day]:
@@ -253,6 +269,48 @@ def print_levels(rng, systems: int) -> list[str]:
     return missed
 
 
+def write_references(path: Path) -> None:
+    """A file with REFERENCES references: test cases with 23 sizes each."""
+    lines = ['OsuPt2pt:', '  $index: [$partition, $environ, source, params, settings]',
+             '  local:thishost:', '    openmpi:', '      spack:']
+    for number in range(REFERENCES // 23):
+        lines += [f'        program={number}:', "          '':",
+                  *(f'            latency@{2 ** n}B: [1.0, null, 0.1, us]'
+                    for n in range(23))]
+    path.write_text('\n'.join(lines))
+
+
+def print_listing(rounds: int = 5) -> list[str]:
+    """Prints the seconds of `reframe -l` with and without references, by turns, and
+    those of reading them; the goals that were missed."""
+    exports = subprocess.run([ROOT / 'plumb', 'env'], check=True, capture_output=True,
+                             text=True).stdout
+    variables = dict(words[1].split('=', 1) for line in exports.splitlines()
+                     if (words := shlex.split(line))[:1] == ['export'])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, 'osu.yaml')
+        seconds: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(rounds):
+            for has_references in seconds:
+                path.unlink(missing_ok=True)
+                if has_references:
+                    write_references(path)
+                begin = time.monotonic()
+                subprocess.run(['reframe', '-l'], check=True, capture_output=True,
+                               env={**os.environ, **variables,
+                                    'RFM_REFERENCE_PREFIX': folder})
+                seconds[has_references].append(time.monotonic() - begin)
+        begin = time.monotonic()
+        read(path)
+        reading = time.monotonic() - begin
+    without, with_references = map(statistics.median, seconds.values())
+    print_table_head('references', '`reframe -l` without', 'with', 'read once')
+    print_table_row(f'{REFERENCES}', f'{without:.2f} s', f'{with_references:.2f} s',
+                    f'{reading:.2f} s')
+    more = with_references - without
+    return [f'listing: {more:.2f} s more'] * (more > 0.2)
+
+
 def main() -> bool:
     top = option_parser(__doc__)
     top.add_argument('--systems', type=int, default=200, metavar='N')
@@ -263,6 +321,8 @@ def main() -> bool:
     print_curves(np.random.default_rng(args.seed), args.systems)
     print()
     missed += print_levels(np.random.default_rng(args.seed), args.systems)
+    print()
+    missed += print_listing()
     if missed:
         print('missed: ' + '; '.join(missed), file=sys.stderr)
     return not missed

@@ -207,11 +207,11 @@ def find_faults(data: Any) -> Iterator[tuple[int, str]]:
                               keys_by_check)
 
 
-def _check_faults(name: str, below: Any, line: int, found: set[str]
+def _check_faults(name: str, below: Any, line: int, entry_keys: set[str]
                   ) -> Iterator[tuple[int, str]]:
     """Faults of a check class.
 
-    :param found: receives the joined keys of its entries
+    :param entry_keys: receives the joined keys of its entries
     """
     if below is not None and not isinstance(below, strict.Mapping):
         yield line, (f'{name}: expected check classes at the top, each '
@@ -238,7 +238,7 @@ def _check_faults(name: str, below: Any, line: int, found: set[str]
                                f'{value!r}')
         levels = next_levels
     for keys, entry, _ in levels:
-        found.add(source_key(keys))
+        entry_keys.add(source_key(keys))
         for metric, value in entry.items():
             if fault := fault_of_reference(metric, value):
                 where = ': '.join(map(str, (name, *keys, metric)))

@@ -379,7 +379,7 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
     return rows
 
 
-def _texts_of_row(first: Any) -> dict[str, str]:
+def _texts_of_row(first: Any) -> dict[str, Any]:
     """The texts of a row; '' for those in which the sides differ."""
     return {name: str(first[name]) if name in first else '' for name in (
         'system', 'partition', 'environ', 'check', 'params', 'settings', 'program',

@@ -177,9 +177,10 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
         metric for metric, (value, lower, upper, _) in reference_table.items()
         if is_improved(metrics.metric(metrics.split_metric_key(metric)[0]).better,
                        values[metric], value, lower, upper)]
-    lacking = [metric for metric in metrics_without_tolerance(
+    without_tolerance = [metric for metric in metrics_without_tolerance(
         check.family, entry.values, values) if metric in to_compare]
-    unknown = [metric for metric in lacking if metric not in entry.values]
+    unknown = [metric for metric in without_tolerance
+               if metric not in entry.values]
     if unknown and 'source' not in entry.source:
         raise ReferenceError_(
             f'{where}: no reference for the metrics {", ".join(unknown)}, '
@@ -187,7 +188,7 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
     notes = [
         f'published values: {entry.source["source"]} ({entry.source["date"]})'
         if entry.is_published else '',
-        f'no tolerance: {", ".join(lacking)}' if lacking else '',
+        f'no tolerance: {", ".join(without_tolerance)}' if without_tolerance else '',
         f'improved: calibrate again ({", ".join(better)})' if better else '',
     ]
     for metric, reference in entry.values.items():

@@ -96,9 +96,9 @@ def lacks_of_test_case(one: Progress, file: grammar.File) -> Iterator[tuple[str,
         missing = max(FEWEST_RUNS - one.runs, 0)
         yield 'no reference', (more_sessions_text(missing) if missing
                                else f'{one.runs} sessions are enough')
-    elif lacking := grammar.metrics_without_tolerance(
+    elif without := grammar.metrics_without_tolerance(
             one.family, entry.values, one.needs_of):
         yield 'no tolerance', '; '.join(
             f'{metric}: ' + ('calibrate again' if one.needs_of.get(metric) == 0 else
                              more_sessions_text(one.needs_of.get(metric)))
-            for metric in lacking)
+            for metric in without)

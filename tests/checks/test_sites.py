@@ -127,9 +127,15 @@ def test_site_local_with_a_prefix_in_each_variable(suite, tmp_path):
     assert '"optcast_server"' in done.stdout and '"tao_bench"' in done.stdout
 
 
-def test_profiles_speak_of_cases_that_there_are(suite):
+def test_published_values_are_of_test_cases_of_the_site(suite):
     """Without them a case without references would fail."""
-    suite.write_references({'complete': True})
+    lumi, alps = (yaml.safe_load((
+        ROOT / 'site-configs' / site / 'references' / 'osu.yaml').read_text())
+        for site in ('lumi', 'alps'))
+    suite.write_references({'complete': True, 'OsuPt2pt': {
+        **lumi['OsuPt2pt'], **alps['OsuPt2pt']}, '$from': {'OsuPt2pt': {
+            key: source | {'date': '2026'} for site in (lumi, alps)
+            for key, source in site['$from']['OsuPt2pt'].items()}}})
     dry_runs(suite, {buffers: (system.partition(':')[0], [
         '--system', system, '-E', 'program in ("osu_bw", "osu_latency") and '
         f'buffers == "{buffers}" and placement == "inter_node"'])

@@ -132,7 +132,7 @@ def test_an_entry_without_a_test_case(site):
     references(site, ['intra_node'], 'latency@8B')
     assert not [f for f in sites.examine_site(site).findings if 'keys' in f]
     references(site, ['intra_nod'], 'latency@8B')
-    words = ('osu.yaml:5: OsuPt2pt: buffers=host placement=intra_nod '
+    words = ('osu.yaml:4: OsuPt2pt: buffers=host placement=intra_nod '
              'program=osu_latency: no test case of the site has these keys')
     assert words in findings(site)
     path = site / 'references' / 'osu.yaml'

@@ -1071,3 +1071,11 @@ def test_cut_anywhere_there_is_no_metric():
     for end in range(0, len(TWO.rstrip()), 97):
         with pytest.raises(ParseError):
             plumbload.parse(TWO[:end])
+
+
+@pytest.mark.parametrize('share, expected', [
+    (0.25, 1), (0.5, 2), (0.51, 3), (0.75, 3), (0.99, 4), (1.0, 4), (0.0, 1)])
+def test_a_percentile_is_the_nearest_rank(share, expected):
+    """The request with the rank ceil(share * n)."""
+    assert plumbload.histogram_percentile(dict.fromkeys((1, 2, 3, 4), 1),
+                                          share) == expected

@@ -19,8 +19,8 @@ help, as `plumb references calibrate` does. Each later day has one session.
 Goals: at most 1 % of healthy sessions fail after 20 days with half of the variance in
 common and a noise of up to 5 %; 95 % of the systems found that are 5 % slower, after 10
 days in one session, and after 20 days in each of the sessions 11 to 20; at most 0.2 s
-more for `reframe -l`. With outliers there is no goal: if 2 % of all values are outliers, so are both measurements of one of
-50 metrics in 2 % of the sessions.
+more for `reframe -l`. With outliers there is no goal: if 2 % of all values are
+outliers, so are both measurements of one of 50 metrics in 2 % of the sessions.
 """
 from __future__ import annotations
 

@@ -5,9 +5,9 @@
 
 A system has 50 metrics. The noise of a metric has a part that all sessions of a day
 have in common, and a part that every measurement draws anew; `common` is the share of
-the variance of the first part. On the first day, each metric is measured until its
-tolerance (postprocess/references/spread.py) is at most 0.3 or more sessions would not
-help, as `plumb references calibrate` does. Each later day has one session.
+the variance of the first part. On the first day, each metric is measured
+in five sessions, as by `plumb references calibrate`. Each later day has one session. A
+metric is judged if its tolerance (postprocess/references/spread.py) is at most 0.3.
 
 - `sessions`: the share of healthy sessions in which any metric fails, and how often
   a metric is found that is 15 % slower, with references from all sessions so far.
@@ -48,7 +48,7 @@ from config.references import read
 from config.sessions.judged import MEASUREMENTS
 from postprocess.references import level, spread
 
-METRICS, MAX_TOLERANCE, MAX_ROUNDS = 50, 0.3, spread.DAY_RUNS
+METRICS, MAX_TOLERANCE = 50, 0.3
 #: Later sessions that each reference judges.
 LATER = 100
 DAYS = (1, 10, 20, 40)
@@ -82,32 +82,24 @@ def draw_sessions(rng, width: float, common: float, shape: tuple[int, ...],
     return add_outliers(rng, values) if outliers else values
 
 
-def rounds_until_ready(values: Sequence[float]) -> int:
-    """Rounds of the first day until a test case is ready, or cannot become so."""
-    for rounds in range(spread.FEWEST_RUNS, len(values)):
-        if not spread.sessions_needed(values[:rounds], MAX_TOLERANCE).same_days:
-            return rounds
-    return len(values)
-
-
 class System:
     """The sessions of a system, and its references after some days."""
 
     def __init__(self, rng, width: float, common: float, days: int,
                  outliers: bool = False) -> None:
         [self.first] = draw_sessions(
-            rng, width, common, (1, METRICS), MAX_ROUNDS, outliers)
+            rng, width, common, (1, METRICS), spread.FEWEST_RUNS, outliers)
         self.later = draw_sessions(
             rng, width, common, (METRICS, days - 1), 1, outliers)[..., 0]
-        self.rounds = [rounds_until_ready(values) for values in self.first.tolist()]
 
     def centres_and_tolerances(self, days: int) -> np.ndarray:
         """Two rows: centre, and tolerance of each metric after some days."""
         pairs = []
-        for metric, rounds in enumerate(self.rounds):
-            values = [*self.first[metric, :rounds], *self.later[metric, :days - 1]]
-            pairs.append((statistics.median(values), spread.compute_tolerance(
-                values, days=days_of_sessions(rounds, days))))
+        of_days = days_of_sessions(spread.FEWEST_RUNS, days)
+        for first, later in zip(self.first, self.later, strict=True):
+            values = [*first, *later[:days - 1]]
+            pairs.append((statistics.median(values),
+                          spread.compute_tolerance(values, days=of_days)))
         return np.array(pairs).T
 
 

@@ -51,8 +51,6 @@ class Judgement:
     #: More runs until the tolerance is within the max tolerance; 0: it is;
     #: None: never.
     needs: int | None
-    #: The same of runs on the same days.
-    needs_on_same_days: int | None
 
 
 @dataclass(frozen=True)
@@ -169,10 +167,7 @@ def tolerances_and_sessions_needed(family: str, curves: Metrics,
         if judgement.needs != 0 and other and (numbers := enough.get((other, None))):
             derived = _judgement(family, other, numbers, days, floors)
             judgement = derived if derived.needs == 0 else replace(
-                judgement,
-                needs=_smaller(judgement.needs, derived.needs),
-                needs_on_same_days=_smaller(judgement.needs_on_same_days,
-                                            derived.needs_on_same_days))
+                judgement, needs=_smaller(judgement.needs, derived.needs))
         judgements_.append(judgement)
     if 'worst_ratio' in judged.judged_metric_names(family):
         judgements_ += _judgement_of_curves(family, enough, days, floors['worst_ratio'])
@@ -192,7 +187,7 @@ def _judgement(family: str, name: str, value_of: Mapping[str, float],
         floor = spread.noise_floor(family, metric, centre, floor)
     return Judgement(
         name, centre, spread.compute_tolerance(values, floor, of_days), max_tolerance,
-        *spread.sessions_needed(values, max_tolerance, floor, of_days))
+        spread.sessions_needed(values, max_tolerance, floor, of_days))
 
 
 def _smaller(one: int | None, other: int | None) -> int | None:
@@ -225,7 +220,7 @@ def _judgement_of_curves(family: str, curves: Metrics, days: Mapping[str, spread
     variances = spread.curve_variances([*points.values()])
     return [Judgement('worst_ratio', 1.0,
                       spread.tolerance_of_variances(variances, floor), max_tolerance,
-                      *spread.sessions_needed_by_variances(
+                      spread.sessions_needed_by_variances(
                           variances, max_tolerance, floor))]
 
 

@@ -57,9 +57,6 @@ FEWEST_RUNS = 5
 SURE_RUNS = 10
 #: A test case that needs more sessions than this never gets a tolerance.
 MAX_RUNS = 500
-#: A test case that needs other days is measured so often on the first one, because the
-#: variance may turn out smaller.
-DAY_RUNS = 20
 #: With fewer different days a tolerance is provisional: it depends on the prior.
 ENOUGH_DAYS = 20
 #: Smallest tolerances; '' is any metric without its own.
@@ -82,14 +79,6 @@ class Variances(NamedTuple):
     days: float
     #: Points of which the worst is judged; 0: it is a single metric.
     points: int = 0
-
-
-class Needs(NamedTuple):
-    """About how many more sessions a tolerance needs until it is no wider than its max
-    tolerance; 0: none; None: no number would do."""
-    sessions: int | None
-    #: The same of sessions on the same days alone.
-    same_days: int | None
 
 
 def noise_floor(family: str, metric: str, centre: float, smallest: float) -> float:
@@ -116,12 +105,12 @@ def compute_tolerance(values: Sequence[float], floor: float = FLOORS[''],
 
 
 def sessions_needed(values: Sequence[float], max_tolerance: float,
-                    floor: float = FLOORS[''], days: Sequence[Day] = ()) -> Needs:
+                    floor: float = FLOORS[''], days: Sequence[Day] = ()) -> int | None:
     """About how many more sessions until the tolerance is no wider than the max
     tolerance (`sessions_needed_by_variances`)."""
     if not values:
-        return Needs(FEWEST_RUNS, FEWEST_RUNS)
-    return Needs(None, None) if statistics.median(values) <= 0 else (
+        return FEWEST_RUNS
+    return None if statistics.median(values) <= 0 else (
         sessions_needed_by_variances(
             estimate_variances(values, days), max_tolerance, floor))
 
@@ -134,18 +123,20 @@ def tolerance_of_variances(variances: Variances, floor: float) -> float:
 
 
 def sessions_needed_by_variances(variances: Variances, max_tolerance: float,
-                                 floor: float) -> Needs:
+                                 floor: float) -> int | None:
     """About how many more sessions until the tolerance is no wider than the max
     tolerance: on the same days if that is enough, else one on each of further days.
 
     It takes the variances seen for the true ones.
+
+    :returns: 0: none; None: no number would do
     """
     # What is printed, or a floor above the max tolerance, does not depend on sessions.
     if round_up_to_hundredth(floor) > max_tolerance:
-        return Needs(None, None)
+        return None
     sessions = variances.sessions
     if sessions < FEWEST_RUNS:
-        return Needs(FEWEST_RUNS - sessions, FEWEST_RUNS - sessions)
+        return FEWEST_RUNS - sessions
     # What fewer sessions show of the variance may be one outlier.
     most = MAX_RUNS if sessions >= SURE_RUNS else 5 * SURE_RUNS
     for on_new_days in (False, True):
@@ -153,10 +144,8 @@ def sessions_needed_by_variances(variances: Variances, max_tolerance: float,
             later = variances._replace(
                 sessions=sessions + more, days=variances.days + more * on_new_days)
             if tolerance_of_variances(later, floor) <= max_tolerance:
-                return Needs(more, (max(DAY_RUNS - sessions, 0) or None)
-                             if on_new_days else more)
-    until_sure = max(SURE_RUNS - sessions, 0) or None
-    return Needs(until_sure, until_sure)
+                return more
+    return max(SURE_RUNS - sessions, 0) or None
 
 
 def estimate_variances(values: Sequence[float], days: Sequence[Day] = ()) -> Variances:

@@ -54,12 +54,14 @@ OWN = 5
 #: Sizes that make a curve.
 CURVE = 3
 LEVEL, SURE = 1.96, 0.05
-#: Outcomes of a comparison; `other`: it differs, and no side is better.
-OUTCOMES = ('worse', 'better', 'other', 'same', 'undecided')
+#: Outcomes of a comparison; `other`: it differs, and no side is better; `missing`: one
+#: side of a common test case has no value.
+OUTCOMES = ('worse', 'missing', 'better', 'other', 'same', 'undecided')
 #: Outcomes of metrics that differ.
-DIFFERENT = ('worse', 'better', 'other')
+DIFFERENT = ('worse', 'missing', 'better', 'other')
 #: Outcome -> how a sentence calls it.
-WORDS = {'other': 'different', 'undecided': 'too noisy to say'}
+WORDS = {'other': 'different', 'undecided': 'too noisy to say',
+         'missing': 'missing on one side'}
 
 HELP = """\
 Compares two sessions, sites, software stacks or programs.
@@ -94,14 +96,14 @@ class Row:
     point: str
     unit: str
     better: str
-    #: Geometric means, and runs; a curve's are those of its means.
-    a: float
-    b: float
+    #: Geometric means, and runs; a curve's are those of its means. None: missing.
+    a: float | None
+    b: float | None
     runs_a: int
     runs_b: int
     #: B / A, with an interval of 95 %; None: too few sessions for one, or one side is
-    #: 0. The ratio is judged.INFINITE if A is 0.
-    ratio: float
+    #: 0 or missing. The ratio is judged.INFINITE if A is 0.
+    ratio: float | None
     low: float | None
     high: float | None
     #: After the correction; None: too few sessions.
@@ -182,6 +184,7 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     rows = [row for key, rows_a in values[0].groupby(level=0)
             if (row := _compare_metric(key, rows_a, values[1], spreads, minimum))]
     rows += _compare_curves(values[0], values[1], keys, spreads, minimum)
+    rows += _missing_rows(values[0], values[1])
     return sorted(_apply_holm_correction(rows, minimum), key=_sort_key)
 
 
@@ -379,6 +382,23 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
     return rows
 
 
+def _missing_rows(a: pd.DataFrame, b: pd.DataFrame) -> list[Row]:
+    """A row for each metric that one side of a common test case lacks."""
+    common = {key[:-2] for key in a.index} & {key[:-2] for key in b.index}
+    rows = []
+    for side, other in ((a, b), (b, a)):
+        for key, values in side[~side.index.isin(other.index)].groupby(level=0):
+            if key[:-2] in common:
+                first, middle = values.iloc[0], float(values['value'].median())
+                is_a = side is a
+                rows.append(Row(
+                    **_texts_of_row(first), point=str(first['point']),
+                    a=middle if is_a else None, b=None if is_a else middle,
+                    runs_a=len(values) * is_a, runs_b=len(values) * (not is_a),
+                    ratio=None, low=None, high=None, p=None, outcome='missing'))
+    return rows
+
+
 def _texts_of_row(first: Any) -> dict[str, Any]:
     """The texts of a row; '' for those in which the sides differ."""
     return {name: str(first[name]) if name in first else '' for name in (
@@ -445,7 +465,7 @@ def _apply_holm_correction(rows: list[Row], minimum: float) -> list[Row]:
                                                             'other')
             down = {'better': 'worse', 'worse': 'better'}.get(up, up)
             row = dataclasses.replace(
-                row, outcome=up if row.ratio > 1 else down, needs=0)
+                row, outcome=up if (row.ratio or 0) > 1 else down, needs=0)
         elif low >= 1 - minimum and high <= 1 + minimum:
             row = dataclasses.replace(row, outcome='same', needs=0)
         corrected.append(dataclasses.replace(row, p=reached))
@@ -453,8 +473,8 @@ def _apply_holm_correction(rows: list[Row], minimum: float) -> list[Row]:
 
 
 def _sort_key(row: Row) -> tuple:
-    return (OUTCOMES.index(row.outcome),
-            -abs(math.log(max(row.ratio, 1 / judged.INFINITE))), row.check,
+    ratio = 1.0 if row.ratio is None else max(row.ratio, 1 / judged.INFINITE)
+    return (OUTCOMES.index(row.outcome), -abs(math.log(ratio)), row.check,
             row.params, row.settings, row.metric, row.point)
 
 
@@ -472,7 +492,7 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
               for row in rows if row.point == 'curve' and (
                   every_row or row.outcome in DIFFERENT)}
     shown = [row for row in rows[::-1] if (every_row or row.outcome in DIFFERENT) and (
-        every_point or row.point in ('', 'curve') or 0 in (row.a, row.b) or (
+        every_point or row.point in ('', 'curve') or not (row.a and row.b) or (
             row.check, row.params, row.settings, row.environ, row.metric)
             not in curves)]
     cells = []
@@ -482,8 +502,9 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
         needs = '' if row.outcome != 'undecided' else (
             f' (+{row.needs})' if row.needs is not None else ' (+500)')
         cells.append((
-            row.outcome, change_text(row.ratio), low, value_text(row.a, row.unit),
-            value_text(row.b, row.unit), f'{row.runs_a}, {row.runs_b}{needs}',
+            row.outcome, '' if row.ratio is None else change_text(row.ratio), low,
+            *('' if value is None else value_text(value, row.unit)
+              for value in (row.a, row.b)), f'{row.runs_a}, {row.runs_b}{needs}',
             ' '.join(filter(None, [
                 row.metric, point_text(row.point), _test_case_text(row)]))))
     console.print_table(cells, ('', 'change', '95 % interval', 'A', 'B', 'sessions',
@@ -492,8 +513,9 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
                        for outcome in reversed(OUTCOMES) if count[outcome])
     folded = not every_row and any(row.outcome not in DIFFERENT for row in rows)
     console.print_lines([
-        f'{b} compared with {a}: {console.count_with_noun(len(rows), "metric")} in '
-        f'common: {counts}' + ' (--all lists them)' * folded])
+        f'{b} compared with {a}: '
+        + console.count_with_noun(len(rows) - count['missing'], 'metric')
+        + f' in common: {counts}' + ' (--all lists them)' * folded])
     if any(row.outcome == 'undecided' for row in shown):
         print('(+N): so many more sessions of each would decide; 500 stands for more')
 

@@ -149,3 +149,16 @@ def test_a_value_of_0_is_compared(
     assert compare.main(['aa', 'bb', '--perflogs', str(tmp_path), '--json', '-']) == 0
     [row] = json.loads(capsys.readouterr().out)
     assert (row['a'], row['b'], row['outcome']) == (a, b, outcome)
+
+
+def test_a_metric_that_one_side_lacks_is_listed(tmp_path, capsys):
+    """But no test case that only one side has."""
+    factory.write(tmp_path, [
+        *factory.latencies(CALM, system='aa'),
+        *factory.latencies(CALM, (1, 8), system='bb'),
+        *factory.latencies(CALM, system='aa', params='program=other')])
+    assert compare.main(['aa', 'bb', '--perflogs', str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    [line] = [line for line in output.splitlines() if line.startswith('missing')]
+    assert line.split()[1:5] == ['1', 'µs', '6,', '0'] and 'latency 64 B' in line
+    assert '1 missing on one side' in output

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import shlex
 import statistics
 import subprocess
@@ -272,9 +273,15 @@ def write_references(path: Path) -> None:
     path.write_text('\n'.join(lines))
 
 
+def cpu_seconds_of_children() -> float:
+    """CPU seconds of all ended children."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def print_listing(rounds: int = 5) -> list[str]:
-    """Prints the seconds of `reframe -l` with and without references, by turns, and
-    those of reading them; the goals that were missed."""
+    """Prints the CPU seconds of `reframe -l` with and without references, by turns,
+    and those of reading them; the goals that were missed."""
     exports = subprocess.run([ROOT / 'plumb', 'env'], check=True, capture_output=True,
                              text=True).stdout
     variables = dict(words[1].split('=', 1) for line in exports.splitlines()
@@ -287,14 +294,14 @@ def print_listing(rounds: int = 5) -> list[str]:
                 path.unlink(missing_ok=True)
                 if has_references:
                     write_references(path)
-                begin = time.monotonic()
+                begin = cpu_seconds_of_children()
                 subprocess.run(['reframe', '-l'], check=True, capture_output=True,
                                env={**os.environ, **variables,
                                     'RFM_REFERENCE_PREFIX': folder})
-                seconds[has_references].append(time.monotonic() - begin)
-        begin = time.monotonic()
+                seconds[has_references].append(cpu_seconds_of_children() - begin)
+        begin = time.process_time()
         read(path)
-        reading = time.monotonic() - begin
+        reading = time.process_time() - begin
     without, with_references = map(statistics.median, seconds.values())
     print_table_head('references', '`reframe -l` without', 'with', 'read once')
     print_table_row(f'{REFERENCES}', f'{without:.2f} s', f'{with_references:.2f} s',

@@ -89,20 +89,18 @@ def test_from_runs_to_references_to_a_verdict(suite):
     done = suite.plumb('references', 'calibrate', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f'{path}: new file' in ' '.join(done.stdout.split())
-    accepted = path.read_text()
-    assert 'latency@8B' in accepted and 'worst_ratio' in accepted
-
-    # Far beyond whatever tolerances this machine is good for.
-    path.write_text(re.sub(r'(latency@\d+B: \[)([\d.]+)', lambda m:
-                           f'{m[1]}{float(m[2]) * 1e-4:.9f}', accepted))
+    # Which metrics have a tolerance depends on the machine.
+    text, count = re.subn(
+        r'latency@8B: \[([\d.]+),.*', lambda m: 'latency@8B: '
+        f'[{float(m[1]) * 1e-4:.9f}, null, 0.1, us]', path.read_text())
+    assert count == 1
+    path.write_text(text)
     done = suite.plumb('run', *pick)
     assert done.returncode == 1
     assert 'have no reference' not in done.stdout
     assert 'against its reference' in done.stdout
     assert '1 fail of 1 test case' in done.stdout
-    # Which points of the curve have tolerances of their own depends on the machine.
-    assert 'fail' in {r['result'] for r in suite.records
-                      if r['metric'] == 'worst_ratio'}
+
 
 @pytest.mark.parametrize('results, expected', [
     ([('a', 1, 'pass'), ('b', 1, 'pass'), ('a', 2, 'pass'), ('b', 2, 'pass')], ''),

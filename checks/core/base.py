@@ -399,9 +399,9 @@ class Measured(Plugin):
 class Referenced(Plugin):
     """References from the site's reference file, applied strictly.
 
-    Before setup: the file is read; a fault of it fails the test case. Performance:
-    `set_references` sets the reference of each value, because only then all metrics
-    are known.
+    Setup: the file is read, and the entry of the test case looked up; a fault fails the
+    test case. Performance: `set_references` sets the reference of each value, because
+    only then all metrics are known.
     """
 
     INTERNAL: ClassVar[frozenset[str]] = frozenset({'reference_fault'})
@@ -412,6 +412,11 @@ class Referenced(Plugin):
     @run_before('setup')
     def read_reference_file(self) -> None:
         references.load_references(self.family)
+
+    @run_after('setup')
+    def look_up_references(self) -> None:
+        # Not only when values are compared: a wrong level must fail now.
+        next(references.entries_of_test_case(self), None)
 
     def set_references(self, names: Iterable[str]) -> None:
         """Set `reference` for every performance variable; only judged values get

@@ -95,8 +95,10 @@ def _level_of_test_case(check: Any, level: str) -> Any:
                          for device in partition.select_devices(kind)), '')
         case [name] if hasattr(check, name):
             return getattr(check, name)
+    name = type(check).variant_name()
+    line = load_references(check.family).checks[name].lines['$index']
     raise ReferenceError_(
-        f'{reference_file(check.family)}: {type(check).variant_name()}: no test case '
+        f'{reference_file(check.family)}:{line}: {name}: no test case '
         f'has the level {level!r} of $index; remove the level, or remove the check and '
         f'run {places.calibrate_command()}')
 

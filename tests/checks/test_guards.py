@@ -496,7 +496,8 @@ def test_a_reference_is_that_of_the_same_test_case(loaded, case, lacks):
 def test_a_level_that_no_test_case_has_is_refused(loaded):
     loaded(LEVELS.replace('version', 'speed'))
     with pytest.raises(references.ReferenceError_,
-                       match="osu.yaml: OsuPt2pt: no test case has the level 'speed'"):
+                       match='osu.yaml:2: OsuPt2pt: no test case has the level '
+                       "'speed'"):
         references.find_entry(OsuPt2pt())
 
 

@@ -206,8 +206,8 @@ def options_of_short_jobs(work: commands.Work, case: Case, metric: str,
 
     :param words: options of ReFrame that a person gave
     """
-    if metric not in SHORT_JOBS or case['link'] != metric or any(
-            re.search(r'\b(max_size|iterations|warmup|options)=', word) for word in words):
+    if metric not in SHORT_JOBS or case['link'] != metric or re.search(
+            r'\b(max_size|iterations|warmup|options)=', ' '.join(words)):
         return []
     frame, _ = records.read(work.perflog_folder, on_error='collect')
     seconds = frame[(frame['test_case'] == case['test_case'])

@@ -3,7 +3,6 @@ JSON (-J, json_file.py), and the files of rccl-tests (-x, rccl.py)."""
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from ..core.parsers import Output as SavedOutput
 from ..core.parsers import Record, Remark
@@ -73,32 +72,26 @@ def records_of_output(out: Output) -> tuple[Record, ...]:
     rows = [row for row in out.rows if row.size]
     varies = {name: len({getattr(row, name) for row in out.rows}) > 1
               for name in ('type', 'redop', 'root')}
-    seen: dict[Any, int] = {}
     program = out.program or 'nccl-tests'
 
     def add_record(row: Row, metric: str, value: float, unit: str) -> None:
         results.append(Record(program, out.version, row.size, metric, value,
-                              unit, row.line))
+                              unit, row.line, ' '.join(
+                                  f'{name}={getattr(row, name)}'
+                                  for name, several in varies.items() if several)))
 
     for row in rows:
-        key = (row.size, row.type, row.redop, row.root)
-        seen[key] = seen.get(key, 0) + 1
-        marks = [f'{name}={getattr(row, name)}'
-                 for name, several in varies.items() if several]
-        if seen[key] > 1:
-            marks.append(f'cycle={seen[key]}')
-        mark = f'[{",".join(marks)}]' if marks else ''
         for suffix, half in row.halves_with_metric_suffix:
             if not half.checked:
                 continue
             if half.time is not None:
-                add_record(row, f'time{suffix}{mark}', half.time.value, 'us')
-            add_record(row, f'algbw{suffix}{mark}', half.algbw.value, 'GB/s')
+                add_record(row, f'time{suffix}', half.time.value, 'us')
+            add_record(row, f'algbw{suffix}', half.algbw.value, 'GB/s')
             if out.ranks > 1:
-                add_record(row, f'busbw{suffix}{mark}', half.busbw.value, 'GB/s')
+                add_record(row, f'busbw{suffix}', half.busbw.value, 'GB/s')
             statistics = row.iterations.get(suffix[1:] or 'out_of_place', {})
             for name, value in statistics.items():
-                add_record(row, f'time_{name}{suffix}{mark}', value, 'us')
+                add_record(row, f'time_{name}{suffix}', value, 'us')
     if out.ranks > 1 and out.average:
         results.append(Record(program, out.version, None, 'busbw_average',
                               out.average.value, 'GB/s', out.end))
@@ -113,8 +106,8 @@ def parse(text: str) -> tuple[Record, ...]:
     `time` (us), `algbw` and `busbw` (GB/s) are out of place. Metrics with
     `_in_place` are in place; a program that cannot check data in place
     (alltoall, sendrecv) has none of these. If a run has several types,
-    reductions or roots, they are part of the metric, `time[type=half]`. So are
-    repetitions of the table (-N), `time[cycle=2]`. Left out are sizes that
+    reductions or roots, they are parameters, `type=half`. Each repetition of the table
+    (-N) has its own records. Left out are sizes that
     were rounded to 0 B, busbw of one rank (which is 0), and values that no
     other number of the text confirms: the CPU's time of -C and, except in
     JSON, the columns of -I.

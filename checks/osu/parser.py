@@ -587,8 +587,10 @@ class _Reader:
 
     def add_record(self, size: int | None, name: str, value: float,
                    unit: str) -> None:
-        self.records.append(Record(self.program, self.version, size, name,
-                                   float(value), unit, self.number))
+        metric, _, params = name.partition('[')
+        self.records.append(Record(self.program, self.version, size, metric,
+                                   float(value), unit, self.number,
+                                   params.removesuffix(']')))
 
     def assert_complete(self) -> None:
         """Refuse a text that is incomplete, after its last line."""
@@ -640,9 +642,8 @@ def strip_prefixes(lines: Sequence[str]) -> list[str]:
 def parse(text: str) -> tuple[Record, ...]:
     """The records of one output of one OSU program.
 
-    If a text has several data types (-T all), later tables have their type in
-    the metric, `latency[type=MPI_INT]`.  A table over window sizes has
-    `bandwidth[window=4]`.
+    If a text has several data types (-T all), the type of later tables is a parameter,
+    `type=MPI_INT`. So is each window size of a table over window sizes, `window=4`.
 
     :raises ParseError: a part of the text cannot be trusted.
     """

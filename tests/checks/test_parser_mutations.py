@@ -46,10 +46,9 @@ def family_of(path: Path) -> str:
 
 
 def values(parser, text):
-    """Without lines, and without what tells several runs or tests apart."""
-    return {(r.program, r.version, r.size, re.sub(
-        r'\[test=.*\]|run=\d+,?', '', r.metric).replace('[]', ''), r.value,
-        r.unit) for r in parser.parse(text)}
+    """Without lines and parameters, which a lost line may change."""
+    return {(r.program, r.version, r.size, r.metric, r.value, r.unit)
+            for r in parser.parse(text)}
 
 
 def lose_newline(draw, text):

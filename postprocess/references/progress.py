@@ -98,7 +98,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     :param floors: metric -> smallest tolerance, a fraction; '': any other
     """
     frame = add_edition_column(frame[
-        ~frame['emulated'] & (frame['guard'] != 'missing')
+        ~frame['emulated'] & ~frame['guard'].isin(['missing', 'open'])
         & frame['family'].isin(list(judged.judged_rules_by_family()))])
     cases: dict[tuple, tuple[dict[str, spread.Day], dict]] = {
         tuple(map(str, names)): ({}, {}) for names in frame[KEYS]

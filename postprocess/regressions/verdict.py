@@ -315,13 +315,17 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     until = getattr(args, 'until', None)
     if until and until < today:
         raise ValueError(f'--until {until} is in the past: today is {today}')
-    failed = [one for one in verdict.failures if one.result == 'fail'
-              and one.test_case == args.id] if action == 'mute' else []
+    failed = {one.test_case: one for one in verdict.failures if one.result == 'fail'
+              and one.test_case.startswith(args.id)} if action == 'mute' else {}
+    if len(failed) > 1:
+        raise ValueError(f'{args.id} is the beginning of several IDs: '
+                         + ', '.join(sorted(failed)))
     if action == 'retire':
         ident, since, metrics = _retired_test_cases(args.id, verdict)
         text = f'retired: {count_with_noun(len(metrics), "test case")}'
     elif failed:
-        ident, since, metrics = args.id, failed[0].time[:10], [args.id]
+        [(ident, one)] = failed.items()
+        since, metrics = one.time[:10], [ident]
         text = f'muted until {until}'
     else:
         line = _find_regression(args.id, [*verdict.regressions, *verdict.muted])

@@ -5,16 +5,14 @@ import os
 import shlex
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 from conftest import OSU, ROOT
 from data import perflogs_factory as factory
 
 from cli import __main__ as cli
-from cli.session.commands import run
+from cli.session.commands import reference_folder_of_site, run, site_folder
 from cli.setup.venv import WORK, SetupError
-from postprocess.references import proposal
 
 
 def called(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
@@ -99,24 +97,18 @@ def test_bringup_has_one_form(words):
         run(args)
 
 
-@pytest.mark.parametrize('given, folder', [
-    (['--site=lumi'], ROOT / 'site-configs' / 'lumi' / 'references'),
-    (['--site', str(ROOT / 'site-configs' / 'lumi')],
+@pytest.mark.parametrize('site, folder', [
+    ('lumi', ROOT / 'site-configs' / 'lumi' / 'references'),
+    (str(ROOT / 'site-configs' / 'lumi'),
      ROOT / 'site-configs' / 'lumi' / 'references'),
-    ([], WORK / 'references'),
-    (['--site', 'lumi', '--output', '/elsewhere'], Path('/elsewhere'))])
-def test_references_are_those_of_the_site(monkeypatch, given, folder):
+    ('local', WORK / 'references')])
+def test_references_are_those_of_the_site(monkeypatch, site, folder):
     monkeypatch.delenv('RFM_REFERENCE_PREFIX', raising=False)
-    monkeypatch.delenv('PLUMBLINE_SITE', raising=False)
-    seen = []
-    monkeypatch.setattr(proposal, '_run_accept_command', lambda args, place: (
-        seen.append((args.site, place)) or 0))
-    assert proposal.main(['accept', *given]) == 0
-    assert seen == [('lumi' if given else 'local', folder)]
+    assert reference_folder_of_site(site_folder(site)) == folder
 
 
 @pytest.mark.parametrize('line, words', [
-    ('plumb ver', ['verdict']), ('plumb run --s', ['--site']),
+    ('plumb ver', ['verdict']), ('plumb run --si', ['--site']),
     ('plumb references c', ['calibrate'])])
 def test_shells_complete(tmp_path, line, words):
     """argcomplete writes to file descriptor 8."""

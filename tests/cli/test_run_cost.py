@@ -96,7 +96,7 @@ def test_answers(monkeypatch, capsys, tmp_path, answer, runs):
 
 @pytest.mark.parametrize('words, reason', [
     (['-n', 'Nothing'], 'plumb: nothing was measured: no test case matches all'),
-    (['--no-such-option'], 'unrecognized arguments')])
+    (['--', '--no-such-option'], 'unrecognized arguments')])
 def test_zero_test_cases_are_the_same_error_in_a_terminal(cluster, words, reason):
     code, text = run_in_terminal(cluster, b'', *words)
     done = cluster.plumb('run', *words)

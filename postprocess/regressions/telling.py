@@ -165,9 +165,6 @@ def _sections(verdict: Verdict) -> list[Section]:
             *_omitted_count_line(len(verdict.changed))], len(verdict.changed)),
         Section('', [*incident_line(verdict)], any(
             case.incident for case in verdict.rerun)),
-        Section('', [f'{power_sentence(verdict)}: ./plumb verdict'
-                     f'{_common_site_option(verdict.power)} --power'],
-                len(verdict.power)),
         *(Section(title, [
             *(f'  {test_case_and_partition_text(case)}: {case.why}'
               for case in cases[:MAXIMUM]), *_omitted_count_line(len(cases))],
@@ -301,7 +298,7 @@ def event_lines(regressions: Sequence[Regression]) -> list[str]:
         + f'; to mute or accept one: ./plumb verdict{site}']
 
 
-def _common_site_option(items: Iterable[Member | Power]) -> str:
+def _common_site_option(items: Iterable[Member]) -> str:
     """The option that selects the site of test cases; '' if there are several."""
     systems = {one.system for one in items}
     return places.site_option(systems.pop()) if len(systems) == 1 else ''

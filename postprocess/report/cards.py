@@ -65,9 +65,7 @@ def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
                + 'not ' * (not is_complete) + 'complete')
     return {'look': look, 'word': state.upper(),
             'text': '. '.join(filter(None, [', '.join(bad), session])),
-            'details': '. '.join(filter(None, [
-                '; '.join([telling.comparison_text(verdict), *also]),
-                telling.power_sentence(verdict)]))}
+            'details': '; '.join([telling.comparison_text(verdict), *also])}
 
 
 def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:

@@ -12,7 +12,7 @@ from ..core.parsers import Output, Record
 
 _PLUMBLOAD = re.compile(r'"program"\s*:\s*"plumbload"')
 _MEMTIER = re.compile(r'^\s*\{|\[RUN #|(?<!\S)[0-9]+ +Threads\r?$|ALL STATS\r?$|'
-                      r'[A-Z #0-9]+ RESULTS', re.MULTILINE)
+                      r'RUN(?: #[0-9]+)? RESULTS|AVERAGE RESULTS', re.MULTILINE)
 
 
 def parse_log(text: str, options: Any = None) -> list[Output]:

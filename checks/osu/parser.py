@@ -13,6 +13,7 @@ of a failed run are worse than none.
 """
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,10 +31,13 @@ class Column(NamedTuple):
     unit: str = ''
     #: Whether 0.00 is a valid value and not a sign of a broken clock or run.
     zero: bool = False
+    #: Parameters of its test case: name=value.
+    params: str = ''
 
-    def copy_with_name_of(self, other: Column, suffix: str = '') -> Column:
-        """This column under the name of another."""
-        return Column(other.name + suffix, other.unit, self.zero)
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return f'{self.name}[{self.params}]' if self.params else self.name
 
 
 #: Longer than any line of OMB or of a launcher.
@@ -201,6 +205,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split('.')) if match else ()
 
 
+@functools.cache                        # asked for each line of a text
 def row_of_title(program: str, what: str) -> Program:
     """The row of a program; if the table of programs lacks it, what the words of its
     title say."""
@@ -407,7 +412,7 @@ class _Reader:
                 # A non-blocking collective times the whole of a call.
                 base = (BANDWIDTH if match['tail'].startswith('BW') else
                         OVERALL if OVERALL in columns else LATENCY)
-                columns.append(base.copy_with_name_of(base, f'_p{match["rank"]}'))
+                columns.append(base._replace(name=f'{base.name}_p{match["rank"]}'))
             place = match.end()
             ends.append(place)
         if len(set(columns)) < len(columns):
@@ -450,7 +455,7 @@ class _Reader:
     def read_window_size_columns(self, line: str) -> None:
         windows = [int(word) for word in line[1:].split()]
         assert self.heading
-        columns = (SIZE, *(self.heading.copy_with_name_of(self.heading, f'[window={n}]')
+        columns = (SIZE, *(self.heading._replace(params=f'window={n}')
                            for n in windows))
         for before, after in zip(windows, windows[1:], strict=False):
             if after != 2 * before:
@@ -518,9 +523,10 @@ class _Reader:
         self.check_mean_in_range(values)
         table.rows += 1
         self.marked = False
-        suffix = f'[type={self.datatype}]' if self.types else ''
+        of_type = f'type={self.datatype}' if self.types else ''
         for column, value in values.items():
-            self.add_record(size, column.name + suffix, value, column.unit)
+            self.add_record(size, column.name, value, column.unit,
+                            column.params or of_type)
 
     def begin_table_without_header(self, count: int) -> None:
         """Begin the table of a barrier of 7.1, which has no header."""
@@ -551,13 +557,13 @@ class _Reader:
     def parse_value(self, column: Column, word: str) -> float:
         if not _NUMBER.fullmatch(word):
             if re.match('[-+]?(nan|inf)', word, re.IGNORECASE):
-                self.raise_parse_error(f'{column.name} is {word}')
+                self.raise_parse_error(f'{column.label} is {word}')
             if word.startswith('-'):
-                self.raise_parse_error(f'{column.name} is negative: {word}')
+                self.raise_parse_error(f'{column.label} is negative: {word}')
             self.raise_parse_error(f'{word!r} is not a number with two decimals')
         value = float(word)
         if not value and not column.zero:
-            self.raise_parse_error(f'{column.name} is zero')
+            self.raise_parse_error(f'{column.label} is zero')
         return value
 
     def check_column_alignment(self, table: Table, ends: tuple[int, ...]) -> None:
@@ -585,12 +591,10 @@ class _Reader:
                 self.raise_parse_error(f'the mean {name} is not between minimum and '
                                        'maximum')
 
-    def add_record(self, size: int | None, name: str, value: float,
-                   unit: str) -> None:
-        metric, _, params = name.partition('[')
-        self.records.append(Record(self.program, self.version, size, metric,
-                                   float(value), unit, self.number,
-                                   params.removesuffix(']')))
+    def add_record(self, size: int | None, name: str, value: float, unit: str,
+                   params: str = '') -> None:
+        self.records.append(Record(self.program, self.version, size, name,
+                                   float(value), unit, self.number, params))
 
     def assert_complete(self) -> None:
         """Refuse a text that is incomplete, after its last line."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cli.session.names import name_without_blanks
+from cli.session.reframe_options import NAMES_WITH_VALUE
 from cli.setup.venv import SetupError
 from cli.site.listing import list_test_cases_with_reframe
 from config.places import site_option
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r'[0-9a-f]{8}')
 _SETTING = re.compile(r'(?:^| )(\w+)=')
-#: Options of ReFrame after which a word is not their value.
-_FLAG = re.compile(r'-v+|--verbose|-r|--run')
 #: Options of ReFrame that select test cases.
 _SELECTS = (('-n', '--name'), ('-x', '--exclude'), ('-t', '--tag'),
             ('-T', '--exclude-tag'), ('-E', '--filter-expr'), ('-p', '--prgenv'),
@@ -76,14 +75,14 @@ def split_ids(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The IDs among the words of a command line, and the other words, which are
     options of ReFrame.
 
-    >>> split_ids(['a38ba5b9', '-n', 'deadbeef', '-v', 'b328e76d'])
-    (['a38ba5b9', 'b328e76d'], ['-n', 'deadbeef', '-v'])
+    >>> split_ids(['a38ba5b9', '-n', 'deadbeef', '--dry-run', 'b328e76d'])
+    (['a38ba5b9', 'b328e76d'], ['-n', 'deadbeef', '--dry-run'])
     """
     ids: list[str] = []
     others: list[str] = []
     for before, word in zip(['', *words], words, strict=False):
-        is_value = before.startswith('-') and not _FLAG.fullmatch(before)
-        (ids if _ID.fullmatch(word) and not is_value else others).append(word)
+        (ids if _ID.fullmatch(word) and before not in NAMES_WITH_VALUE
+         else others).append(word)
     return list(dict.fromkeys(ids)), others
 
 

@@ -19,8 +19,7 @@ VALUED = (
     '--duration', '-E/--filter-expr', '--exec-order', '--exec-policy',
     '--flex-alloc-nodes', '-J/--job-option', '--list-stored-testcases',
     '-M/--map-module', '-m/--module', '--maintainer', '--max-retries', '--maxfail',
-    '--mode',
-    '--module-mappings', '--module-path', '-n/--name', '-o/--output',
+    '--mode', '--module-mappings', '--module-path', '-n/--name', '-o/--output',
     '-P/--parameterize', '-p/--prgenv', '--param-values-delim', '--performance-compare',
     '--perflogdir', '--prefix', '--repeat', '--report-file', '--report-junit',
     '--reruns', '--retries-threshold', '-S/--setvar', '-s/--stage', '--session-extras',
@@ -32,6 +31,11 @@ OPTIONALLY_VALUED = (
     '--detect-host-topology', '--distribute', '-L/--list-detailed', '-l/--list',
     '--list-stored-sessions', '--performance-report', '--restore-session',
     '--show-config', '--timestamp')
+
+
+#: Their names: the next word is a value.
+NAMES_WITH_VALUE = frozenset(
+    name for names in (*VALUED, *OPTIONALLY_VALUED) for name in names.split('/'))
 
 
 def make_parser() -> argparse.ArgumentParser:

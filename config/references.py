@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
     @property
     def is_published(self) -> bool:
-        """Whether the values are somebody's publication."""
+        """Whether the values were published elsewhere."""
         return 'source' in self.source and not self.is_measured
 
     @property

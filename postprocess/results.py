@@ -53,7 +53,7 @@ NOT_COMPARED_CODE = 3
 #: fold them.
 GOOD = ('pass', 'no_reference')
 #: Sessions in a row without a comparison after which a test case with a reference
-#: makes a session degraded: one can be chance, and nobody looks for a month.
+#: makes a session degraded: one such session can be chance.
 MAX_UNCOMPARED = 3
 #: What a cell of `History` is if the test case was not expected to run.
 NOT_EXPECTED = len(ORDER)

@@ -26,7 +26,7 @@ from cli.site.listing import list_test_cases_with_reframe
 from config.console import count_with_noun
 from config.sessions import session_id, slurm_jobs
 from config.sessions.modes import VETO
-from postprocess import debts, results
+from postprocess import results
 from postprocess.regressions import locating, telling
 from postprocess.regressions import verdict as verdicts
 from postprocess.results import Result
@@ -222,10 +222,7 @@ class NightlySession:
         :raises SetupError: the file of decisions is damaged
         """
         # All perflogs, as for the page: each folder that is read has a cache.
-        try:
-            read = debts.read(self.work.perflog_folder)
-        except ValueError as err:
-            raise SetupError(str(err)) from None
+        read = commands.read_perflogs(self.work.perflog_folder)
         self.decided = read.decided
         self.frame = read.frame[read.frame['system'] == self.system].reset_index(
             drop=True)

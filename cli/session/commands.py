@@ -40,6 +40,7 @@ from tests import unstable
 
 if TYPE_CHECKING:
     from cli.session.table import Row
+    from postprocess.debts import Read
     from postprocess.references.level import Level
     from postprocess.regressions.finding import Regression
     from postprocess.regressions.verdict import Verdict
@@ -484,17 +485,25 @@ def run(args: argparse.Namespace) -> int:
     return results.exit_code_of_state(state, args.require_compared)
 
 
+def read_perflogs(folder: str) -> Read:
+    """The perflogs of a folder, with the debts of their sessions.
+
+    :raises SetupError: the file of decisions is damaged
+    """
+    from postprocess import debts
+    try:
+        return debts.read(folder)
+    except ValueError as err:
+        raise SetupError(str(err)) from None
+
+
 def suspect_ids(site: str) -> list[str]:
     """The IDs of the test cases of a site that the verdict lists to measure again.
 
     :raises SetupError: unknown site, or the file of decisions is damaged
     """
-    from postprocess import debts
     from postprocess.regressions.verdict import verdict_of_records
-    try:
-        read = debts.read(str(places.perflog_folder()))
-    except ValueError as err:
-        raise SetupError(str(err)) from None
+    read = read_perflogs(str(places.perflog_folder()))
     frame = read.frame[read.frame['system'] == site_folder(site).name]
     return verdict_of_records(
         frame, None, read.decided, read.sessions).suspects if len(frame) else []

@@ -39,7 +39,7 @@ KINDS = ('accepted', 'muted', 'retired')
 
 @dataclass(frozen=True)
 class Decision:
-    """A regression or test case that somebody accepted, muted or retired."""
+    """A regression or test case that a person accepted, muted or retired."""
     #: Of the regression or test case; of several test cases one that names them all.
     id: str
     kind: str

@@ -120,7 +120,7 @@ def parser() -> Parser:
                  example='./plumb compare redis valkey --csv stores.csv')
     cmd.add_argument('a', metavar='A', help='the records to compare with')
     cmd.add_argument('b', metavar='B', help='the records that are compared')
-    options.add_parsed_csv_option(options.add_record_options(cmd))
+    options.add_saved_results_option(options.add_record_options(cmd))
     cmd.add_argument_group('comparison').add_argument(
         '--min-change', type=float, default=0.05, metavar='X',
         help='the smallest difference that matters, as a fraction (default: '
@@ -142,8 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 0 < args.min_change < 1:
         cmd.error(f'--min-change is {args.min_change}; it is between 0 and 1')
     try:
-        with options.folder_of_records(args, 'compare') as folder:
-            frame, faults = read(folder, on_error='collect')
+        with options.folders_of_records(args, 'compare') as folders:
+            frame, faults = read(folders, on_error='collect')
         options.print_faults('compare', faults)
         frame = options.records_of_site(frame, args.site)
         rows = compare_metrics(frame, args.a, args.b, args.min_change)

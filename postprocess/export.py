@@ -5,7 +5,7 @@ import argparse
 import functools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb export', text=HELP,
                  example='./plumb export --site mycluster --parquet all.parquet')
-    options.add_parsed_csv_option(options.add_record_options(cmd))
+    options.add_saved_results_option(options.add_record_options(cmd))
     output = cmd.add_argument_group('output')
     for name, text in (('parquet', 'all records as Parquet (zstd)'),
                        ('openmetrics', 'the newest values for Prometheus')):
@@ -68,8 +68,8 @@ def main(argv: list[str] | None = None) -> int:
         cmd.error('nothing to write; give --parquet, --openmetrics or both')
     faults: Faults = []
     try:
-        with options.folder_of_records(args, 'export') as folder:
-            code = _export_folder(args, folder, faults)
+        with options.folders_of_records(args, 'export') as folders:
+            code = _export_folders(args, folders, faults)
     except BrokenPipeError:             # `| head`
         raise
     except (OSError, ValueError) as err:
@@ -78,12 +78,13 @@ def main(argv: list[str] | None = None) -> int:
     return code or (1 if faults else 0)
 
 
-def _export_folder(args: argparse.Namespace, folder: Path, faults: Faults) -> int:
-    """Exports the perflogs of a folder; returns an exit code.
+def _export_folders(args: argparse.Namespace, folders: Sequence[Path],
+                    faults: Faults) -> int:
+    """Exports the perflogs of folders; returns an exit code.
 
     :raises ValueError: the site has no records, or a file cannot be written
     """
-    with open_records_database([folder], faults) as con:
+    with open_records_database(folders, faults) as con:
         options.print_faults('export', faults)
         restrict_views_to_site(con, args.site)
         if not con.execute('FROM results LIMIT 1').fetchone():
@@ -97,7 +98,7 @@ def _export_folder(args: argparse.Namespace, folder: Path, faults: Faults) -> in
                                  functools.partial(write_parquet, con))
     if args.openmetrics:
         from . import records
-        frame = options.records_of_site(records.read_with_sessions(folder)[0],
+        frame = options.records_of_site(records.read_with_sessions(folders)[0],
                                         args.site)
         options.write_text_answer(args.openmetrics,
                                   '\n'.join(openmetrics_lines(frame)) + '\n')

@@ -45,28 +45,33 @@ def add_perflogs_option(group: Any) -> None:
                             'PLUMBLINE_PERFLOGS, or perflogs)')
 
 
-def add_parsed_csv_option(group: Any) -> None:
-    """Adds the option that reads saved results instead of perflogs."""
-    group.add_argument('--from', dest='parsed', nargs='+', metavar='FILE', default=[],
-                       help='read saved results instead of perflogs: CSV of `plumb '
-                            'parse`, a system per file; - reads standard input')
+def add_saved_results_option(group: Any) -> None:
+    """Adds the option that reads saved results, too."""
+    group.add_argument('--from', dest='saved', nargs='+', metavar='FILE', default=[],
+                       help='read saved results, too: CSV of `plumb parse`, a system '
+                            'per file, or Parquet of `plumb export`; - reads CSV from '
+                            'standard input')
 
 
 @contextlib.contextmanager
-def folder_of_records(args: argparse.Namespace, command: str) -> Iterator[Path]:
-    """The folder of the perflogs, or of those made from the files of --from.
+def folders_of_records(args: argparse.Namespace, command: str) -> Iterator[list[Path]]:
+    """The folder of the perflogs, and that of the files of --from.
+
+    With --from the perflogs may be absent.
 
     :param command: reports what is left out, as `plumb COMMAND`
-    :raises ValueError: a file of --from is not CSV of `plumb parse`
+    :raises ValueError: a file of --from is not what `plumb parse` or `plumb export`
+        writes
     :raises OSError: a file of --from cannot be read
     """
-    if not args.parsed:
-        yield Path(args.perflogs)
+    perflogs = Path(args.perflogs)
+    if not args.saved:
+        yield [perflogs]
         return
-    from .records.parsed import perflogs_of_parsed_csv
-    with perflogs_of_parsed_csv(args.parsed, lambda text: print(
+    from .records.parsed import perflogs_of_saved_results
+    with perflogs_of_saved_results(args.saved, lambda text: print(
             f'plumb {command}: {text}', file=sys.stderr)) as folder:
-        yield folder
+        yield [folder, *([perflogs] if perflogs.exists() else [])]
 
 
 def print_faults(command: str, faults: Iterable[object]) -> None:

@@ -10,6 +10,7 @@ records, an Output or a ParseError), ...], text for people)`, and `add_options(p
 """
 from __future__ import annotations
 
+import datetime
 import importlib
 import json
 from collections.abc import Callable
@@ -55,6 +56,8 @@ class Output(NamedTuple):
     num_tasks: int | None = None
     #: Parameters of all its records: name=value name=value.
     params: str = ''
+    #: Time at which the program ran, if the log has it.
+    time: datetime.datetime | None = None
 
 
 @dataclass(frozen=True)

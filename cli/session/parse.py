@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import datetime
 import difflib
 import io
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from config import families
 
 #: Columns of the tidy CSV; postprocess/records/parsed.py reads them. `output`
 #: counts the outputs in a file.
-COLUMNS = ('file', 'output', 'family', 'program', 'version', 'num_nodes',
+COLUMNS = ('file', 'output', 'time', 'family', 'program', 'version', 'num_nodes',
            'num_tasks', 'params', 'size', 'metric', 'value', 'unit')
 
 
@@ -102,8 +104,8 @@ def _read_outputs(parser: Any, file: str, options: argparse.Namespace | None
     with a part of the folder; a warning; and remarks on lines."""
     if hasattr(parser, 'parse_folder') and Path(file).is_dir():
         records, warning = parser.parse_folder(Path(file), options)
-        return [(str(path), rows if isinstance(rows, ParseError | Output) else
-                 Output(rows))
+        return [(str(path), rows if isinstance(rows, ParseError) else _with_time(
+                    rows if isinstance(rows, Output) else Output(rows), str(path)))
                 for path, rows in records], warning, []
     text = _read_text(file)
     if hasattr(parser, 'parse_log'):
@@ -111,17 +113,28 @@ def _read_outputs(parser: Any, file: str, options: argparse.Namespace | None
     else:
         outputs = [Output(parser.parse(text))]
     remarks = list(parser.remarks(text)) if hasattr(parser, 'remarks') else []
-    return [(file + output.log, output) for output in outputs], '', remarks
+    return [(file + output.log, _with_time(output, file))
+            for output in outputs], '', remarks
 
 
 def _csv_rows(file: str, number: int, family: str, output: Output
               ) -> Iterator[list[object]]:
     """The records of an output as rows of the CSV; None is an empty field."""
     for record in output.records:
-        yield [file, number, family, record.program, record.version,
-               output.num_nodes, output.num_tasks,
+        yield [file, number, f'{output.time:%Y-%m-%dT%H:%M:%SZ}', family,
+               record.program, record.version, output.num_nodes, output.num_tasks,
                ' '.join(filter(None, (output.params, record.params))), record.size,
                record.metric, repr(record.value).removesuffix('.0'), record.unit]
+
+
+def _with_time(output: Output, file: str) -> Output:
+    """An output with the time of its log, else that at which its file was written;
+    standard input is written now."""
+    if output.time is not None:
+        return output
+    seconds = time.time() if file == '-' else Path(file).stat().st_mtime
+    return output._replace(time=datetime.datetime.fromtimestamp(
+        seconds, datetime.timezone.utc))
 
 
 def _read_text(file: str) -> str:

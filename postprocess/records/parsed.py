@@ -1,15 +1,18 @@
-"""CSV of `plumb parse` as the record of sessions, so that saved results are read alike.
+"""Saved results as the record of sessions, so that they are read alike.
 
-A CSV file is a system, called like the file. Each file that was parsed is a
-session, and several outputs of one test case in it are its repetitions. The
-test case is the program, its numbers of nodes and ranks, and its parameters.
-The sessions have the order of the CSV; their times are seconds after 1970.
+A CSV file of `plumb parse` is a system, called like the file. Each file that was
+parsed is a session, and several outputs of one test case in it are its repetitions.
+The test case is the program, its numbers of nodes and ranks, and its parameters.
+
+A Parquet file of `plumb export` has the systems, sessions and test cases that it was
+made of.
 """
 from __future__ import annotations
 
 import contextlib
 import csv
 import datetime
+import itertools
 import math
 import sys
 import tempfile
@@ -17,36 +20,48 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+import duckdb
+
 from config.families import all_metrics
 from config.records.columns import SAVED
 from config.records.writing import (
     Measurement,
     Session,
+    Value,
     values_of_repetitions,
     write_rows,
 )
 
+from .typed import COUNTS, FLAGS, RESULTS, TEXTS
+
 #: Columns of `plumb parse` (cli/session/parse.py).
-COLUMNS = ('file', 'output', 'family', 'program', 'version', 'num_nodes',
+COLUMNS = ('file', 'output', 'time', 'family', 'program', 'version', 'num_nodes',
            'num_tasks', 'params', 'size', 'metric', 'value', 'unit')
+#: Columns of a measurement in the Parquet of `plumb export`.
+_EXPORTED = ('time', *(name for name in TEXTS if name != 'inconclusive'),
+             *(name for name in COUNTS if name != 'number_of_values'), *FLAGS)
 #: Columns that make a test case of a session.
 _CASE = ('file', 'family', 'program', 'version', 'num_nodes', 'num_tasks', 'params')
 
 
 @contextlib.contextmanager
-def perflogs_of_parsed_csv(files: Iterable[str], report: Callable[[str], Any]
-                           ) -> Iterator[Path]:
-    """A temporary folder with the perflogs of CSV files.
+def perflogs_of_saved_results(files: Iterable[str], report: Callable[[str], Any]
+                              ) -> Iterator[Path]:
+    """A temporary folder with the perflogs of files.
 
-    :param files: CSV of `plumb parse`; `-` is standard input
+    :param files: CSV of `plumb parse`, `-` is one on standard input; or Parquet of
+        `plumb export`, which is called `*.parquet`
     :param report: called with one line for each metric that is left out
-    :raises ValueError: a file is not such CSV (file, line and reason), or two
-        files have the same name
+    :raises ValueError: a file is not such CSV or Parquet (file, line and reason), or
+        two files of CSV have the same name
     :raises OSError: a file cannot be read
     """
     with tempfile.TemporaryDirectory(prefix='plumbline-') as name:
         folder, systems = Path(name), set()
         for file in files:
+            if file.endswith('.parquet'):
+                write_rows(folder, _exported_sessions(file))
+                continue
             system = SAVED if file == '-' else Path(file).stem
             if system in systems:
                 raise ValueError(f'{file}: another file is also called {system}; the '
@@ -89,9 +104,12 @@ def _read_parsed_rows(file: str, lines: TextIO, report: Callable[[str], Any]
                 if row[name] and not row[name].isdecimal():
                     raise ValueError(f'{name} {row[name]!r} is not a number')
             value = float(row['value'])
+            time = datetime.datetime.fromisoformat(row['time'].replace('Z', '+00:00'))
+            if time.tzinfo is None:
+                raise ValueError(f'time {row["time"]!r} has no zone')
             if not math.isfinite(value):
                 raise ValueError(f'{row["value"]!r} is not a finite number')
-            rows.append({**row, 'value': value})
+            rows.append({**row, 'value': value, 'time': time})
     except (ValueError, csv.Error) as err:
         raise ValueError(f'{file}:{max(reader.line_num, 1)}: {err}') from None
     if not rows:
@@ -109,14 +127,12 @@ def _sessions(system: str, rows: list[dict[str, Any]]) -> Iterator[Session]:
     for row in rows:
         by_file.setdefault(row['file'], {}).setdefault(
             tuple(row[name] for name in _CASE), []).append(row)
-    for number, (file, cases) in enumerate(by_file.items()):
-        time = datetime.datetime.fromtimestamp(number, datetime.timezone.utc)
-        yield Session(file, time, [
-            _measurement(system, time, of_case) for of_case in cases.values()])
+    for file, cases in by_file.items():
+        measurements = [_measurement(system, of_case) for of_case in cases.values()]
+        yield Session(file, min(one.time for one in measurements), measurements)
 
 
-def _measurement(system: str, time: datetime.datetime, rows: list[dict[str, Any]]
-                 ) -> Measurement:
+def _measurement(system: str, rows: list[dict[str, Any]]) -> Measurement:
     """The rows of a test case as a measurement."""
     first = rows[0]
     nodes, ranks = (int(first[name] or 0) for name in ('num_nodes', 'num_tasks'))
@@ -125,7 +141,7 @@ def _measurement(system: str, time: datetime.datetime, rows: list[dict[str, Any]
         repeated.setdefault((row['metric'], row['unit'],
                              int(row['size']) if row['size'] else None),
                             []).append(row['value'])
-    return Measurement(time, {
+    return Measurement(max(row['time'] for row in rows), {
         'system': system, 'partition': SAVED, 'environ': SAVED, 'source': SAVED,
         'family': first['family'], 'check': first['program'],
         'params': first['params'], 'program': first['program'],
@@ -133,3 +149,45 @@ def _measurement(system: str, time: datetime.datetime, rows: list[dict[str, Any]
         'num_tasks': ranks or None,
         'tasks_per_node': ranks // nodes if nodes and not ranks % nodes else None},
         values_of_repetitions((*key, values) for key, values in repeated.items()))
+
+
+def _exported_sessions(file: str) -> Iterator[Session]:
+    """The sessions of a Parquet file of `plumb export`.
+
+    :raises ValueError: it is not such a file
+    :raises OSError: it cannot be read
+    """
+    with open(file, 'rb'), duckdb.connect() as con:
+        try:
+            table = con.read_parquet(file)
+        except duckdb.Error as err:
+            raise ValueError(f'{file}: not a Parquet file ({str(err).splitlines()[0]})'
+                             ) from None
+        if missing := [name for name in (*_EXPORTED, 'metric', 'point', 'repetition',
+                                         'reason') if name not in table.columns]:
+            raise ValueError(f'{file}: not the Parquet of `plumb export`; it has no '
+                             f'column {missing[0]}')
+        ordered = table.order('session, time, measurement').fetchall()
+    rows = [dict(zip(table.columns, row, strict=True)) for row in ordered]
+    for session, of_session in itertools.groupby(rows, key=lambda row: row['session']):
+        measurements = [
+            _exported_measurement([*of_one]) for _, of_one in itertools.groupby(
+                of_session, key=lambda row: row['measurement'])]
+        yield Session(session, min(one.time for one in measurements), measurements)
+
+
+def _exported_measurement(rows: list[dict[str, Any]]) -> Measurement:
+    """The rows of a measurement as `plumb export` wrote them. One that was refused has
+    the row `completed`, and no values."""
+    first = rows[0]
+    columns = {name: first[name] for name in _EXPORTED[1:] if first[name] is not None}
+    if first['result'] == 'inconclusive':
+        columns['inconclusive'] = first['reason']
+    several = any(row['repetition'] == 0 for row in rows)
+    values = [Value(row['metric'], row['value'], row['point'],
+                    row['repetition'] or None if several else None,
+                    row['reference'] or 0.0, row['lower'], row['upper'],
+                    row['result'] if row['result'] in RESULTS else 'pass', row['unit'])
+              for row in rows if row['metric'] != 'completed']
+    return Measurement(first['time'].replace(tzinfo=datetime.timezone.utc), columns,
+                       values)

@@ -77,7 +77,7 @@ def parser() -> Parser:
       WHERE metric = 'latency' GROUP BY ALL ORDER BY ALL" --csv latency.csv""")
     cmd.add_argument('question', metavar='SELECT',
                      help='one statement that reads')
-    options.add_parsed_csv_option(options.add_record_options(cmd))
+    options.add_saved_results_option(options.add_record_options(cmd))
     options.add_answer_options(
         cmd.add_argument_group('output').add_mutually_exclusive_group())
     return cmd
@@ -88,8 +88,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     faults: Faults = []
     try:
-        with (options.folder_of_records(args, 'sql') as folder,
-              cache.open_records_database([folder], faults) as con):
+        with (options.folders_of_records(args, 'sql') as folders,
+              cache.open_records_database(folders, faults) as con):
             options.print_faults('sql', faults)
             cache.restrict_views_to_site(con, args.site)
             names, rows = run_query(con, args.question)

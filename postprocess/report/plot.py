@@ -15,9 +15,9 @@ from config.families import families, faults_of_panels
 
 from ..files import write_files_atomically
 from ..options import (
-    add_parsed_csv_option,
     add_record_options,
-    folder_of_records,
+    add_saved_results_option,
+    folders_of_records,
     print_faults,
     records_of_site,
 )
@@ -71,7 +71,7 @@ def parser() -> Parser:
     cmd.add_argument('file', type=Path, metavar='FILE', nargs='?',
                      help='the description of the plots, in YAML (default: the plots '
                           'of the page)')
-    add_parsed_csv_option(add_record_options(cmd))
+    add_saved_results_option(add_record_options(cmd))
     output = cmd.add_argument_group('output')
     output.add_argument('--output', default='plots', metavar='DIR', type=Path,
                         help='write the plots to this folder (default: plots)')
@@ -90,8 +90,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         title, entries = load_plot_entries(args.file) if args.file else ('', [])
-        with folder_of_records(args, 'plot') as folder:
-            frame, faults = read(folder, on_error='collect')
+        with folders_of_records(args, 'plot') as folders:
+            frame, faults = read(folders, on_error='collect')
         print_faults('plot', faults)
         frame = records_of_site(frame, args.site)
         if frame.empty:
@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
                            ((0.0,), ('svg', 'png') if args.png else ('svg',)))
         for drawing in (drawings_of_file(data, args.file, title, entries)
                         if args.file else drawings_of_families(
-                            data, [] if args.parsed else families())):
+                            data, [] if args.saved else families())):
             for width in widths:
                 draw_plot(files, drawing, args.dark, formats, width)
         write_files_atomically(args.output, files)

@@ -4,10 +4,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import statistics
 import sys
 
+import duckdb
 import pytest
 
 pytest.importorskip('pandas')
@@ -16,10 +18,11 @@ import pandas as pd
 
 from checks.core.parsers import load_parser_module
 from cli.session import parse
-from postprocess import compare, records
+from postprocess import compare, export, records
 from postprocess.records import parsed, sql
 from postprocess.report import plot
 from tests.conftest import ROOT
+from tests.data import perflogs_factory
 
 #: The question of the how-to.
 STATISTICS = re.search(r'plumb sql "(SELECT system[^`]*?)" --csv groups',
@@ -61,7 +64,7 @@ def saved(tmp_path_factory):
 
 
 def read(*files) -> pd.DataFrame:
-    with parsed.perflogs_of_parsed_csv(map(str, files), pytest.fail) as folder:
+    with parsed.perflogs_of_saved_results(map(str, files), pytest.fail) as folder:
         return records.read(folder)
 
 
@@ -118,9 +121,58 @@ def test_metrics_that_no_family_defines_are_reported(saved, tmp_path):
     file = tmp_path / 'more.csv'
     file.write_text(saved.read_text().replace(',wall_time,', ',wall_tme,'))
     messages = []
-    with parsed.perflogs_of_parsed_csv([str(file)], messages.append):
+    with parsed.perflogs_of_saved_results([str(file)], messages.append):
         pass
     assert len(messages) == 1 and 'wall_tme is not a metric' in messages[0]
+
+
+@pytest.mark.parametrize('time', ['yesterday', '2026-01-02T03:04:05', ''])
+def test_a_time_without_a_zone_is_refused(saved, tmp_path, time):
+    text = re.sub(',1,2[^,]*Z,', f',1,{time},', saved.read_text(), count=1)
+    (tmp_path / 'bad.csv').write_text(text)
+    with pytest.raises(ValueError, match='bad.csv:2: '):
+        read(tmp_path / 'bad.csv')
+
+
+def test_a_saved_result_has_the_time_of_its_file(tmp_path):
+    log = tmp_path / 'log'
+    log.write_text('# OSU MPI Init Test v5.8\nnprocs: 2, min: 1 ms, max: 9 ms, '
+                   'avg: 2 ms\n')
+    os.utime(log, (86400 * 365, 86400 * 365))
+    with open(tmp_path / 'a.csv', 'w') as out:
+        parse.convert_output_to_csv('osu', [str(log)], out, sys.stderr)
+    assert set(read(tmp_path / 'a.csv')['time'].dt.strftime('%Y-%m-%d')) == {
+        '1971-01-01'}
+
+
+def test_saved_results_are_added_to_the_perflogs(saved, tmp_path, capsys):
+    """Those of `plumb parse` and those of `plumb export`."""
+    perflogs = tmp_path / 'perflogs'
+    perflogs_factory.write(perflogs, perflogs_factory.site(3, 1, days=[0, 1]))
+    before = records.read(perflogs)
+    assert export.main(['--perflogs', str(perflogs), '--parquet',
+                        str(tmp_path / 'own.parquet')]) == 0
+    count = ['SELECT system, count(*) FROM results GROUP BY ALL ORDER BY 1']
+    for files, folder in (([saved], perflogs),
+                          ([saved, tmp_path / 'own.parquet'], tmp_path / 'none')):
+        assert sql.main([*count, '--perflogs', str(folder), '--csv', '-', '--from',
+                         *map(str, files)]) == 0
+        counts = dict(line.split(',') for line in capsys.readouterr().out.split()[1:])
+        assert counts.keys() == {'cloud', *before['system'].unique()}
+        for system, rows in before.groupby('system', observed=True):
+            assert int(counts[system]) == (
+                rows['metric'] != 'completed').sum() + (
+                    folder == perflogs) * (rows['metric'] == 'completed').sum()
+
+
+def test_another_parquet_file_is_refused(tmp_path):
+    file = tmp_path / 'x.parquet'
+    file.write_text('no parquet')
+    with pytest.raises(ValueError, match='x.parquet: not a Parquet file'):
+        read(file)
+    duckdb.sql('SELECT 1 AS one').write_parquet(str(file))
+    with pytest.raises(ValueError, match='has no column time'):
+        read(file)
 
 
 def test_two_files_of_one_name_are_refused(saved):

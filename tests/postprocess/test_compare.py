@@ -56,6 +56,23 @@ def test_stores_are_matched_without_their_names(tmp_path):
     assert (row.outcome, round(row.ratio, 3)) == ('better', 1.1)
 
 
+def test_own_results_are_compared_with_saved_ones_of_fewer_parameters(tmp_path):
+    """Test cases that would become equal are not mixed."""
+    own = [factory.record('latency', value * factor, 8, day=day, system='mine',
+                          check='OsuPt2pt',
+                          params=f'buffers={buffers} placement={place}')
+           for place, buffers, factor in (('inter_node', 'host', 2.0),
+                                          ('intra_node', 'host', 1.0),
+                                          ('intra_node', 'cuda', 3.0))
+           for day, value in enumerate(CALM)]
+    saved = [factory.record('latency', value, 8, day=day, system='study',
+                            check='osu_latency', params=f'placement={place} iter=9')
+             for place in ('inter_node', 'intra_node')
+             for day, value in enumerate(CALM)]
+    row, = compare.compare_metrics(read(tmp_path, own + saved), 'mine', 'study')
+    assert (row.params, round(row.ratio, 2)) == ('placement=inter_node', .5)
+
+
 def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):
     """The question of SmartSim-Scaling: one database against the others."""
     factory.write(tmp_path, [factory.record(

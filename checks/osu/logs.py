@@ -33,6 +33,7 @@ from .parser import (
     is_result_line,
     parse,
     parse_thread_counts,
+    parse_window,
     strip_prefixes,
 )
 
@@ -276,16 +277,32 @@ def _parse_segment(segment: _Segment, allocated: str) -> Output:
     if len(threads) == 1:
         raise ParseError(segment.first, '', 'a number of threads is missing')
     about |= {name: str(count) for name, count in threads.items()}
+    about |= parse_window(text)
     nodes = ranks = None
     if segment.command:
         nodes, ranks, mapping = _read_command(segment.command)
         about |= mapping
         _check_command(segment, segment.command, records, ranks)
+        about |= _place_of_ranks(first.program, nodes, ranks)
     records += tuple(
         Record(first.program, first.version, None, _TIMES[name], seconds, 's', number)
         for name, (number, seconds) in segment.times.items())
     return Output(records, num_nodes=nodes, num_tasks=ranks, params=' '.join(
         f'{name}={value.replace(" ", "_")}' for name, value in about.items()))
+
+
+def _place_of_ranks(program: str, nodes: int | None, ranks: int | None
+                    ) -> dict[str, str]:
+    """Where the ranks ran, under the names of the checks' parameters; empty if no
+    check runs the program so."""
+    row = programs.find_program(program)
+    if not row or not row.group or not nodes or not ranks:
+        return {}
+    if row.group in ('multi', 'startup', 'collective'):
+        return {'layout': f'{nodes}xone'} if ranks == nodes else {}
+    if ranks != 2:
+        return {}
+    return {'placement': 'intra_node' if nodes == 1 else 'inter_node'}
 
 
 def _is_line_of_omb(line: str) -> bool:

@@ -654,6 +654,18 @@ def parse(text: str) -> tuple[Record, ...]:
     return _Reader(text).read()
 
 
+def parse_window(text: str) -> dict[str, str]:
+    """How a one-sided program made its window and synchronised, under the names of the
+    checks' parameters; empty if the output does not say."""
+    window = re.search(r'^# Window creation: MPI_Win_(?:create_)?(\w+)\s*$', text,
+                       re.MULTILINE)
+    how = re.search(r'^# Synchronization: MPI_Win_([\w/]+)\s*$', text, re.MULTILINE)
+    # It names the calls of a pair, such as lock/unlock.
+    first = how[1].split('/')[0].replace('post', 'pscw') if how else ''
+    return {name: word for name, word in (
+        ('synchronisation', first), ('window', window[1] if window else '')) if word}
+
+
 def parse_thread_counts(text: str) -> dict[str, int]:
     """Threads of osu_latency_mt: `sender_threads`, `receiver_threads`; empty if
     the output has no lines with them."""

@@ -114,7 +114,7 @@ def test_prefixes_of_launchers(prefix):
 
 @pytest.mark.parametrize('command, nodes, ranks, params', [
     ('mpirun -np 4 -map-by ppr:1:node -rank-by core ./osu_hello', 4, 4,
-     'map_by=ppr:1:node rank_by=core'),
+     'map_by=ppr:1:node rank_by=core layout=4xone'),
     ('$ mpirun --np 4 -N 2 --bind-to core ./osu_hello', 2, 4, 'bind_to=core'),
     ('+ OMP_NUM_THREADS=1 /usr/bin/srun -N2 -n 4 --cpu-bind=cores osu_hello', 2, 4,
      'cpu_bind=cores'),
@@ -204,3 +204,16 @@ def test_a_log_cut_anywhere_is_refused():
     for end in range(first + 1, len(lines)):
         with pytest.raises(ParseError):
             osu.parse_log(''.join(lines[:end]))
+
+
+def test_windows_and_synchronisation_are_parameters():
+    """Outputs of different windows are different test cases."""
+    texts = sorted((ROOT / 'tests' / 'osu' / 'golden' / '7.2').glob(
+        'osu_acc_latency.*.txt'))
+    found = {path.name.split('.')[1]: osu.parse_text_log(path.read_text())[0].params
+             for path in texts}
+    assert found['s-fence'] == 'synchronisation=fence window=allocate'
+    assert found['s-lock_all'] == 'synchronisation=lock_all window=allocate'
+    assert found['s-pscw'] == 'synchronisation=pscw window=allocate'
+    assert found['w-dynamic'] == 'synchronisation=flush window=dynamic'
+    assert found['w-create'] == 'synchronisation=flush window=create'

@@ -73,11 +73,11 @@ conditions are separated by commas:
   :2026-11-19 2026-11-20:        before a date and since then
   alpha beta                     two sites in one folder of perflogs
   environ=openmpi environ=mpich  two environments
-  db=redis db=keydb              two values of a parameter
+  network=ib0 network=eth0       two values of a parameter
   before after --from before.csv after.csv   saved results (`plumb parse`)
 
 --across compares all values of a column or parameter with one of them, the first
-or A: `--across db`, `--across db redis`, `--across environ`.
+or A: `--across db`, `--across network ib0`, `--across environ`.
 
 Exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
 wrong usage, no records, or nothing that A and B have in common.

@@ -210,10 +210,10 @@ def test_windows_and_synchronisation_are_parameters():
     """Outputs of different windows are different test cases."""
     texts = sorted((ROOT / 'tests' / 'osu' / 'golden' / '7.2').glob(
         'osu_acc_latency.*.txt'))
-    found = {path.name.split('.')[1]: osu.parse_text_log(path.read_text())[0].params
+    params = {path.name.split('.')[1]: osu.parse_text_log(path.read_text())[0].params
              for path in texts}
-    assert found['s-fence'] == 'synchronisation=fence window=allocate'
-    assert found['s-lock_all'] == 'synchronisation=lock_all window=allocate'
-    assert found['s-pscw'] == 'synchronisation=pscw window=allocate'
-    assert found['w-dynamic'] == 'synchronisation=flush window=dynamic'
-    assert found['w-create'] == 'synchronisation=flush window=create'
+    assert params['s-fence'] == 'synchronisation=fence window=allocate'
+    assert params['s-lock_all'] == 'synchronisation=lock_all window=allocate'
+    assert params['s-pscw'] == 'synchronisation=pscw window=allocate'
+    assert params['w-dynamic'] == 'synchronisation=flush window=dynamic'
+    assert params['w-create'] == 'synchronisation=flush window=create'

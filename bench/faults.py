@@ -2,898 +2,234 @@
 """Injects faults into a cluster, and measures whether the verdict finds them.
 
     P=.plumbline/venv/bin/python        # ./plumb env --site devcluster
-    $P bench/faults.py --dry-run        # the sessions, and the faults
+    $P bench/faults.py --list           # the faults
     $P bench/faults.py                  # the whole campaign, as root
-    $P bench/faults.py --resume         # continues where it stopped
+    $P bench/faults.py --only rate-half --clean 12 --dir /tmp/half
 
-One fault alone, with a short history (twelve clean sessions leave eight or
-nine for a baseline, the fewest that suffice; --dir must be one of its own):
+The campaign runs on a cluster in a box (tests/cluster). First come clean sessions, the
+history; twelve leave eight or nine for a baseline, the fewest that suffice. Each fault
+then has a copy of this history, and up to --sessions sessions until `plumb verdict`
+reports something that began with the fault. What it reports of the last clean sessions
+is a false alarm.
 
-    $P bench/faults.py --only rate-half --clean 12 --after 0 --dir /tmp/half
+A session has six short test cases. All links have the same limit, and the jobs run one
+after the other: the links set the pace, not the CPUs of the machine. Sessions follow
+each other at once. The identifier of a session ($PLUMBLINE_SESSION_ID) gives each
+session a date of its own. A session that takes longer than 15 minutes is ended.
 
-The campaign runs on a cluster in a box (tests/cluster): clean sessions as a
-history, some sessions of each fault, clean sessions at the end. A session has
-six short test cases, and a verdict follows it. All links have the same limit,
-and the jobs run one after the other: the links set the pace, not the CPUs of
-the machine. Sessions follow each other at once. The identifier of a session
-($PLUMBLINE_SESSION_ID) gives each session a date of its own.
-
-A session that takes longer than 15 minutes is ended. If the cluster breaks
-down, the campaign ends, and --resume goes on with a new cluster. A fault that
-this machine cannot have is skipped with the reason; --resume tries it again.
---dir keeps one line of JSON per session (sessions.jsonl) and the tables
-(report.md).
+A fault that this machine cannot have is skipped with the reason. If the cluster breaks
+down, the same command with the same --dir goes on with a new cluster: it repeats
+nothing that has a result in DIR/results.jsonl.
 """
 from __future__ import annotations
 
 import contextlib
 import datetime
 import json
-import os
-import pprint
 import re
-import secrets
-import shlex
 import shutil
-import signal
 import subprocess
-import sys
 import textwrap
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import (
     ROOT,
     Missing,
     option_parser,
-    run,
     run_main_and_exit,
     table_head,
     table_row,
-    variables_from_plumb_env,
 )
+from injection import FAULTS, WORK, Box, ClusterError, Fault, running_box
 
-sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
-
-import namespaces
-from cluster import WORK, Cluster, ClusterError, compiled
-from compiler import cached_compiler
-
-from postprocess import records
-from postprocess.regressions import telling, verdict
-from postprocess.regressions.finding import Verdict
-
-#: The node that has the fault, and the nodes of each pair of ranks. It is that
-#: of the store's server, too (the first of its job): what ails one of three
-#: clients is in no median, what ails the server is in every answer.
-NODE = 'n1'
-PAIRS = ('n1,n3', 'n2,n4', 'n1,n4', 'n2,n3')
-#: Of all links.
-RATE, HALF, TENTH = '100mbit', '50mbit', '10mbit'
-
-#: What a session runs: options of ReFrame. `bandwidth` is of one pair: that a
-#: link has another rate shows there in one session, and hardly in latencies.
-#: `threads` comes in its place, and only where it is the fault:
-#: a store and clients with more threads than CPUs take half a minute.
-CASES = {
-    'pairs': ['-n', 'program=osu_latency%placement=inter_node'],
-    'store': ['-n', 'scenario=valkeygetclient_nodes=3$'],
-    'bandwidth': ['-n', '^OsuRma(?=.*window=allocate)(?=.*inter_node)'
-                  '(?=.*osu_put_bw)(?=.*synchronisation=flush(%|$))'],
-    'threads': ['-n', 'scenario=valkeygetthreads=2$'],
-}
-SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=10m',
-         '-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.iterations=200',
-         '-SOsuPt2pt.warmup=20',
-         # Smaller ones move so little that a busy machine prints 0.00 MB/s.
-         '-SOsuRma.min_size=1024', '-SOsuRma.max_size=8192',
-         '-SOsuRma.iterations=12', '-SOsuRma.warmup=2',
-         '-SStoreServes.duration=1', '-SStoreServes.warmup=0.2',
-         '-SStoreServes.rate=1500']
-CLEAN, AFTER = 'clean', 'after'
-NOT_FOUND = 'not'
-#: Seconds of a session, after which it is ended.
-LIMIT = 900
+CLEAN = 'clean'
+#: Clean sessions that a baseline needs at least; only later ones have a verdict.
+BASELINE = 9
 
 
-# The sessions
-# ------------------------------------------------------------------
+# What the verdict reports ---------------------------------------------------
 
-@dataclass(frozen=True)
-class NightlySession:
-    """A session of the plan."""
-    number: int
-    #: clean, a fault, or after.
+class Report(NamedTuple):
+    """One thing that `plumb verdict` reports of a session."""
+    #: failure, regression, changed, session.
     kind: str
-    #: Of its kind, from 1.
-    of: int
-    date: str
+    #: Guard, metrics, or what changed.
+    by: str
+    text: str
+    #: Date on which a regression began.
+    since: str = ''
 
 
-def planned_sessions(first: str, clean: int, sessions: int, after: int,
-                     faults: Sequence[str]) -> list[NightlySession]:
-    """All sessions in their order.
+def reports_of_session(env: Mapping[str, str], perflogs: Path, run: str
+                       ) -> list[Report]:
+    """What `plumb verdict` reports of a session, the most certain first.
 
-    :arg first: date of the first session
+    :raises Missing: there is no verdict
     """
-    kinds = [(CLEAN, clean), *((name, sessions) for name in faults),
-             (AFTER, after)]
-    rows = [(kind, n) for kind, count in kinds for n in range(1, count + 1)]
-    return [NightlySession(number, kind, n, days_later(first, number - 1))
-            for number, (kind, n) in enumerate(rows, 1)]
+    done = subprocess.run(
+        [ROOT / 'plumb', 'verdict', '--perflogs', perflogs, '--session', run, '--json',
+         '-'], text=True, capture_output=True, env=dict(env))
+    try:
+        value = json.loads(done.stdout)
+    except ValueError:
+        raise Missing(f'no verdict: {done.stderr.strip()[-300:]}') from None
+    return [
+        *(Report('failure', one['guard'] or one['metric'],
+                 f'{one["check"]}: {one["guard"] or one["metric"]}: {one["reason"]} '
+                 f'[ran on {one["nodes"]}]') for one in value['failures']),
+        *(Report('regression', ', '.join(one['metrics'][:3]) or one['metric'],
+                 f'{one["group"]}: {100 * (one["ratio"] - 1):+.1f} %'
+                 + f'; changed with it: {one["cause"]}' * bool(one['cause']),
+                 one['since']) for one in value['regressions']),
+        *(Report('changed', one['what'].partition(' ')[0], one['what'])
+          for one in value['changed'])]
+
+
+def reports_since(reports: Sequence[Report], date: str) -> list[Report]:
+    """The reports of what began on or after a date; the beginning of a regression is
+    known to a session or so."""
+    earliest = days_later(date, -1)
+    return [one for one in reports if not one.since or one.since >= earliest]
 
 
 def days_later(date: str, days: int) -> str:
     return str(datetime.date.fromisoformat(date) + datetime.timedelta(days=days))
 
 
-def make_session_id(date: str) -> str:
-    """The identifier of a session on a date. One that is cut short and its
-    repetition have the same date."""
-    return f'{date.replace("-", "")}T030000Z-{secrets.token_hex(3)}'
-
-
-# What a session reports ----------------------------------------------------
-
-@dataclass(frozen=True)
-class Report:
-    """One line that a session reports."""
-    #: failure, regression, changed, session.
-    kind: str
-    #: Guard, metric, or what changed.
-    by: str
-    #: Words of the verdict, or of the session.
-    words: str
-    #: Date on which a regression began.
-    since: str = ''
-
-
-def reports_of_verdict(value: Verdict) -> list[Report]:
-    """What a verdict reports, the most certain first, in its own words."""
-    return [
-        *(Report('failure', item.guard or item.metric, f'{item.check}: '
-                 + telling.failure_line(item).removeprefix(
-                     f'{telling.test_case_and_partition_text(item)}: '))
-          for item in value.failures),
-        *(Report('failure', 'in common', line)
-          for line in telling.shared_node_lines(value.failures)),
-        *(Report('regression', item.metric or ', '.join(item.metrics[:3]),
-                 telling.regression_lines(item)[0]
-                 + (f'; changed in the same session: {item.cause}'
-                    if item.cause else ''), item.since)
-          for item in value.regressions),
-        *(Report('changed', item.what.rpartition(' -> ')[0].rpartition(' ')[0],
-                 telling.environment_change_line(item))
-          for item in value.changed)]
-
-
-def reports_of_session(perflogs: Path, session: Mapping[str, Any],
-                       before: Sequence[Mapping[str, Any]]
-                       ) -> dict[str, list[dict[str, str]]]:
-    """What `plumb verdict` reports of a session: by all sessions before, and
-    `alone`, by the clean ones and those of its fault.
-
-    :arg before: finished sessions; records of others do not count
-    """
-    frame, _ = records.read([str(perflogs)], on_error='collect')
-    compared = {
-        'every': before,
-        'alone': [one for one in before
-                  if one['kind'] in (CLEAN, AFTER, session['kind'])]}
-    reports = {}
-    for name, sessions in compared.items():
-        lines, value = [], None
-        if not frame.empty and session['run'] in set(frame['session'].astype(str)):
-            runs = [session['run'], *(one['run'] for one in sessions)]
-            value = verdict.verdict_of_records(
-                frame[frame['session'].isin(runs)], session['run'])
-            lines = reports_of_verdict(value)
-        if session['code'] and not (value and value.failures):
-            lines.insert(0, Report('session', 'exit code', session['output']))
-        reports[name] = [asdict(line) for line in lines]
-    return reports
-
-
-def reports_since(session: Mapping[str, Any], since: str, name: str = 'every'
-                  ) -> list[Report]:
-    """All that a session reports of what began on or after a date.
-
-    :arg since: a date; the beginning of a change is known to a session or so
-    :arg name: `every` or `alone` (see reports_of_session)
-    """
-    lines = [Report(**line) for line in session[name]]
-    return [line for line in lines
-            if not line.since or line.since >= days_later(since, -1)]
-
-
-#: Words of the suite that hold one node to be the cause.
-BLAMES = re.compile(r'\((n\d) was lost|the clock of (n\d)|node (n\d) of '
-                    r'|all of them ran on (n\d)$|exit code \d+ on (n\d),')
-
-
-def node_mention_in_reports(lines: Sequence[Report], node: str) -> str:
-    """Whether the node is named: `yes`, it alone; `among`, with others that
-    are not told apart; or another one is."""
+def node_is_named(reports: Sequence[Report], node: str) -> str:
+    """Whether a report names the node of a fault: `yes`, it alone; `among`, with others
+    that are not told apart."""
     if not node:
         return ''
-    blamed = {name for line in lines for match in BLAMES.findall(line.words)
-              for name in match if name}
-    others = ', '.join(sorted(blamed - {node}))
-    if blamed:
-        return ('yes' + f', and {others}' * bool(others) if node in blamed
-                else f'{others} instead')
-    sets = [set(re.findall(r'\bn[1-9]\b', line.words)) for line in lines]
-    return next((f'among {", ".join(sorted(line))}' for line in sets
-                 if node in line), 'no')
+    nodes = [set(re.findall(r'\bn[1-9]\b', one.text)) for one in reports]
+    if {node} in nodes:
+        return 'yes'
+    return next((f'among {", ".join(sorted(names))}' for names in nodes
+                 if node in names), 'no')
 
 
-def most_specific_report(lines: Sequence[Report], node: str) -> Report:
-    """The line that says most: of a node by itself, then the first."""
-    return next((one for one in lines
-                 if node and node_mention_in_reports([one], node) == 'yes'), lines[0])
+def row_of_fault(result: Mapping[str, Any]) -> str:
+    """The row of a fault in the table, from its line of results.jsonl."""
+    reports = [Report(*one) for one in result['reports']]
+    by = dict.fromkeys(f'{one.kind}: {one.by}' for one in reports)
+    if result['skipped']:
+        return table_row(result['kind'], '', '', '', f'skipped: {result["skipped"]}')
+    return table_row(
+        result['kind'], result['found_after'] or 'not', ', '.join([*by][:3]),
+        node_is_named(reports, FAULTS[result['kind']].node), textwrap.shorten(
+            reports[0].text if reports else 'nothing', 240, placeholder=' ...'))
 
 
-def cells_of_fault(name: str, node: str, sessions: Sequence[Mapping[str, Any]]
-                   ) -> list[object]:
-    """A fault's row in the table, from its sessions in their order."""
-    every, alone = ([reports_since(session, sessions[0]['date'], name)
-                     for session in sessions] for name in ('every', 'alone'))
-    number, among = (next((n for n, lines in enumerate(of, 1) if lines), NOT_FOUND)
-                     for of in (alone, every))
-    lines = [line for of in alone for line in of]
-    if not lines:
-        return [name, len(sessions), number, '', 'no' if node else '', among, 'nothing']
-    first = next(filter(None, alone))
-    by = dict.fromkeys(f'{one.kind}: {one.by}' for one in first)
-    return [name, len(sessions), number, ', '.join([*by][:3]),
-            node_mention_in_reports(lines, node), among,
-            shorten(most_specific_report(lines if node else first, node).words)]
+def campaign_tables(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], bool]:
+    """The tables, and whether each fault was found and no alarm was false.
 
-
-def false_alarms(sessions: Sequence[Mapping[str, Any]], kind: str
-           ) -> list[tuple[Mapping[str, Any], Report]]:
-    """What clean sessions say that began in them: false alarms."""
-    of_kind = [session for session in sessions if session['kind'] == kind]
-    seen, alarms = set(), []
-    for session in of_kind:
-        # The first clean session after a fault has another environment again.
-        is_back = kind == AFTER and session is of_kind[0]
-        for one in reports_since(
-                session, days_later(of_kind[0]['date'], kind == AFTER)):
-            key = (one.kind, one.by, re.sub(r'[\d.]+', '0', one.words))
-            if not (is_back and one.kind == 'changed') and (
-                    one.kind != 'regression' or key not in seen):
-                alarms.append((session, one))
-            seen.add(key)
-    return alarms
-
-
-def campaign_tables(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str],
-                    left: int = 0) -> tuple[list[str], bool]:
-    """The tables, and whether all is well.
-
-    :arg sessions: lines of sessions.jsonl, in order
-    :arg skipped: fault -> why it could not be had
-    :arg left: sessions of the plan that did not run
+    :param results: lines of results.jsonl
     """
-    lines = table_head('fault', 'sessions', 'found after', 'by', 'node named',
-                       'with other faults before', 'message')
-    good = True
-    for name, fault in FAULTS.items():
-        of_kind = [session for session in sessions if session['kind'] == name]
-        if of_kind:
-            cells = cells_of_fault(name, fault.node, of_kind)
-            good &= cells[2] != NOT_FOUND
-            lines.append(table_row(*cells))
-        elif name in skipped:
-            lines.append(table_row(name, 0, '', '', '', '',
-                                   f'skipped: {shorten(skipped[name])}'))
-    for kind, what in ((CLEAN, 'before'), (AFTER, 'after')):
-        count = sum(session['kind'] == kind for session in sessions)
-        false = false_alarms(sessions, kind)
-        good &= not false
-        lines += ['', f'Clean sessions {what}: {count}, false alarms: '
-                  f'{len(false)}']
-        lines += [f'- {session["date"]}: {one.kind}: {shorten(one.words)}'
-                  for session, one in false]
-    if left:
-        lines += ['', f'{left} sessions of the campaign did not run']
-    return lines, good
-
-
-def shorten(line: str) -> str:
-    """A line that fits into a cell of a table."""
-    return textwrap.shorten(line, 240, placeholder=' ...')
-
-
-# Programs and environment ----------------------------------------------------
-
-#: Installed programs, shared with the user's sessions.
-INSTALLED = ('venv', 'mpi', 'mpich', 'stores', 'bin')
-
-
-def replace_symlink(path: Path, target: Path) -> None:
-    """Makes a link, or replaces one."""
-    path.unlink(missing_ok=True)
-    path.symlink_to(target)
-
-
-def campaign_environment_variables(site: str, work: Path) -> dict[str, str]:
-    """What `plumb env` exports, with a work folder of our own."""
-    work.mkdir(parents=True, exist_ok=True)
-    # Installs missing programs to the shared folder.
-    variables_from_plumb_env('--site', site)
-    for name in INSTALLED:
-        if (WORK / name).exists():
-            replace_symlink(work / name, WORK / name)
-    return variables_from_plumb_env('--site', site, PLUMBLINE_WORK=str(work),
-                                    PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
-
-
-# The box ---------------------------------------------------------------------
-
-def site_configuration_without_fault(box: Box) -> dict[str, Any]:
-    """The site of a session without a fault; a fault changes it."""
-    folder = box.folder
-
-    def make_partition(name: str, nodes: str, environs: Sequence[str],
-                       cores: int = 2) -> dict[str, Any]:
-        return {
-            'name': name, 'scheduler': 'slurm', 'launcher': 'srun',
-            'time_limit': '2m', 'max_jobs': 4, 'environs': [*environs],
-            'access': ['--exclusive', '--licenses=alone',
-                       f'--nodelist={nodes}'],
-            'env_vars': [],
-            'processor': {'num_cpus': cores, 'num_cpus_per_core': 1,
-                          'num_sockets': 1, 'num_cpus_per_socket': cores},
-            'extras': {'max_nodes': len(nodes.split(',')),
-                       'launcher_free': ['--overcommit', '--cpu-bind=none'],
-                       'launcher_oversubscribe': ['--overcommit',
-                                                  '--cpu-bind=none'],
-                       'service_interface': 'eth0',
-                       # To each node the others are other programs.
-                       'others_cpu_limit': 1e6}}
-
-    return {
-        'systems': [{
-            'name': 'box', 'descr': 'a cluster in a box', 'hostnames': ['.*'],
-            'stagedir': str(box.work_folder / 'stage'),
-            'outputdir': str(box.work_folder / 'output'),
-            'partitions': [
-                *(make_partition(f'pair{nodes.replace("n", "").replace(",", "")}',
-                                 nodes, ['mpich', 'put_bw'] if nodes == PAIRS[2]
-                                 else ['mpich']) for nodes in PAIRS),
-                make_partition('all', 'n1,n2,n3,n4', ['valkey']),
-                # More cores than the machine may have: the suite says so.
-                make_partition('one', 'n1', ['valkey'], 4)]}],
-        'environments': [
-            *({'name': name, 'cc': f'{box.work_folder}/mpich/bin/mpicc', 'cxx': '',
-               'ftn': '', 'features': ['mpi', 'osu', program],
-               'env_vars': [['SLURM_MPI_TYPE', 'pmi2'],
-                            ['MPIR_CVAR_NOLOCAL', '1'],
-                            ['MPIR_CVAR_ENABLE_HEAVY_YIELD', '1']],
-               'extras': {'mpi_library': 'mpich 5.0', 'wheel': 'mpich',
-                          'programs': {'osu': {
-                              'source': 'system', 'version': 'embedded',
-                              'spec': 'osu-micro-benchmarks@7.5/1111111',
-                              'prefix': str(folder / 'osu')}}}}
-              for name, program in (('mpich', 'osu_latency'),
-                                    ('put_bw', 'osu_put_bw'))),
-            {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
-             'features': ['valkey'],
-             'extras': {'wheel': 'stores', 'programs': {'keyvalue': {
-                 'source': 'wheel', 'prefix': f'{box.work_folder}/stores'}}}}]}
-
-
-@dataclass
-class Box:
-    """The cluster, its site, and the folders of the campaign."""
-    folder: Path
-    cluster: Cluster
-    env: dict[str, str] = field(default_factory=dict)
-    site: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def work_folder(self) -> Path:
-        return self.folder / 'work'
-
-    @property
-    def perflog_folder(self) -> Path:
-        return self.work_folder / 'perflogs'
-
-    @property
-    def real_osu_latency(self) -> Path:
-        """The program behind osu/osu_latency."""
-        return self.folder / 'built' / 'osu_latency'
-
-    def write_site(self) -> None:
-        path = self.folder / 'site' / 'system.py'
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text('# Written by bench/faults.py for each session.\n'
-                        f'site_configuration = {pprint.pformat(self.site)}\n')
-
-    def partition_configs_with_prefix(self, *names: str) -> list[dict[str, Any]]:
-        """Those that begin with one of these names."""
-        return [one for one in self.site['systems'][0]['partitions']
-                if one['name'].startswith(names)]
-
-    def prepare_campaign(self) -> None:
-        """Programs, site and environment.
-
-        :raises Missing: what is needed is not here.
-        """
-        for name in ('reports', 'osu', 'built', 'bin'):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self.site = site_configuration_without_fault(self)
-        self.write_site()
-        env = campaign_environment_variables(str(self.folder / 'site'),
-                                             self.work_folder)
-        more = cached_compiler(self.folder / 'compiled')
-        self.env = {**env, **more, 'PATH': os.pathsep.join((
-            str(self.folder / 'compiled' / 'bin'), env['PATH']))}
-        if not self.real_osu_latency.exists():
-            sources = sorted((ROOT / 'checks' / 'osu' / 'src').glob('*.c'))
-            run([self.work_folder / 'mpich' / 'bin' / 'mpicc', '-O2', '-std=gnu11',
-                 '-pthread', '-o', self.real_osu_latency, *sources, '-lm'],
-                'building osu_latency')
-        other = self.real_osu_latency.with_name('osu_put_bw')
-        if not other.exists():
-            other.symlink_to(self.real_osu_latency)
-        self.write_osu_latency_wrapper()
-
-    def write_osu_latency_wrapper(self, script: str = '') -> None:
-        """What the site has as osu_latency: the program, or a script that
-        calls "$real"."""
-        plain = 'exec "$real" "$@"'
-        for name, text in (('osu_latency', script or plain),
-                           ('osu_put_bw', plain)):
-            path = self.folder / 'osu' / name
-            path.unlink(missing_ok=True)
-            path.write_text(
-                '#!/bin/bash\n'
-                f'real={shlex.quote(str(self.real_osu_latency.parent))}/${{0##*/}}\n'
-                f'read -r host </proc/sys/kernel/hostname\n{text}\n')
-            path.chmod(0o755)
-
-    def start_cluster(self) -> None:
-        self.cluster.down()
-        self.cluster.up(cpus=4, share=[self.folder, ROOT, WORK])
-        for node in self.cluster.nodes:
-            self.cluster.rate(node, RATE)
-
-    def run_session_with_fault(
-        self, session: NightlySession, run: str, fault: Fault | None
-    ) -> dict[str, Any]:
-        """One session: its session.
-
-        :raises Missing: the fault cannot be had here.
-        :raises ClusterError: it can, and the cluster broke down.
-        """
-        for old in ('stage', 'output'):
-            shutil.rmtree(self.work_folder / old, ignore_errors=True)
-        self.site = site_configuration_without_fault(self)
-        expected_kinds = session_test_case_names(fault.more if fault else ())
-        parts = self.site['systems'][0]['partitions']
-        parts[:] = [one for one in parts
-                    if one['name'].startswith('pair')
-                    or one['name'] == 'all' and 'store' in expected_kinds
-                    or one['name'] == 'one' and 'threads' in expected_kinds]
-        words = [word for kind in expected_kinds for word in CASES[kind]]
-        with contextlib.ExitStack() as stack:
-            variables = dict(stack.enter_context(fault.make(self))
-                             if fault else {})
-            self.write_site()
-            command = ['reframe', *words, *SHORT,
-                       *(fault.options if fault else ()), '-r']
-            began = time.monotonic()
-            code, output = self.run_reframe(
-                command, {**self.env, 'PLUMBLINE_SESSION_ID': run, **variables})
-            took = time.monotonic() - began
-        return {**asdict(session), 'run': run, 'code': code,
-                'output': ' / '.join(output[-3:]), 'session_s': round(took, 2)}
-
-    def run_reframe(self, command: Sequence[str], env: Mapping[str, str],
-                    limit: float = LIMIT) -> tuple[int, list[str]]:
-        """Exit code and last words.
-
-        :arg limit: seconds after which the session is ended
-        """
-        log = self.folder / 'reports' / 'session.log'
-        late = False
-        with open(log, 'w') as out:
-            process = self.cluster.box(
-                'exec', '--', *command, env=dict(env), cwd=ROOT, stdout=out,
-                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-            try:
-                process.wait(limit)
-            except subprocess.TimeoutExpired:
-                late = True
-            finally:
-                # ReFrame cancels its jobs at SIGTERM.
-                process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(30)
-                process.kill()
-                process.wait()
-        text = re.sub(r'\x1b\[[\d;]*m', '', log.read_text(errors='replace'))
-        words = [line.strip() for line in text.splitlines()
-                 if line.strip(' -=') and not line.startswith(
-                     ('Log file(s) saved', 'Current session stored'))]
-        if late:
-            words.append(f'ended by bench/faults.py after {limit:.0f} s')
-        return process.returncode, words
-
-
-def session_test_case_names(fault_test_cases: Sequence[str]) -> list[str]:
-    """Names in CASES of what a session runs: six test cases."""
-    # What a fault needs takes the place of the last.
-    return ['pairs', 'store', *(fault_test_cases or ['bandwidth'])]
-
-
-# Faults ---------------------------------------------------------------------
-
-#: Injects a fault; yields further environment variables for ReFrame.
-Injection = contextlib.AbstractContextManager[Mapping[str, str]]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault of a cluster: what it is, and how it begins and ends."""
-    means: str
-    make: Callable[[Box], Injection]
-    #: The node that has it; empty: it is of none alone.
-    node: str = ''
-    #: Further test cases, by their name in CASES.
-    more: tuple[str, ...] = ()
-    #: Further options of ReFrame.
-    options: tuple[str, ...] = ()
-
-
-@contextlib.contextmanager
-def change_network_link(box: Box, what: str, value: str) -> Iterator[Mapping[str, str]]:
-    """Another delay, rate or loss of the node's link."""
-    change = getattr(box.cluster, what)
-    change(NODE, value)
-    try:
-        yield {}
-    finally:
-        change(NODE, RATE if what == 'rate' else '0')
-
-
-@contextlib.contextmanager
-def pause_ranks_on_node(box: Box) -> Iterator[Mapping[str, str]]:
-    """The ranks on the node may run for half of the time.
-
-    A limit on their CPU time would have no effect: a rank that waits for its
-    link uses a tenth of a CPU.
-    """
-    ranks: list[int] = []
-
-    def pause_ranks_repeatedly() -> bool:
-        pids = [one.pid for one in box.cluster.members(NODE)
-                if one.command.startswith(str(box.real_osu_latency.parent))]
-        ranks.extend(pids)
-        # A size of osu_latency is measured for some 25 ms.
-        signals = (signal.SIGSTOP, signal.SIGCONT) * 50 if pids else ()
-        for number in signals:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            time.sleep(0.005)
-        return False
-
-    with repeat_in_background(pause_ranks_repeatedly):
-        yield {}
-    if not ranks:
-        raise Missing(f'no rank ran on {NODE}, so none was stopped')
-
-
-@contextlib.contextmanager
-def wrap_store_server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
-    """A script in place of the store's server, which it starts with
-    `exec "$real" "$@"`."""
-    real = WORK / 'stores' / 'bin' / 'valkey-server'
-    # The site's file names the link.
-    prefix, stores = box.work_folder / 'wrapped', box.work_folder / 'stores'
-    wrapper = prefix / 'bin' / real.name
-    wrapper.parent.mkdir(parents=True, exist_ok=True)
-    wrapper.write_text(f'#!/bin/sh\nreal={shlex.quote(str(real))}\n'
-                       f'{script}\n')
-    wrapper.chmod(0o755)
-    try:
-        replace_symlink(stores, prefix)
-        yield {}
-    finally:
-        replace_symlink(stores, WORK / 'stores')
-
-
-def replace_store_server_version(box: Box) -> Injection:
-    other = shutil.which('redis-server')
-    if not other:
-        raise Missing('no redis-server on PATH, which serves as another '
-                      'version')
-    return wrap_store_server(box, f'exec {shlex.quote(other)} "$@"')
-
-
-@contextlib.contextmanager
-def wrap_osu_latency(box: Box, script: str) -> Iterator[Mapping[str, str]]:
-    """A script in front of osu_latency."""
-    box.write_osu_latency_wrapper(script)
-    try:
-        yield {}
-    finally:
-        box.write_osu_latency_wrapper()
-
-
-@contextlib.contextmanager
-def prefix_rank_command(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
-    """Words between the launcher and each rank of the pairs."""
-    for one in box.partition_configs_with_prefix('pair'):
-        one['extras']['launcher_free'] += [*words]
-    yield {}
-
-
-def shift_node_clock(box: Box) -> Injection:
-    shim = compiled('clock.so', box.folder)
-    return prefix_rank_command(box, 'env', f'LD_PRELOAD={shim}',
-                               f'BOX_CLOCK={NODE}:120')
-
-
-@contextlib.contextmanager
-def hide_exit_code(box: Box) -> Iterator[Mapping[str, str]]:
-    """The program fails on one node, and a wrapper of srun hides it."""
-    wrapper = box.folder / 'bin' / 'srun'
-    wrapper.write_text(f'#!/bin/sh\n{shutil.which("srun")} "$@"\nexit 0\n')
-    wrapper.chmod(0o755)
-    for one in box.partition_configs_with_prefix('pair'):
-        one['env_vars'].append(['PATH', f'{wrapper.parent}:$PATH'])
-    with wrap_osu_latency(box, f'"$real" "$@"; [ $host != {NODE} ] || exit 3'):
-        yield {}
-
-
-@contextlib.contextmanager
-def change_osu_spec(box: Box) -> Iterator[Mapping[str, str]]:
-    for one in box.site['environments']:
-        origin = one['extras']['programs'].get('osu', {})
-        if 'spec' in origin:
-            origin['spec'] = 'osu-micro-benchmarks@7.5/2222222'
-    yield {}
-
-
-@contextlib.contextmanager
-def repeat_in_background(once: Callable[[], bool]) -> Iterator[list[bool]]:
-    """Calls a function again and again, until it returns True; yields a list
-    that has something in it then."""
-    over, done = threading.Event(), []
-
-    def repeat_until_true() -> None:
-        while not done and not over.wait(0.05):
-            with contextlib.suppress(ClusterError, OSError, IndexError):
-                if once():
-                    done.append(True)
-
-    thread = threading.Thread(target=repeat_until_true)
-    thread.start()
-    try:
-        yield done
-    finally:
-        over.set()
-        thread.join()
-
-
-def fill_disk(folder: Path) -> None:
-    """Writes until the disk of a folder is full."""
-    with open(folder / 'filler', 'wb', buffering=0) as out, \
-            contextlib.suppress(OSError):
-        while out.write(bytes(4096)) == 4096:
-            pass
-
-
-@contextlib.contextmanager
-def limit_disk_space(box: Box, what: str) -> Iterator[Mapping[str, str]]:
-    """A small disk that is full: that of the stage folders when the first
-    program runs, or that of the perflogs from the beginning."""
-    small = box.folder / 'small'
-    if not os.path.ismount(small):
-        raise Missing('only root can mount a small file system')
-
-    def fill_disk_when_running() -> bool:
-        if not any(small.glob('stage/**/runs.tsv')):
-            return False
-        fill_disk(small)
-        return True
-
-    try:
-        if what == 'perflogs':
-            fill_disk(small)
-            yield {'PLUMBLINE_PERFLOGS': str(small / 'perflogs')}
-            return
-        box.site['systems'][0]['stagedir'] = str(small / 'stage')
-        with repeat_in_background(fill_disk_when_running) as done:
-            yield {}
-        if not done:
-            raise Missing('no program ran, so the disk was never full')
-    finally:
-        for path in small.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-@contextlib.contextmanager
-def cut_power_of_node(box: Box) -> Iterator[Mapping[str, str]]:
-    """A power cut of the node while a rank runs there; it boots when Slurm
-    has seen it."""
-    def cut_power_when_running() -> bool:
-        if not any(str(box.real_osu_latency) in one.command.split()
-                   for one in box.cluster.processes(NODE)):
-            return False
-        number = box.cluster.ask('squeue', '-h', '-t', 'R', '-w', NODE,
-                                 '-o', '%i').split()[0]
-        box.cluster.kill(NODE)
-        cut.append(number)
-        box.cluster.wait(number, 60)
-        boot_node()
-        return True
-
-    def boot_node() -> None:
-        if box.cluster.pid(NODE) is None:
-            box.cluster.boot(NODE)
-            box.cluster.rate(NODE, RATE)
-
-    cut: list[str] = []
-    with repeat_in_background(cut_power_when_running):
-        yield {}
-    boot_node()
-    if not cut:
-        raise Missing(f'no rank ran on {NODE}, so no power was cut')
-
-
-def link_fault(means: str, what: str, value: str) -> Fault:
-    return Fault(means, partial(change_network_link, what=what, value=value), NODE)
-
-
-#: Leaves a server alone that is only asked for its version.
-UNLESS_VERSION = 'case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
-#: Name -> fault: what the issue asks for, in its order.
-FAULTS = {
-    'delay-200us': link_fault('each frame 200 us late, each way', 'delay', '200us'),
-    'delay-2ms': link_fault('each frame 2 ms late, each way', 'delay', '2ms'),
-    'rate-half': link_fault(f'a link of {HALF} among those of {RATE}', 'rate', HALF),
-    'rate-tenth': link_fault(
-        f'a link of {TENTH} among those of {RATE}', 'rate', TENTH),
-    'loss-1': link_fault('1 % of the frames lost, each way', 'loss', '1%'),
-    'loss-5': link_fault('5 % of the frames lost, each way', 'loss', '5%'),
-    'half-cpu': Fault('the ranks on the node run for 5 of 10 ms', pause_ranks_on_node,
-                      NODE),
-    'fewer-threads': Fault(
-        'the store is started with one thread of two', partial(
-            wrap_store_server,
-            script=f'{UNLESS_VERSION}exec "$real" "$@" --io-threads 1'),
-        more=('threads',)),
-    'persistence': Fault('the store writes an append-only file', partial(
-        wrap_store_server, script=UNLESS_VERSION
-        + 'exec "$real" "$@" --appendonly yes --appendfsync always')),
-    'no-pinning': Fault('the store may run on all CPUs', partial(
-        wrap_store_server, script=UNLESS_VERSION
-        + 'exec taskset -c 0-$(($(nproc --all) - 1)) "$real" "$@"')),
-    'version': Fault('another version of the store', replace_store_server_version),
-    'transport': Fault(
-        'a library that takes another transport',
-        lambda box: contextlib.nullcontext({
-            'FI_PROVIDER': 'sockets', 'MPIR_CVAR_OFI_USE_PROVIDER': 'sockets',
-            'UCX_TLS': 'tcp', 'UCX_TCP_TX_SEG_SIZE': '256',
-            'UCX_TCP_RX_SEG_SIZE': '256'})),
-    'binding': Fault('all ranks on the first CPU', lambda box: prefix_rank_command(
-        box, 'taskset', '-c', '0')),
-    'node-lost': Fault('a power cut while a rank runs', cut_power_of_node, NODE),
-    'hang': Fault('a rank that never ends', partial(
-        wrap_osu_latency, script=f'case $host$SLURM_JOB_NODELIST in '
-        f'"{NODE}n[1,4]") exec sleep 1000;; esac; exec "$real" "$@"'),
-        NODE, options=('-Stime_limit=1m',)),
-    'disk-stage': Fault('the disk of the stage folders is full',
-                        partial(limit_disk_space, what='stage')),
-    'disk-perflogs': Fault('the disk of the perflogs is full',
-                           partial(limit_disk_space, what='perflogs')),
-    'exit-code': Fault('the program fails, and a wrapper of srun hides it',
-                       hide_exit_code, NODE),
-    'cut': Fault('the output ends after twelve lines', partial(
-        wrap_osu_latency, script=f'[ $host != {NODE} ] && exec "$real" "$@"; '
-        '"$real" "$@" | sed -n 1,12p'), NODE),
-    'clock': Fault('a clock two minutes ahead, for the ranks (see '
-                   'tests/cluster/clock.c)', shift_node_clock, NODE),
-    'spec': Fault('a new spec of the program, as good as the old one', change_osu_spec),
-}
+    faults = [one for one in results if one['kind'] != CLEAN]
+    judged = [one for one in results if one['kind'] == CLEAN and one['judged']]
+    alarms = [(one['date'], *report) for one in judged for report in one['reports']]
+    lines = [*table_head('fault', 'found after', 'by', 'node named', 'message'),
+             *map(row_of_fault, faults), '',
+             f'Clean sessions with a verdict: {len(judged)}, false alarms: '
+             f'{len(alarms)}', *(f'- {date}: {kind}: {text}'
+                                 for date, kind, _, text, _ in alarms)]
+    return lines, not alarms and all(
+        one['found_after'] or one['skipped'] for one in faults)
 
 
 # The campaign ---------------------------------------------------------------
 
 @dataclass
-class Diary:
-    """sessions.jsonl: a line with the arguments of planned_sessions, and one per
-    finished session."""
-    path: Path
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    #: Fault -> why it could not be had. Each start of the script tries it again.
-    skipped: dict[str, str] = field(default_factory=dict)
+class Campaign:
+    """A folder with results.jsonl: a line per clean session, and per fault."""
+    folder: Path
+    box: Box
+    clean: int
+    sessions: int
+    results: list[dict[str, Any]] = field(default_factory=list)
 
-    def read(self) -> Diary:
-        """What is there; half a line of a bench that was killed is not."""
+    def __post_init__(self) -> None:
+        # Half a line of a bench that was killed is left out.
         with contextlib.suppress(OSError):
-            for line in self.path.read_text().splitlines():
+            for line in (self.folder / 'results.jsonl').read_text().splitlines():
                 with contextlib.suppress(ValueError):
-                    self.lines.append(json.loads(line))
-        return self
+                    self.results.append(json.loads(line))
 
-    def append_entry(self, line: dict[str, Any]) -> None:
-        self.lines.append(line)
-        with open(self.path, 'a') as out:
+    def add(self, **line: Any) -> None:
+        """Keep a result, and write the tables so far."""
+        self.results.append(line)
+        with open(self.folder / 'results.jsonl', 'a') as out:
             # On a line of its own, whatever was cut off before.
             out.write(f'\n{json.dumps(line)}\n')
+        lines, _ = campaign_tables(self.results)
+        (self.folder / 'report.md').write_text('\n'.join(lines) + '\n')
 
-    @property
-    def sessions(self) -> list[dict[str, Any]]:
-        return self.lines[1:]
+    def run(self, faults: Sequence[str]) -> None:
+        """Run what has no result yet.
 
-    @property
-    def remaining(self) -> list[NightlySession]:
-        """Sessions of the plan that have not finished."""
-        done = {session['number'] for session in self.sessions}
-        return [session for session in planned_sessions(**self.lines[0])
-                if session.number not in done]
+        :raises ClusterError: the cluster broke down
+        """
+        while len(clean := [one for one in self.results if one['kind'] == CLEAN]
+                  ) < self.clean:
+            self.run_clean_session(clean)
+        done = {one['kind'] for one in self.results}
+        for name in faults:
+            if name not in done:
+                self.run_fault(name, FAULTS[name], clean)
 
-    def tables(self) -> tuple[list[str], bool]:
-        """The tables as they stand, and whether all is well."""
-        return campaign_tables(self.sessions, self.skipped, len(self.remaining))
+    def run_clean_session(self, before: Sequence[Mapping[str, Any]]) -> None:
+        date = (days_later(before[-1]['date'], 1) if before else days_later(
+            str(datetime.datetime.now(datetime.timezone.utc).date()),
+            -self.clean - self.sessions))
+        perflogs = self.folder / CLEAN
+        session, code, output = self.box.run_session(date, perflogs, None)
+        judged = len(before) >= BASELINE
+        reports = reports_since(reports_of_session(
+            self.box.env, perflogs, session), date) if judged else []
+        if code:
+            reports.insert(0, Report('session', 'exit code', output))
+        print(f'{CLEAN} {len(before) + 1}: exit code {code}', *reports, sep='\n    ',
+              flush=True)
+        self.add(kind=CLEAN, date=date, judged=judged or bool(code), reports=reports)
 
-
-def run_campaign(box: Box, diary: Diary) -> None:
-    """Plays the sessions that are left.
-
-    :raises ClusterError: the cluster broke down
-    """
-    for session in diary.remaining:
-        if session.kind in diary.skipped:
-            continue
-        try:
-            line = box.run_session_with_fault(session, make_session_id(session.date),
-                                              FAULTS.get(session.kind))
-        except Missing as err:
-            diary.skipped[session.kind] = str(err)
-            print(f'{session.kind}: skipped: {err}', flush=True)
-            continue
-        reports = reports_of_session(box.perflog_folder, line, diary.sessions)
-        diary.append_entry({**line, **reports})
-        lines, _ = diary.tables()
-        (box.folder / 'report.md').write_text('\n'.join(lines) + '\n')
-        print(f'{session.number} {session.kind} {session.of}: '
-              f'{line["session_s"]:.0f} s, exit code {line["code"]}', flush=True)
-        for one in reports_since(diary.lines[-1], session.date, 'alone'):
-            print(f'    {one.kind}: {one.words}', flush=True)
-
-
-def print_plan(
-    sessions: Sequence[NightlySession], faults: Sequence[str]
-) -> None:
-    """What would be played; nothing is started."""
-    print(f'{len(sessions)} sessions:',
-          *(f'  {name}: {sum(one.kind == name for one in sessions)}'
-            for name in dict.fromkeys(one.kind for one in sessions)),
-          '', 'Faults:', *(
-              f'  {name}: {FAULTS[name].means}'
-              + (f' [{FAULTS[name].node}]' if FAULTS[name].node else '')
-              for name in faults), sep='\n')
+    def run_fault(self, name: str, fault: Fault, clean: Sequence[Mapping[str, Any]]
+                  ) -> None:
+        """Sessions with a fault, until the verdict reports it."""
+        perflogs = self.folder / 'faults' / name
+        shutil.rmtree(perflogs, ignore_errors=True)
+        shutil.copytree(self.folder / CLEAN, perflogs)
+        begin = days_later(clean[-1]['date'], 1)
+        reports: list[Report] = []
+        number, skipped = 0, ''
+        for number in range(1, self.sessions + 1):
+            date = days_later(begin, number - 1)
+            try:
+                session, code, output = self.box.run_session(date, perflogs, fault)
+            except Missing as err:
+                skipped = str(err)
+                break
+            try:
+                reports = reports_since(reports_of_session(
+                    self.box.env, perflogs, session), begin)
+            except Missing:             # The session has no values.
+                reports = []
+            if code and not any(one.kind == 'failure' for one in reports):
+                reports.insert(0, Report('session', 'exit code', output))
+            print(f'{name} {number}: exit code {code}', *reports, sep='\n    ',
+                  flush=True)
+            if reports:
+                break
+        self.add(kind=name, found_after=number if reports else 0, reports=reports,
+                 skipped=skipped)
 
 
 def main() -> bool:
     parser = option_parser(__doc__)
-    for name, count, what in (
-            ('clean', 30, 'clean sessions for the history'),
-            ('sessions', 3, 'sessions of each fault'),
-            ('after', 20, 'clean sessions at the end')):
+    for name, count, what in (('clean', 30, 'clean sessions for the history'),
+                              ('sessions', 3, 'at most so many sessions of a fault')):
         parser.add_argument(f'--{name}', type=int, default=count, metavar='N',
                             help=f'{what} (default: {count})')
     parser.add_argument('--only', action='append', metavar='FAULT',
@@ -901,64 +237,24 @@ def main() -> bool:
                         'repeated: ' + ', '.join(FAULTS))
     parser.add_argument('--dir', type=Path, default=WORK / 'faults',
                         help='folder of the campaign (default: %(default)s)')
-    parser.add_argument('--resume', action='store_true',
-                        help='continue the campaign in --dir with its own '
-                        'options')
-    parser.add_argument('--dry-run', action='store_true',
-                        help='print the sessions and the faults; start '
+    parser.add_argument('--list', action='store_true', help='list the faults; start '
                         'nothing')
     args = parser.parse_args()
-    args.dir = args.dir.absolute()
     faults = [name for name in FAULTS if not args.only or name in args.only]
-    days = args.clean + args.sessions * len(faults) + args.after
-    today = str(datetime.datetime.now(datetime.timezone.utc).date())
-    plan = {'first': days_later(today, -days), 'clean': args.clean,
-            'sessions': args.sessions, 'after': args.after, 'faults': faults}
-    if args.dry_run:
-        print_plan(planned_sessions(**plan), faults)
+    if args.list:
+        for name in faults:
+            where = f' [{FAULTS[name].node}]' * bool(FAULTS[name].node)
+            print(f'{name}: {FAULTS[name].means}{where}')
         return True
-    diary = Diary(args.dir / 'sessions.jsonl').read()
-    if args.resume and not diary.lines:
-        raise Missing(f'no campaign in {args.dir}')
-    if diary.lines and not args.resume:
-        raise Missing(f'{args.dir} already has {len(diary.sessions)} sessions: '
-                      'continue them with --resume, or give another --dir')
     try:
-        with running_box(args.dir) as box:
-            if not diary.lines:
-                diary.append_entry(plan)
-            run_campaign(box, diary)
+        with running_box(args.dir.absolute()) as box:
+            campaign = Campaign(box.folder, box, args.clean, args.sessions)
+            campaign.run(faults)
     except (ClusterError, KeyboardInterrupt) as err:
-        raise Missing(f'{err or "ended early"}; continue with --resume'
-                      ) from None
-    lines, good = diary.tables()
+        raise Missing(f'{err or "ended early"}; the same command continues') from None
+    lines, good = campaign_tables(campaign.results)
     print('', *lines, sep='\n')
-    if diary.remaining:
-        raise Missing(f'{len(diary.remaining)} sessions did not run: see above')
     return good
-
-
-@contextlib.contextmanager
-def running_box(folder: Path) -> Iterator[Box]:
-    """A cluster with the folder of a campaign.
-
-    :raises Missing, ClusterError: it cannot be had
-    """
-    small = folder / 'small'
-    small.mkdir(parents=True, exist_ok=True)
-    box = Box(folder, Cluster(folder / 'box'))
-    try:
-        if os.geteuid() == 0:
-            # A small disk that nobody else sees, and that ends with us.
-            namespaces.unshare(namespaces.NEWNS, 'CLONE_NEWNS')
-            namespaces.own_mounts()
-            namespaces.mount('box', str(small), 'tmpfs',
-                             options='size=16m')
-        box.prepare_campaign()
-        box.start_cluster()
-        yield box
-    finally:
-        box.cluster.down()
 
 
 if __name__ == '__main__':

@@ -170,8 +170,11 @@ class Box:
     def write_site(self) -> None:
         path = self.folder / 'site' / 'system.py'
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text('# Written by bench/faults.py for each session.\n'
-                        f'site_configuration = {pprint.pformat(self.site)}\n')
+        path.write_text(
+            '# Written by bench/faults.py for each session.\n'
+            f'import sys\nsys.path.append({str(ROOT)!r})\n'
+            'from config.common import SETTINGS\n'
+            f'site_configuration = {{**SETTINGS, **{pprint.pformat(self.site)}}}\n')
 
     def partition_configs_with_prefix(self, *names: str) -> list[dict[str, Any]]:
         """Those that begin with one of these names."""

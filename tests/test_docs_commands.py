@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import functools
 import re
 import shlex
@@ -213,13 +214,22 @@ def test_examples_of_the_help_parse():
     assert len(examples) > 15 and not faults
 
 
+def commands_in_messages(path: Path) -> Iterator[str]:
+    """The command lines of plumb in the texts of a module, up to what it computes."""
+    for node in ast.walk(ast.parse(path.read_text('utf-8'))):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        for part in parts:
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield from re.findall(r'\./plumb ([a-z][^;|,`:\'"()\n]*)', part.value)
+
+
 def test_commands_in_messages_parse():
     """Messages are prose: what follows the options is not looked at."""
-    page = (ROOT / 'docs' / 'reference' / 'messages.md').read_text()
-    lines = re.findall(r'\./plumb ([^;|,`:\'"()]*)', page)
+    lines = {line for folder in ('checks', 'cli', 'config', 'postprocess')
+             for path in (ROOT / folder).rglob('*.py')
+             for line in commands_in_messages(path)}
     faults = [f'{line}: {fault}' for line in lines if (fault := fault_of_command_line(
-        [word for text in line.split()
-         if (word := text.partition('{')[0].rstrip('.'))], False))]
+        [word.rstrip('.') for word in line.split()], False))]
     assert len(lines) > 10 and not faults
 
 

@@ -39,7 +39,7 @@ COMMANDS = {
         'parse': ('convert saved program output to CSV',
                   './plumb parse osu out.txt')},
     'Set up': {
-        'demo': ('show the results of a made-up cluster',
+        'demo': ('show what the suite finds',
                  './plumb demo'),
         'doctor': ('list what can run here and what is missing',
                    './plumb doctor'),
@@ -196,18 +196,20 @@ Exit codes: 0 good; 1 a file is not the complete output of the program; 2 wrong
 usage, or a file cannot be read.
 """
 
-DEMO = """Writes the results of a made-up cluster, and shows what is found in them.
+DEMO = """Shows what the suite finds: in a made-up cluster, or live on this machine.
 
-The command writes perflogs of 60 nightly sessions of 64 nodes and two sites, in which
-four things go wrong. Then it prints the verdict, writes the page and lists commands
-to try. It needs no cluster and measures nothing. All files are in
-$PLUMBLINE_WORK/demo, and a further call writes them anew.
+Without options the command writes perflogs of 60 nightly sessions of 64 nodes and two
+sites, in which four things go wrong. Then it prints the verdict, writes the page and
+lists commands to try. It measures nothing. Its files are in $PLUMBLINE_WORK/demo, are
+labelled as made up, and no reference can be made of them.
 
-Everything in it is labelled as made up: the names of the sites, the source of the
-records, the page. No reference can be made of these records.
+--live measures the latency between two ranks and a store, and writes references. Then
+it binds both ranks to one CPU, and takes half of the store's memory away: both test
+cases fail. Without the faults they pass. Each step prints its command. All files are
+in $PLUMBLINE_WORK/demo-live. It takes about 90 s on two idle CPUs.
 
-Exit codes: 0 written, whatever the verdict is; 2 wrong usage, a file cannot be
-written, or no browser can be started.
+Exit codes: 0 shown; 2 wrong usage, a file cannot be written, no browser can be
+started, or a step of --live had another result than expected.
 """
 
 SELFTEST = """Sets up what is missing and runs the tests of the suite.
@@ -310,7 +312,11 @@ def build_parser() -> Parser:
         'the optional parts of each family, and the cost of each mode')
     _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
     _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
-    add_command('demo', DEMO).add_argument_group('output').add_argument(
+    demo = add_command('demo', DEMO)
+    demo.add_argument_group('what to show').add_argument(
+        '--live', action='store_true', help='measure on this machine, with two real '
+        'faults that are made and removed')
+    demo.add_argument_group('output').add_argument(
         '--open', action='store_true', help='open the page in a browser')
     env = add_command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
     _add_site_option(env.add_argument_group('which site'))

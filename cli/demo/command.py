@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli.demo import records
+from cli.demo import live, records
 from cli.demo.cluster import Cluster, read_cluster
 from cli.setup.venv import SetupError
 from config import places
@@ -26,23 +26,34 @@ COMMANDS = (
 
 
 def demo(args: argparse.Namespace) -> int:
-    """Writes perflogs and page, prints the verdict; returns the exit code.
+    """Shows the made-up cluster, or measures here; returns the exit code.
 
-    :raises SetupError: another demo is being written
+    :raises SetupError: another demo is being written, or a step of the live demo had
+        another result than expected
     :raises OSError: the folder of the demo cannot be written
     """
+    if args.live:
+        page = live.run_live_demo()
+        print(f'\nPage: {page}')
+        return open_page(page) if args.open else 0
     folder = places.work_folder() / 'demo'
     try:
         with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by'):
             is_written = write_and_print(folder)
     except lock.LockError as err:
         raise SetupError(str(err)) from None
-    page = folder / 'report' / 'index.html'
-    if is_written and args.open and not webbrowser.open(page.as_uri()):
-        print('plumb demo: no browser could be started; open the page yourself',
-              file=sys.stderr)
-        return 2
+    if is_written and args.open:
+        return open_page(folder / 'report' / 'index.html')
     return 0 if is_written else 2
+
+
+def open_page(page: Path) -> int:
+    """Open the page in a browser; returns the exit code."""
+    if webbrowser.open(page.as_uri()):
+        return 0
+    print('plumb demo: no browser could be started; open the page yourself',
+          file=sys.stderr)
+    return 2
 
 
 def write_and_print(folder: Path) -> bool:

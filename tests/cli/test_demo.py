@@ -16,7 +16,7 @@ pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
 
 from cli.demo import cluster as demo_cluster
-from cli.demo import command, records
+from cli.demo import command, live, records
 from cli.setup.venv import SetupError
 from config import families
 from config.records.columns import MADE_UP
@@ -24,9 +24,9 @@ from postprocess import records as all_records
 from postprocess.references import writing
 from postprocess.regressions import verdict
 from postprocess.report import cards, page
-from tests.conftest import ROOT, printed_verdict_lines
+from tests.conftest import ROOT, printed_verdict_lines, two_cpus
 
-OPTIONS = argparse.Namespace(open=False)
+OPTIONS = argparse.Namespace(live=False, open=False)
 
 
 @pytest.fixture(scope='module')
@@ -179,7 +179,7 @@ def test_a_browser_is_started_on_request(tmp_path, monkeypatch, capsys, starts, 
     monkeypatch.setenv('PLUMBLINE_WORK', str(tmp_path))
     monkeypatch.setattr(command, 'write_and_print', lambda folder: True)
     monkeypatch.setattr('webbrowser.open', lambda page: opened.append(page) or starts)
-    assert command.demo(argparse.Namespace(open=True)) == code
+    assert command.demo(argparse.Namespace(live=False, open=True)) == code
     assert opened == [(tmp_path / 'demo/report/index.html').as_uri()]
     assert ('no browser' in capsys.readouterr().err) == (code == 2)
     assert command.demo(OPTIONS) == 0 and len(opened) == 1
@@ -196,3 +196,59 @@ def test_a_slow_node_marks_only_the_sessions_on_it(demo):
     [card] = [card for card in cards.regression_events(built)
               if 'n17' in card['first']]
     assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['spark'])
+
+
+# ------------------------------------------------------------------------- live
+
+#: Sound runs do not depend on what else the machine does.
+ON_A_BUSY_MACHINE = {'PLUMBLINE_OTHERS_LIMIT': '1e6', 'PLUMBLINE_AGAIN_AFTER': 'never'}
+
+
+def step_outputs(text: str) -> list[str]:
+    """The output of each step."""
+    return re.split(r'^\d+\. .*$', text, flags=re.M)[1:]
+
+
+@pytest.mark.timeout(600)
+@two_cpus
+def test_the_faults_of_the_live_demo_are_found_and_go(tmp_path, monkeypatch, capfd):
+    for name, value in ON_A_BUSY_MACHINE.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv('PLUMBLINE_LOCK', str(tmp_path / 'lock'))
+    sound = live.Step('Sound.', ('run', *live.LATENCY, *live.STORE))
+    cpu = min(os.sched_getaffinity(0))
+    page = live.run_steps(tmp_path / 'demo', [*live.fault_steps(cpu), sound])
+    ranks, store, good = step_outputs(capfd.readouterr().out)
+    assert 'FAILED: 1 fail of 1 test case' in ranks, ranks
+    assert f'ranks share cores, with the CPUs {cpu},{cpu}' in ranks
+    assert 'FAILED: 1 fail of 1 test case' in store, store
+    assert 'the store is full: its memory limit' in ' '.join(store.split())
+    assert 'fail ' not in good and 'of 2 test cases' in good, good
+    assert page.is_file() and '\n(exit code 1, as expected)' in ranks
+    # The records are those of the demo.
+    assert (tmp_path / 'demo' / 'perflogs' / 'local').is_dir()
+
+
+@pytest.mark.strict
+@pytest.mark.timeout(900)
+@two_cpus
+def test_the_live_demo_makes_references_and_ends_green(tmp_path, copy_in_place):
+    done = copy_in_place.run(
+        './plumb', 'demo', '--live', timeout=800, **ON_A_BUSY_MACHINE,
+        PLUMBLINE_LOCK=str(tmp_path / 'lock'))
+    assert done.returncode == 0, done.stdout + done.stderr
+    *_, good = step_outputs(done.stdout)
+    assert 'GOOD: 2 pass of 2 test cases' in good
+
+
+def test_a_step_with_another_result_ends_the_live_demo(tmp_path):
+    step = live.Step('Wrong.', ('run', '--no-such-option'), code=1)
+    with pytest.raises(SetupError, match='step 1 ended with exit code 2, expected 1: '
+                                         'the message above'):
+        live.run_steps(tmp_path, [step])
+
+
+def test_one_cpu_is_refused(monkeypatch):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: {3})
+    with pytest.raises(SetupError, match='needs 2 CPUs .* only CPU 3'):
+        live.run_live_demo()

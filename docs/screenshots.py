@@ -35,7 +35,7 @@ COMMAND = './plumb verdict --site made-up-south --session 2025-04-30'
 #: Columns of the terminal.
 COLUMNS = 88
 #: Picture -> width and height, and whether it is dark. Unit: pixels.
-PICTURES = {'page-light.png': (1440, 1000, False), 'page-dark.png': (1440, 1000, True),
+PICTURES = {'page-light.png': (830, 900, False), 'page-dark.png': (830, 900, True),
             'page-phone.png': (390, 844, False)}
 #: Colours of a picture, which make it small.
 COLOURS = 256

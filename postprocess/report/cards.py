@@ -118,6 +118,9 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
             'guard': guard, 'is_fail': case.result == 'fail', 'times_as_bad': row.get(
                 'times_as_bad', 1), 'family': str(case.row.family),
             'spark': '' if guard else row.get('spark', ''),
+            'values': '' if guard or not row.get('reference') else (
+                f"{row['reference']} → {row['value']} {row['unit']}"),
+            'change': '' if guard else row.get('change', ''),
             'where': row.get('where', ''),
             'log': page.folders_of_test_case(case).get('log', '')})
     todo = {page.numbers.get(one.test_case): one.todo
@@ -132,7 +135,10 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
             why = telling.failed_together_text(
                 lines[0]['guard'], [line['family'] for line in lines])
         place = telling.shared_nodes(line['nodes'] for line in lines)
+        sessions = max(line['sessions'] for line in lines)
         cards.append({
+            **_failure_table_row(why, place, lines), 'since': page.session_name(
+                max(0, this_session + 1 - sessions))[:10] + f' ({sessions})',
             'why': f'{place}: ' * bool(place) + why
             + ', new' * all(line['is_new'] for line in lines),
             'lines': lines[:MAX_LINES], 'count': len(lines),
@@ -142,6 +148,20 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
                      and row['result'] in results.FAILED],
             'todo': next(iter(todos)) if len(todos) == 1 else ''})
     return cards
+
+
+def _failure_table_row(why: str, place: str, lines: list[dict]) -> dict:
+    """The cells of failed test cases in the table of events: {what, values, change,
+    where}, those of the worst one if there are several.
+
+    :param place: nodes that all of them have in common
+    :param lines: the worst first
+    """
+    systems = sorted({line['place'].partition(':')[0] for line in lines})
+    what = why if why[0].isdigit() else (
+        f'{count_with_noun(len(lines), "test case")} {why}')
+    return {'what': what, 'values': lines[0]['values'], 'change': lines[0]['change'],
+            'where': place or ', '.join(filter(None, systems))}
 
 
 def _is_part_of_event(page: Page, row: dict) -> bool:
@@ -174,6 +194,7 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
         if not any(one.cause for one in regressions):
             rest.insert(-1, 'changed in the same session: nothing that is recorded')
         cards.append({
+            **_regression_table_row(regressions, values),
             'first': first, 'rest': [
                 *rest[:-1], certainty_text(regressions),
                 *([f"{count_with_noun(failed, 'test case')} of these out of "
@@ -191,6 +212,28 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
             'worst': sorted(worst.values(), key=lambda row: -row[
                 'times_as_bad'])[:MAX_WORST]})
     return cards
+
+
+def _regression_table_row(regressions: Sequence[Regression], values: list[dict]
+                          ) -> dict:
+    """The cells of an event in the table of events: {what, values, change, where,
+    since}, those of the worst metric if there are several.
+
+    :param values: rows of its metrics, the worst first
+    """
+    first = regressions[0]
+    programs = sorted({member.program for one in regressions
+                       for member in one.members})
+    places = sorted({f'{one.system}:{one.partition}' for one in regressions
+                     for one in one.members})
+    cases = len({row['key'] for row in values})
+    worst = next((row for row in values if row['values']), {})
+    return {'what': ', '.join(programs[:2]) + f' and {len(programs) - 2} more' * (
+                len(programs) > 2) + f': {count_with_noun(cases, "test case")} worse'
+            + f", {worst['metric']}" * bool(worst),
+            'values': worst.get('values', ''), 'change': worst.get('change', ''),
+            'where': first.node or ', '.join(places),
+            'since': f'{first.since} ({first.sessions})'}
 
 
 def add_levels_to_events(page: Page, events: list[dict]) -> list[list[str]]:

@@ -222,7 +222,9 @@ class Page:
         ends = Counter(case.result for case in self.cases)
         return {result: ends[result] for result in results.ORDER} | {
             'cases': len(self.cases),
-            'regressed': len(self.regressions)}
+            'regressed': len(self.regressions),
+            'regressed_cases': sum(case.newest_result_letter in WORSE
+                                   for case in self.cases)}
 
     @functools.cached_property
     def last_completed_result_counts(self) -> dict[str, int]:

@@ -41,6 +41,7 @@ def family_section(page: Page, name: str, over_time: list[plots.OverTime],
     programs = sorted({*zip(table['program'], table['source'], strict=True)})
     return {'name': name, 'title': known.title if known else '',
             'plots': plain, 'sections': sections, 'reading': reading,
+            'number_of_plots': len(drawings),
             'about': _plot_descriptions_of_programs(known, programs),
             'over_time': bool(over_time),
             'rows': [row for row in rows if row['family'] == name

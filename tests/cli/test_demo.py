@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import csv
 import fnmatch
+import html
 import os
 import re
 import shlex
@@ -183,6 +184,40 @@ def test_a_browser_is_started_on_request(tmp_path, monkeypatch, capsys, starts, 
     assert opened == [(tmp_path / 'demo/report/index.html').as_uri()]
     assert ('no browser' in capsys.readouterr().err) == (code == 2)
     assert command.demo(OPTIONS) == 0 and len(opened) == 1
+
+
+def test_the_page_begins_with_a_table_of_events(demo):
+    text = (demo[0] / 'report' / 'index.html').read_text()
+    table, = re.findall(r'<table class="events">.*?</table>', text, re.S)
+    rows = [[html.unescape(re.sub(r'<[^>]*>', '', cell)) for cell in
+             re.findall(r'<td.*?</td>', row, re.S)]
+            for row in re.findall(r'<tr class.*?</tr>', table, re.S)]
+    assert [row[0] for row in rows] == [
+        '5 nccl test cases failed, guard exit_code',
+        '3 test cases flaky: passed when it was measured again',
+        '4 osu test cases failed before, and have not passed on the same nodes since',
+        'redis, valkey: 3 test cases worse, latency_p99',
+        'osu_allgather, osu_allreduce and 4 more: 11 test cases worse, latency']
+    assert rows[0][1:] == ['', '', '2025-05-01 (1)', 'g05']
+    assert rows[3][2:] == ['+7.3 %', '2025-04-22 (10)', 'made-up-south:cpu']
+    # A click opens the card of the event; a regression's has its time series.
+    for address in re.findall('href="#(.*?)"', table):
+        card, = re.findall(rf'<section class="alarm[^>]*id="{address}">.*?</section>',
+                           text, re.S)
+        assert ('class="chart"' in card) == ('regression' in address)
+
+
+def test_each_test_case_is_counted_once(demo):
+    text = (demo[0] / 'report' / 'index.html').read_text()
+    tally = re.search(r'<div class="tally">(.*?)<span class="stop">', text, re.S)[1]
+    header = {word: int(number) for number, word in re.findall(
+        r'<b>(\d+)</b> ([a-z ]+)<', tally)}
+    grid: dict[str, int] = {}
+    for group in re.findall(r'<summary class="row">.*?<small>(.*?)</small>', text):
+        for number, word in re.findall(r'(\d+) (\w+)', group):
+            grid[word] = grid.get(word, 0) + int(number)
+    assert grid == {word: number for word, number in header.items() if number}
+    assert sum(header.values()) == 47
 
 
 def test_a_slow_node_marks_only_the_sessions_on_it(demo):

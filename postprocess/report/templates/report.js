@@ -395,7 +395,13 @@ dialog.addEventListener('click', (event) => {
 dialog.addEventListener('close', () => {
   history.replaceState(null, '', location.href.replace(/#.*/, ''));
 });
-const follow = () => show(numberOf.get(decodeURIComponent(location.hash)));
+const follow = () => {
+  const address = decodeURIComponent(location.hash);
+  show(numberOf.get(address));
+  // A link to the plots of a family opens them.
+  const target = document.getElementById(address.slice(1));
+  for (const gallery of target?.querySelectorAll('.gallery') ?? []) gallery.open = true;
+};
 window.addEventListener('hashchange', follow);
 follow();
 })();

@@ -6,7 +6,6 @@ also written beside it, as SVG and on request as PNG.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import sys
 from collections import Counter
@@ -93,7 +92,7 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         frame = options.records_of_site(frame, site)
         # By the whole history, whatever is shown.
         judged = verdict_of_records(
-            frame, None, decided, sessions, len(faults)) if len(frame) else None
+            frame, None, decided, sessions) if len(frame) else None
     except ValueError as err:
         frame, _ = records.read(folder, on_error='collect')
         return _print_error_and_return_failure(frame, str(err))
@@ -139,8 +138,8 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
     if judged.cut_short:
         lines.append(telling.cut_short_text(judged.results))
     print_lines(lines)
-    judged = dataclasses.replace(judged, damaged=len(faults))
-    return Written(results.exit_code_of_state(judged.state), frame, ahead, judged)
+    return Written(results.exit_code_of_state(made.verdict.state), frame, ahead,
+                   made.verdict)
 
 
 def _remove_old_plots(output: Path, named: list[str]) -> None:

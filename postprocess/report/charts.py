@@ -160,7 +160,7 @@ def _theme_parameters() -> dict[Any, Any]:
         'figure.facecolor': PAPER, 'savefig.facecolor': PAPER}
 
 
-def create_figure(title: str, names: list[tuple], columns: int = 1,
+def create_figure(title: str, names: list[tuple],
                   height: float = 2.5, rows: int = 1,
                   names_beside: Sequence[str] = (), beside: float = 0.12):
     """A plot with a title and a legend above its axes, laid out by hand.
@@ -199,10 +199,10 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
     height += 0.3 * (rows - 1)
     total = above + height + below
     figure = Figure(figsize=(WIDTH, total))
-    axes = figure.subplots(rows, columns, sharex=rows > 1, gridspec_kw={
+    axes = figure.subplots(rows, sharex=rows > 1, gridspec_kw={
         'left': left / WIDTH, 'right': 1 - beside / WIDTH,
         'top': 1 - above / total, 'bottom': below / total,
-        'wspace': 0.15, 'hspace': 0.28})
+        'hspace': 0.28})
     figure.text(0.06 / WIDTH, 1 - 0.06 / total, title, va='top',
                 fontsize=TITLE, fontweight='bold')
     figure.text(0.06 / WIDTH, 1 - below_title / total, origin, va='top',
@@ -226,12 +226,9 @@ def _letter_width() -> float:
     return 0.0083 * SMALL
 
 
-def wrap_row_names(names: Sequence[str], letters: int = 0) -> list[str]:
-    """Names of rows, in several lines where they are long.
-
-    :param letters: at most, in a line; 0: they take up to 57 % of the width
-    """
-    letters = letters or int((0.57 * WIDTH - 0.15) / _letter_width())
+def wrap_row_names(names: Sequence[str]) -> list[str]:
+    """Names of rows, in several lines where they take more than 57 % of the width."""
+    letters = int((0.57 * WIDTH - 0.15) / _letter_width())
     # A line does not break between a name and its value: `threads 1`.
     return [textwrap.fill(re.sub(r' (?=\d|True|False|·)|(?<=·) ', '\xa0', name),
                           letters, break_on_hyphens=False).replace('\xa0', ' ')

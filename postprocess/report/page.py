@@ -57,6 +57,8 @@ class Made(NamedTuple):
     #: Judged records of the newest run of each test case by result; and test
     #: cases that are missing, judged, waiting for a reference, ...
     counts: dict[str, int]
+    #: With the number of damaged places, those of the plots' files included.
+    verdict: Verdict
 
 
 class Page:
@@ -375,6 +377,8 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                 for name in sorted(page.data.table['family'].unique())]
     sites = sections.site_comparison(page)
     faults += page.faults
+    # Only now all files were read.
+    verdict = dataclasses.replace(page.verdict, damaged=len(faults))
     sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
     events = cards.regression_events(page, rows)
     levels = cards.add_levels_to_events(page, events)
@@ -388,7 +392,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
             health=cards.health_summary(
                 counts | page.last_completed_result_counts | {'levels': len(levels)},
-                dataclasses.replace(page.verdict, damaged=len(faults))),
+                verdict),
             compared=page.verdict.is_compared,
             cut_short=telling.cut_short_text(page.verdict.results),
             addresses=[case.address for case in page.cases],
@@ -439,7 +443,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         )
     )
     page.files['index.html'] = text.encode()
-    return Made(page.files, page.plots, counts)
+    return Made(page.files, page.plots, counts, verdict)
 
 
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:

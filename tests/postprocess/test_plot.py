@@ -235,15 +235,6 @@ def test_violins_over_a_field_stand_upright(tmp_path):
         [24_000, 96_000, 384_000])
 
 
-def test_newest_run_stands_out_of_a_heat_map(tmp_path):
-    rows = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 2.0]))
-    [figure] = plots.module_of_kind('heatmap').drawings_from_records(rows, metric=())
-    assert (figure.args[0]['value'] / figure.args[0]['median']
-            ).tolist() == [2, 2, 2]
-    axes, bar = figure.chart(*figure.args).axes
-    assert axes.images[0].get_array().shape == (1, 3)
-
-
 def test_bars_start_at_zero_and_show_the_reference(tmp_path):
     rows = records(tmp_path, [make.record(
         'init_time', 300.0 * n, program='osu_init', num_nodes=n,
@@ -315,17 +306,6 @@ def test_a_curve_has_another_metric_of_its_own_session_beside_it(tmp_path):
     figure = drawing.chart(*drawing.args)
     assert 'message_rate of the same job' in [
         text.get_text() for text in figure.legends[0].texts]
-
-
-def test_a_heat_map_marks_what_is_beyond_its_colours(tmp_path):
-    rows = records(tmp_path, [
-        make.record('latency', value, size, day=day) for day, values in enumerate(
-            [(1.0, 1.0, 1.0)] * 3 + [(2.0, 1.0, 0.5)])
-        for size, value in zip((1, 8, 64), values, strict=True)])
-    [drawing] = plots.module_of_kind('heatmap').drawings_from_records(rows, metric=())
-    axes, bar = drawing.chart(*drawing.args).axes
-    assert [(line.get_marker(), [*line.get_xdata()]) for line in axes.lines] == [
-        ('^', [0]), ('v', [2])]
 
 
 def test_plots_for_a_paper_have_its_widths_and_fonts(tmp_path):

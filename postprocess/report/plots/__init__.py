@@ -50,14 +50,13 @@ if TYPE_CHECKING:
 
     from ...records.series import Series
 
-#: Metrics of the whole program, which `times` draws.
+#: Metrics of the whole program: never the first ones of a family.
 TIMES = ('wall_time', 'user_time', 'system_time')
 #: Series whose values the text for who cannot see a plot has.
 MAX_DESCRIBED = 8
 #: Of a family that does not say what is drawn of it.
 DEFAULT: tuple[dict[str, Any], ...] = (
-    {'kind': 'curve'}, {'kind': 'box'}, {'kind': 'bars'}, {'kind': 'runs'},
-    {'kind': 'times'})
+    {'kind': 'curve'}, {'kind': 'box'}, {'kind': 'bars'}, {'kind': 'runs'})
 
 
 @dataclass(frozen=True)

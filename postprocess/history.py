@@ -31,8 +31,9 @@ HELP = """\
 Shows a metric of test cases, session by session.
 
 If CASE is a short ID, or at most 3 test cases match, each has a table with one row
-per point and one column per session. `change` compares the last session with
-the median of the earlier sessions in the table. If more test cases match, one
+per session and one column per point. `change` compares the last session with
+the median of the earlier sessions in the table, and `worse` or `better` is below it if
+that is at least 5 %. If more test cases match, one
 table lists them: `change` is then the median over the points of a test case. Of
 several repetitions in a session the median counts.
 
@@ -45,7 +46,7 @@ wrong usage, or nothing matches.
 """
 #: Test cases that have a table of their own.
 TABLES = 3
-#: A change that is folded; sessions side by side in a table.
+#: A change that is folded; points side by side in a table.
 SMALL, IN_A_TABLE = 0.05, 8
 #: The place of a test case, in SQL; and what people call it.
 _PLACE = "concat('@', system, ':', partition, '+', environ)"
@@ -257,7 +258,7 @@ def print_newest_changes(cells: Iterable[tuple], every: bool = False) -> None:
 
 
 def print_tables(records: Iterable[Row]) -> None:
-    """Print one table per test case and unit, one column per session."""
+    """Print one table per test case and unit, one row per session."""
     failed = False
     for (name, unit), group in itertools.groupby(
             records, lambda row: (row.heading, row.unit)):
@@ -275,33 +276,45 @@ def print_tables(records: Iterable[Row]) -> None:
 
 
 def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:
+    """Print the sessions of a test case, with IN_A_TABLE points side by side."""
     sessions: dict[str, str] = {}
     # Sorted again, because the rows of one point stand together.
     for row in sorted(records, key=lambda row: (
             row.session.replace('-', '')[:8], row.session, row.time)):
-        sessions[row.session] = row.time[5:16].replace('T', ' ')
-    lines = []
-    for at, line in itertools.groupby(records, lambda row: row.point):
-        values = {row.session: row for row in line}
-        lines.append([
+        sessions[row.session] = row.time[:16].replace('T', ' ')
+    columns = []
+    for at, group in itertools.groupby(records, lambda row: row.point):
+        values = {row.session: row for row in group}
+        change = _change_from_earlier_median([row.value for row in values.values()])
+        columns.append((
             point_text(at) or 'all',
-            *(values[session].text(scale) if session in values else '-'
-              for session in sessions),
-            _change_from_earlier_median([row.value for row in values.values()])])
-    on_terminal = sys.stdout.isatty()
-    number = IN_A_TABLE if on_terminal else len(sessions)
-    for part in range(0, len(sessions), number):
-        last = part + number >= len(sessions)
-        names = [*sessions.values()][part:part + number]
-        console.print_table(
-            [(line[0], *line[part + 1:part + 1 + len(names)], *line[-1:] * last)
-             for line in lines],
-            ('point', *(name.replace(' ', '\n') if on_terminal else name
-                        for name in names),
-             *['change'] * last), right=range(len(names) + 2))
+            [values[session].text(scale) if session in values else '-'
+             for session in sessions],
+            change_text(change) if change else '',
+            side_of_change(change, records[0].better)))
+    for part in range(0, len(columns), IN_A_TABLE):
+        names, cells, changes, sides = zip(
+            *columns[part:part + IN_A_TABLE], strict=True)
+        lines = list(zip(sessions.values(), *cells, strict=True))
+        lines.append(('change', *changes))
+        if any(sides):
+            lines.append(('', *sides))
+        console.print_table(lines, ('session (UTC)', *names),
+                            right=range(1, len(names) + 1))
 
 
-def _change_from_earlier_median(values: list[float]) -> str:
-    """The last value compared with the median of the earlier values."""
+def side_of_change(change: float | None, better: str) -> str:
+    """`worse` or `better` of a change of at least SMALL; otherwise ''.
+
+    :param change: the last value divided by the earlier ones; None: unknown
+    :param better: `higher`, `lower` or `none`
+    """
+    if change is None or abs(change - 1) < SMALL or better == 'none':
+        return ''
+    return 'better' if (change > 1) == (better == 'higher') else 'worse'
+
+
+def _change_from_earlier_median(values: list[float]) -> float | None:
+    """The last value divided by the median of the earlier values; None: unknown."""
     before = statistics.median(values[:-1]) if values[1:] else 0
-    return change_text(values[-1] / before) if before and values[-1] > 0 else ''
+    return values[-1] / before if before and values[-1] > 0 else None

@@ -47,8 +47,12 @@ def test_history_shows_each_session(tree, capsys):
     assert 'program=b' not in text
     assert history.main(['latency', ident, '--perflogs', str(tree)]) == 0
     assert capsys.readouterr().out == text
-    [line] = [ln for ln in text.splitlines() if ln.strip().startswith('8 B')]
-    assert line.split()[2:] == ['1.1', '1.2', '1.3', '1.4', '1.5!', '+20', '%']
+    lines = [line.split() for line in text.splitlines()]
+    at = next(n for n, line in enumerate(lines) if line[:2] == ['session', '(UTC)'])
+    assert lines[at][2:4] == ['8', 'B']
+    assert [line[2] for line in lines[at + 1:at + 6]] == [
+        '1.1', '1.2', '1.3', '1.4', '1.5!']
+    assert lines[at + 6][:3] == ['change', '+20', '%'] and lines[at + 7][0] == 'worse'
 
 
 def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):

@@ -132,7 +132,7 @@ def run_steps(folder: Path, steps: Iterable[Step]) -> Path:
         print(f'\n{number}. {step.about}\n\n$ {step.command_line()}', flush=True)
         code = subprocess.run(
             ['./plumb', *step.words], cwd=places.ROOT,
-            env=os.environ | variables | step.fault).returncode
+            env={**os.environ, **variables, **step.fault}).returncode
         if code == 130:
             raise KeyboardInterrupt
         if code != step.code:

@@ -222,10 +222,9 @@ def _regression_table_row(regressions: Sequence[Regression], values: list[dict]
     :param values: rows of its metrics, the worst first
     """
     first = regressions[0]
-    programs = sorted({member.program for one in regressions
-                       for member in one.members})
-    places = sorted({f'{one.system}:{one.partition}' for one in regressions
-                     for one in one.members})
+    members = [member for one in regressions for member in one.members]
+    programs = sorted({one.program for one in members})
+    places = sorted({f'{one.system}:{one.partition}' for one in members})
     cases = len({row['key'] for row in values})
     worst = next((row for row in values if row['values']), {})
     return {'what': ', '.join(programs[:2]) + f' and {len(programs) - 2} more' * (

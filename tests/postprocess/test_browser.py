@@ -47,6 +47,12 @@ window.onload = () => {
   for (const range of document.querySelectorAll('input[name=range]')) {
     range.click();
   }
+  const gallery = document.querySelector('.family .gallery');
+  if (gallery) {
+    gallery.open = false;
+    location.hash = gallery.parentElement.id;
+    window.dispatchEvent(new Event('hashchange'));
+  }
   const link = document.querySelector('a.case');
   link.click();
   const dialog = document.getElementById('case');
@@ -56,7 +62,8 @@ window.onload = () => {
   const address = decodeURIComponent(location.hash);
   const has = Boolean(document.getElementById(address.slice(1)));
   document.body.dataset.used = JSON.stringify({
-    rows, address, has, curves: dialog.querySelectorAll('.curve polyline').length,
+    rows, address, has, unfolded: gallery?.open ?? true,
+    curves: dialog.querySelectorAll('.curve polyline').length,
     commands: document.querySelectorAll('.command + .copy').length,
     title: dialog.querySelector('h2').textContent,
     strip: dialog.querySelector('.cells').offsetHeight,
@@ -139,6 +146,7 @@ def test_a_browser_opens_the_page_without_an_error(
         assert (used['rows'] > 0) == (write is not write_empty_session)
         assert 0 < used['strip'] < 40, used
         assert used['address'].startswith('#case=') and used['has'], used
+        assert used['unfolded'], used
         # The first test case is the one that fails: it never had a value.
         assert (used['curves'] > 0) == (write not in (
             write_empty_session, write_many_failures))

@@ -1,6 +1,7 @@
 """The page of metrics and limits, from family.yaml and config/."""
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -51,10 +52,24 @@ def point_text(point: int | str) -> str:
 
 def metric_rows(metrics: Mapping[str, Mapping[str, Any]]
                 ) -> Iterator[tuple[str, ...]]:
-    """Name, unit, direction, point and meaning of each metric."""
-    for name, row in metrics.items():
-        yield (f'`{name}`', unit_name(row['unit']), row['better'],
-               'size' if row['point'] else 'test case', markdown_text(row['means']))
+    """Name, unit, direction, point and meaning of each metric; statistics of one
+    quantity share a row."""
+    def quantity(item: tuple[str, Mapping[str, Any]]) -> tuple[str, ...]:
+        name, row = item
+        what, statistic, _ = row['means'].partition(' (')
+        return (name.rpartition('_')[0] if statistic else name, row['better'],
+                row['point'], what)
+
+    for _, group in itertools.groupby(metrics.items(), quantity):
+        (name, row), *others = group
+        names = [name, *(f'_{other.rpartition("_")[2]}' for other, _ in others)]
+        means = ', '.join([row['means'].rstrip(')') if others else row['means'], *(
+            other['means'].partition(' (')[2].rstrip(')') for _, other in others)])
+        units = dict.fromkeys(unit_name(other['unit']) for _, other in [(name, row),
+                                                                        *others])
+        yield (', '.join(f'`{one}`' for one in names), ', '.join(units),
+               row['better'], 'size' if row['point'] else 'test case',
+               markdown_text(means + ')' * bool(others)))
 
 
 def judged_rows(family: Family) -> Iterator[tuple[str, ...]]:

@@ -337,9 +337,10 @@ def once(request: pytest.FixtureRequest,
 
 @pytest.fixture(scope='session')
 def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """Folder of plumbload and tao_server, built without a warning."""
+    """Folder of the embedded memtier_benchmark and of tao_server, built without a
+    warning."""
     def make(folder: Path) -> None:
-        for source, name in (('loadgen/src', 'plumbload'),
+        for source, name in (('loadgen/src', 'memtier_benchmark'),
                              ('taobench/src', 'tao_server')):
             done = subprocess.run(
                 [ROOT / 'checks' / source / 'build.sh', folder / name],

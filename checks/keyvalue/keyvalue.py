@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import reframe as rfm
@@ -18,8 +19,8 @@ from config.records import metrics
 from config.sessions import selection
 
 from ..core import base, guards
-from ..loadgen import BUILD
-from ..loadgen.plumbload import read_run
+from ..loadgen import BUILD, EMBEDDED
+from ..loadgen.memtier import PROGRAM, read_run
 from ..machine import builds
 from ..nccl import programs as gpu_collectives
 from ..services.parser import Services
@@ -36,6 +37,24 @@ from .scenarios import GENERATORS, Scenario, modes_of, store_scenarios_with_firs
 #: Operations that make the store grow: they run for a number of requests, not
 #: for a time.
 GROWING = ('lpush', 'xadd')
+
+#: Operation -> options of memtier_benchmark.
+OPERATIONS = {
+    'get': ('--ratio', '0:1'),
+    'set': ('--ratio', '1:0'),
+    'mixed': ('--ratio', '1:10'),
+    'mset': ('--command', f'MSET{" __key__ __data__" * 10}'),
+    'lpush': ('--command', 'LPUSH __key__ __data__'),
+    'xadd': ('--command', 'XADD __key__ * v __data__'),
+    'connect': ('--ratio', '0:1', '--reconnect-interval', '1'),
+}
+
+#: Options of memtier_benchmark that set each key once.
+FILL = ('--ratio', '1:0', '--key-pattern', 'P:P', '--requests', 'allkeys')
+
+#: Options of memtier_benchmark: JSON on standard output, and no text.
+JSON = ('--out-file', '/dev/null', '--json-out-file', '/dev/stdout',
+        '--print-percentiles', '50,90,99,99.9,99.99,100')
 
 #: Values in flight on each connection while the store is filled. Unit: bytes.
 FILL_AT_ONCE = 2048
@@ -58,6 +77,17 @@ def available_environment_features() -> set[str]:
     """Features of the environments of this system."""
     return {f for part in rt.runtime().system.partitions
             for env in part.environs for f in env.features}
+
+
+def threads_and_clients(connections: int, cpus: int) -> tuple[int, int]:
+    """Threads of a load generator, and connections of each of them.
+
+    All threads have the same number of connections, as in memtier_benchmark: at
+    most 2 % more in all than there should be.
+    """
+    threads = max(count for count in range(1, cpus + 1)
+                  if -(-connections // count) * count <= 1.02 * connections)
+    return threads, -(-connections // threads)
 
 
 def runnable_scenarios(*generators: str) -> list[Scenario]:
@@ -87,8 +117,8 @@ class StorePrograms(base.Programs):
 
     def tool_build_commands(self) -> list[str]:
         command = (f'CC={self.current_environ.cc or "cc"} {shlex.quote(str(BUILD))} '
-                   'plumbload')
-        return [builds.copy_or_build_command(self, 'plumbload', command)]
+                   f'{EMBEDDED}')
+        return [builds.copy_or_build_command(self, Path(EMBEDDED).parts[0], command)]
 
 
 class StoreBenchmark(ServiceBenchmark, special=True):
@@ -207,6 +237,15 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                                        cores - taken)),
                        connections=connections)
 
+    def embedded_command(self, connections: int, cpus: int, *options: str
+                         ) -> tuple[str, ...]:
+        """A command of the embedded load generator, which checks what it reads."""
+        threads, clients = threads_and_clients(connections, cpus)
+        return (f'{self.programs.stagedir}/{EMBEDDED}', '--service', '{service}',
+                '--protocol',
+                'redis' if self.scenario.store in RESP else 'memcache_binary',
+                '--threads', str(threads), '--clients', str(clients), *options)
+
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
@@ -232,7 +271,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 
 
 class StoreServes(StoreBenchmark):
-    """A store under the embedded load generator, plumbload."""
+    """A store under the embedded memtier_benchmark."""
 
     SETTINGS = {'rate': 0}
 
@@ -247,38 +286,42 @@ class StoreServes(StoreBenchmark):
 
     @run_after('init')
     def set_description(self) -> None:
-        self.descr = f'{self.scenario} under {printed_name("plumbload", "embedded")}'
+        self.descr = f'{self.scenario} under {printed_name(PROGRAM, "embedded")}'
 
     def service_plan(self) -> Plan:
-        scenario = self.scenario
+        scenario, payload = self.scenario, self.scenario.payload
         clients = self.client_role(-(-scenario.connections // max(
             1, scenario.client_nodes)))
-        call = [f'{self.programs.stagedir}/plumbload', '--service',
-                '{service}', '--name', 'client{index}',
-                '--share', '{index}/{count}', '--threads', '{cpus}',
-                '--connections', '{connections}', '--protocol',
-                'resp2' if scenario.store in RESP else 'binary',
-                '--value-size', str(scenario.payload)]
-        keys = ['--keys', str(self.key_count)]
+        command = self.embedded_command(
+            clients.connections, clients.cpus, '--data-size', str(payload),
+            '--verify', 'bytes')
+        keys = ('--key-prefix', 'key:', '--key-maximum', str(self.key_count - 1))
+        # Not measured: as fast as possible, with one connection or many.
+        fill = (*FILL, '--pipeline', str(max(1, FILL_AT_ONCE // payload)))
+        return Plan(self.store_server_role(), (clients,), (
+            Step('fill', (Program((*command, *keys, *fill), alone=True),), limit=120),
+            Step('measure', (Program((*command, *self.load_options(clients), *JSON)),),
+                 limit=self.duration + self.warmup + 60, gate=True)))
+
+    def load_options(self, clients: Clients) -> list[str]:
+        """Options of the measured load."""
+        scenario = self.scenario
+        threads, each = threads_and_clients(clients.connections, clients.cpus)
+        connections = clients.nodes * threads * each
+        options = [*OPERATIONS[scenario.operation], '--pipeline',
+                   str(scenario.pipeline), '--seed', '{index}']
+        if '--ratio' in options and scenario.operation != 'set':
+            options += ['--on-miss', 'fail']
+        if self.rate:
+            options += ['--rate-limiting', f'{self.rate / connections:g}']
         # Lists and streams are not strings: they have separate keys, and few
         # of them, so that they grow.
-        how = (['--requests', str(self.requests // clients.nodes),
-                '--key-prefix', f'{scenario.operation}:', '--keys', '100']
-               if self.ends_after_request_count else
-               ['--duration', str(self.duration),
-                '--warmup', str(self.warmup), *keys])
-        if scenario.pipeline > 1:
-            how += ['--pipeline', str(scenario.pipeline)]
-        if self.rate:
-            how += ['--rate', str(self.rate // clients.nodes)]
-        # Not measured: as fast as possible, with one connection or many.
-        fill = ['--operation', 'fill', '--pipeline',
-                str(max(1, FILL_AT_ONCE // scenario.payload))]
-        return Plan(self.store_server_role(), (clients,), (
-            Step('fill', (Program((*call, *keys, *fill)),), limit=120),
-            Step('measure', (Program((*call, '--operation', scenario.operation,
-                                      *how)),),
-                 limit=self.duration + self.warmup + 60, gate=True)))
+        if self.ends_after_request_count:
+            return [*options, '--requests', str(-(-self.requests // connections)),
+                    '--key-prefix', f'{scenario.operation}:', '--key-maximum', '99']
+        return [*options, '--test-time', str(self.duration), '--warmup-time',
+                str(self.warmup), '--key-prefix', 'key:', '--key-maximum',
+                str(self.key_count - 1)]
 
     def required_metrics(self) -> list[str]:
         names = (('connection_rate',) if self.scenario.operation == 'connect'
@@ -290,13 +333,19 @@ class StoreServes(StoreBenchmark):
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
-        measured = read_run(output)
-        if 'client' in measured.limited.values():
+        measured = read_run(output, max(1, self.scenario.client_nodes))
+        if 'client' in measured.limited:
             self.inconclusive_reasons.append(
                 'limited by the load generator, not by the store: give the '
                 'clients more CPUs or nodes')
-        return {**{metrics.metric_key(r.metric, r.size): r.value
-                   for r in measured.records},
+        values = {record.metric: record.value for record in measured.records
+                  if record.metric not in ('hit_operations', 'miss_operations')}
+        if self.scenario.operation == 'connect':
+            values = {'connection_rate': values['operations'], **{
+                name: value for name, value in values.items()
+                if name.startswith(('latency', 'client'))}}
+        return {**{metrics.metric_key(name, self.scenario.payload): value
+                   for name, value in values.items()},
                 **super().extract_service_values(services, output, run),
                 'memory_ratio': filled.counter_increase('memory')
                 / (self.key_count * self.scenario.payload)}
@@ -316,14 +365,13 @@ class StoreGenerators(StoreBenchmark):
 
     @run_after('init')
     def set_description(self) -> None:
-        self.program = ('memtier_benchmark'
-                        if self.scenario.generator == 'memtier'
+        self.program = (PROGRAM if self.scenario.generator == 'memtier'
                         else f'{self.scenario.store}-benchmark')
         self.descr = f'{self.scenario} under {self.program}'
 
     @property
     def ends_after_request_count(self) -> bool:
-        return self.program != 'memtier_benchmark'
+        return self.program != PROGRAM
 
     @property
     def key_count(self) -> int:
@@ -331,36 +379,28 @@ class StoreGenerators(StoreBenchmark):
         return min(1000, max(1, self.requests // 20))
 
     def service_plan(self) -> Plan:
-        """The plan: plumbload sets the keys before the measurement and checks
-        them afterwards, because the load generator does not check values."""
-        scenario = self.scenario
-        sets = scenario.operation == 'set'
-        measure, names = (
-            (self.memtier_command(), ('--key-prefix', 'memtier-'))
-            if self.program == 'memtier_benchmark'
-            else (
-                self.redis_benchmark_command(),
-                ('--key-prefix', 'key:', '--key-digits', '12'),
-            )
-        )
-        call = (f'{self.programs.stagedir}/plumbload', '--service',
-                '{service}', '--keys', str(self.key_count), *names,
-                '--connections', '{connections}', '--pipeline',
-                str(scenario.pipeline), '--protocol',
-                'resp2' if scenario.store in RESP else 'binary')
+        """The plan: the embedded load generator sets the keys before the
+        measurement and checks them afterwards, because the other does not check
+        values."""
+        scenario, sets = self.scenario, self.scenario.operation == 'set'
+        clients = self.client_role(scenario.connections)
+        command, names = ((self.memtier_command(), ()) if self.program == PROGRAM else (
+            self.redis_benchmark_command(),
+            ('--key-prefix', 'key:', '--key-digits', '12')))
+        check = self.embedded_command(
+            scenario.connections, clients.cpus, *names, '--key-maximum',
+            str(self.key_count - 1), '--pipeline', str(scenario.pipeline))
         # Overwritten values have another length, because the bytes that the
         # load generator writes are not known.
-        return Plan(self.store_server_role(socket=True),
-                    (self.client_role(scenario.connections),), (
-            Step('fill', (Program((
-                *call, '--operation', 'fill', '--value-size',
-                str(scenario.payload + sets)), alone=True),), limit=120),
-            Step('measure', (Program(measure, alone=True),), limit=120),
-            Step('verify', (Program((
-                *call, '--value-size', str(scenario.payload),
-                '--verify', 'length' if sets else 'bytes',
-                '--requests', str(10 * self.key_count)), alone=True),),
-                 limit=120, check=True)))
+        fill = (*FILL, '--verify', 'bytes', '--data-size', str(scenario.payload + sets))
+        verify = ('--ratio', '0:1', '--on-miss', 'fail', '--data-size',
+                  str(scenario.payload), '--verify', 'length' if sets else 'bytes',
+                  '--requests', str(-(-10 * self.key_count // scenario.connections)))
+        return Plan(self.store_server_role(socket=True), (clients,), (
+            Step('fill', (Program((*check, *fill), alone=True),), limit=120),
+            Step('measure', (Program(command, alone=True),), limit=120),
+            Step('verify', (Program((*check, *verify), alone=True),), limit=120,
+                 check=True)))
 
     def redis_benchmark_command(self) -> tuple[str, ...]:
         """Command of redis-benchmark and its descendants."""
@@ -379,28 +419,13 @@ class StoreGenerators(StoreBenchmark):
         """
         scenario = self.scenario
         return (
-            'memtier_benchmark',
-            '--distinct-client-seed',
-            '-S',
-            '{host}',
-            '-P',
+            PROGRAM, *OPERATIONS[scenario.operation], '--distinct-client-seed',
+            '--unix-socket', '{host}', '--protocol',
             'redis' if scenario.store in RESP else 'memcache_text',
-            '--hide-histogram',
-            '-t',
-            '1',
-            '-d',
-            str(scenario.payload),
-            '--key-maximum',
-            str(self.key_count - 1),
-            '-c',
-            str(scenario.connections),
-            '--pipeline',
-            str(scenario.pipeline),
-            '--ratio',
-            '1:0' if scenario.operation == 'set' else '0:1',
-            '--test-time',
-            str(round(self.duration)),
-        )
+            '--threads', '1', '--clients', str(scenario.connections),
+            '--pipeline', str(scenario.pipeline), '--data-size', str(scenario.payload),
+            '--key-maximum', str(self.key_count - 1),
+            '--test-time', str(round(self.duration)), *JSON)
 
     def required_metrics(self) -> list[str]:
         return [*(metrics.metric_key(name, self.scenario.payload) for name in (

@@ -1,7 +1,6 @@
 """Parser of the output of any load generator of stores.
 
-It recognises redis-benchmark, valkey-benchmark, memtier_benchmark (text or
-JSON) and the embedded plumbload.
+It recognises redis-benchmark, valkey-benchmark and memtier_benchmark (text or JSON).
 """
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ from typing import Any
 
 from ..core.parsers import Output, Record
 
-_PLUMBLOAD = re.compile(r'"program"\s*:\s*"plumbload"')
 _MEMTIER = re.compile(r'^\s*\{|\[RUN #|(?<!\S)[0-9]+ +Threads\r?$|ALL STATS\r?$|'
                       r'RUN(?: #[0-9]+)? RESULTS|AVERAGE RESULTS', re.MULTILINE)
 
@@ -22,14 +20,11 @@ def parse_log(text: str, options: Any = None) -> list[Output]:
     :raises ParseError: a part of the text cannot be trusted.
     """
     # Imported when needed: one output needs only one of them.
-    if _PLUMBLOAD.search(text):
-        from ..loadgen.plumbload import parse as parse_one
-    elif _MEMTIER.search(text):
-        from ..loadgen.memtier import parse as parse_runs
-        return parse_runs(text)
-    else:
-        from ..loadgen.resp_benchmark import parse as parse_one
-    return [Output(parse_one(text))]
+    if _MEMTIER.search(text):
+        from ..loadgen import memtier
+        return memtier.parse(text)
+    from ..loadgen import resp_benchmark
+    return [Output(resp_benchmark.parse(text))]
 
 
 def parse(text: str) -> tuple[Record, ...]:

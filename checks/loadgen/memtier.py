@@ -15,12 +15,13 @@ both streams (`> FILE 2>&1`), or use the store's own counters.
 """
 from __future__ import annotations
 
-import bisect
 import json
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..core import text as saved
 from ..core.parsers import Output, ParseError, Record, parse_json
@@ -28,12 +29,18 @@ from ..core.parsers import Output, ParseError, Record, parse_json
 PROGRAM = 'memtier_benchmark'
 #: The commands of memtier without --command; they add up to Totals.
 OWN = ('Sets', 'Gets', 'Waits')
+#: Keys of the block that only the embedded program writes.
+CLIENT = ('CPU Seconds', 'Busiest Thread', 'Limited By', 'Histogram')
+
+#: Ends with a ParseError: reason, line.
+Refuse = Callable[[str, int], NoReturn]
 
 #: A command, as memtier makes a row's name of it.
 _COMMAND = re.compile(r'[A-Za-z][\w.-]{0,63}')
 _TITLE = re.compile(r'ALL STATS|RUN #(?P<run>[1-9][0-9]*) RESULTS'
                     r'|(?P<copy>BEST|WORST) RUN RESULTS'
                     r'|AGGREGATED AVERAGE RESULTS \([1-9][0-9]* runs\)')
+_DOCUMENT = re.compile(r'^\s*\{\s*"configuration"', re.MULTILINE)
 #: The beginning of an output, which may stand behind a prefix.
 _BEGIN = re.compile(r'(?<!\S)[1-9]\d* +Threads\r?$')
 _FAILURE = re.compile(r'error|refused|dropped|failure|exceeded|interrupted'
@@ -73,6 +80,18 @@ class Row:
     percentiles: Mapping[str, float]
 
 
+class Client(NamedTuple):
+    """The load generator itself, as the embedded program describes it."""
+    #: Its CPU time. Unit: s.
+    cpu: float
+    #: Largest share of a core that one of its threads used.
+    busiest: float
+    #: What limited the rate: client, rate or server.
+    limited: str
+    #: Latencies of all requests: [begin of the bucket in ns, number].
+    histogram: list[list[int]]
+
+
 @dataclass(frozen=True)
 class Table:
     """A title and its rows."""
@@ -81,6 +100,20 @@ class Table:
     rows: tuple[Row, ...]
     #: Parameters of the test case: name=value name=value.
     params: str
+    #: Size of a value. Unit: bytes; None: the text does not have it.
+    size: int | None = None
+    client: Client | None = None
+
+    @property
+    def has_own_commands(self) -> bool:
+        """Whether it has no --command: then KB/sec of Totals is right."""
+        return all(row.name in OWN for row in self.rows[:-1])
+
+    @property
+    def used(self) -> tuple[Row, ...]:
+        """The rows with operations; Totals of one command are its values again."""
+        used = tuple(row for row in self.rows if row.operations)
+        return used[:-1] if len(used) == 2 else used
 
 
 def parse(text: str) -> list[Output]:
@@ -89,6 +122,18 @@ def parse(text: str) -> list[Output]:
 
     The command is a parameter: `operation=set`. If there are several, those of
     Totals are `operation=all`.
+
+    :raises ParseError: a line is damaged, missing or contradictory.
+    """
+    tables = read_tables(text)
+    runs = [table for table in tables if re.match('ALL STATS|RUN #', table.title)]
+    means = [table for table in tables if table.title.startswith('AGGREGATED')]
+    return [Output(tuple(_records_of_table(table)), params=table.params)
+            for table in runs or means]
+
+
+def read_tables(text: str) -> list[Table]:
+    """All tables of a text or of JSON documents.
 
     :raises ParseError: a line is damaged, missing or contradictory.
     """
@@ -103,25 +148,18 @@ def parse(text: str) -> list[Output]:
     failed = saved.find_failure(lines)
     if failed is not None:
         refuse(f'the benchmark failed: {lines[failed].strip()[:60]}', failed + 1)
-    size: int | None = None
-    if text.lstrip()[0] == '{':
-        size, tables = _read_json_tables(text, refuse)
-    else:
-        tables = _TextReader(lines, refuse).read_tables()
+    tables = [
+        table for first, document in _split_documents(text)
+        for table in _read_json_tables(first, document, refuse)
+    ] if text.lstrip()[0] == '{' else _TextReader(lines, refuse).read_tables()
     if not tables:
         refuse('the output has no row: it is incomplete', len(lines))
     for table in tables:
         _check_table_consistency(table, refuse)
-    runs = [table for table in tables
-            if re.match('ALL STATS|RUN #', table.title)]
-    means = [table for table in tables if table.title.startswith('AGGREGATED')]
-    return [Output(tuple(_records_of_table(table, size)), params=table.params)
-            for table in runs or means]
+    return tables
 
 
-def _check_table_consistency(
-    table: Table, refuse: Callable[[str, int], NoReturn]
-) -> None:
+def _check_table_consistency(table: Table, refuse: Refuse) -> None:
     """Check that the values of a table agree."""
     *commands, totals = table.rows
     for row in commands:
@@ -129,8 +167,8 @@ def _check_table_consistency(
             refuse(f'{row.name[:40]!r} is not the name of a command', row.line)
     if totals.operations == 0:
         refuse('the number of operations is zero', totals.line)
-    own = all(row.name in OWN for row in commands)
-    for what in ('operations', 'kilobytes') if own else ('operations',):
+    names = ('operations', 'kilobytes') if table.has_own_commands else ('operations',)
+    for what in names:
         values = [getattr(row, what) or 0.0 for row in table.rows]
         # Each is rounded to a hundredth.
         if abs(sum(values[:-1]) - values[-1]) > 0.006 * len(values):
@@ -139,34 +177,32 @@ def _check_table_consistency(
         order = [ms for _, ms in sorted(row.percentiles.items(),
                                         key=lambda item: float(item[0]))]
         if order != sorted(order):
-            refuse(
-                f'percentiles of {row.name} are not in ascending order',
-                row.line,
-            )
+            refuse(f'percentiles of {row.name} are not in ascending order', row.line)
 
 
-def _records_of_table(table: Table, size: int | None) -> Iterator[Record]:
-    own = all(row.name in OWN for row in table.rows[:-1])
-    used = [row for row in table.rows if row.operations]
-    # Totals of one command are its values again.
-    for row in used[:-1] if len(used) == 2 else used:
-        values = [('operations', row.operations, '1/s')]
+def _values_of_row(row: Row, with_bytes: bool) -> Iterator[tuple[str, float, str]]:
+    """Metric, value and unit."""
+    yield 'operations', row.operations, '1/s'
+    hits, misses = row.hits or 0.0, row.misses or 0.0
+    if hits + misses:
+        yield 'hit_operations', hits, '1/s'
+        yield 'miss_operations', misses, '1/s'
+        yield 'hit_ratio', round(hits / (hits + misses), 6), '1'
+    if row.kilobytes is not None and with_bytes:
+        yield 'bandwidth', round(row.kilobytes * 1024 / 1e6, 6), 'MB/s'
+    if row.mean is not None:
+        yield 'latency', round(row.mean * 1000, 3), 'us'
+    for name, ms in row.percentiles.items():
+        yield _percentile_metric(name), round(ms * 1000, 3), 'us'
+
+
+def _records_of_table(table: Table) -> Iterator[Record]:
+    for row in table.used:
         operation = ('all' if row.name == 'Totals' else
                      row.name.lower().removesuffix('s'))
-        hits, misses = row.hits or 0.0, row.misses or 0.0
-        if hits + misses:
-            values += [('hit_operations', hits, '1/s'),
-                       ('miss_operations', misses, '1/s'),
-                       ('hit_ratio', round(hits / (hits + misses), 6), '1')]
-        if row.kilobytes is not None and (own or row.name != 'Totals'):
-            values.append(('bandwidth',
-                           round(row.kilobytes * 1024 / 1e6, 6), 'MB/s'))
-        if row.mean is not None:
-            values.append(('latency', round(row.mean * 1000, 3), 'us'))
-        values += [(_percentile_metric(name), round(ms * 1000, 3), 'us')
-                   for name, ms in row.percentiles.items()]
-        for metric, value, unit in values:
-            yield Record(PROGRAM, '', size, metric, value, unit, row.line,
+        for metric, value, unit in _values_of_row(
+                row, table.has_own_commands or row.name != 'Totals'):
+            yield Record(PROGRAM, '', table.size, metric, value, unit, row.line,
                          f'operation={operation}')
 
 
@@ -191,8 +227,7 @@ def _percentile_metric(name: str) -> str:
 class _TextReader:
     """Reads the text; every line after the first table must be known."""
 
-    def __init__(self, lines: list[str],
-                 refuse: Callable[[str, int], NoReturn]):
+    def __init__(self, lines: list[str], refuse: Refuse):
         self.lines = [line.removesuffix('\r').rsplit('\r', 1)[-1].rstrip(' ')
                       for line in lines]
         self.fail = refuse
@@ -343,101 +378,172 @@ class _TextReader:
 
 # JSON --------------------------------------------------------------------
 
-def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
-               ) -> tuple[int | None, list[Table]]:
-    """Size of a value and the tables of a --json-out-file."""
+def _split_documents(text: str) -> Iterator[tuple[int, str]]:
+    """The first line and the text of each document."""
+    starts = [match.start() for match in _DOCUMENT.finditer(text)] or [0]
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        yield text.count('\n', 0, start) + 1, text[start:end]
+
+
+def _read_json_tables(first: int, text: str, refuse: Refuse) -> Iterator[Table]:
+    """The tables of a --json-out-file that begins at a line."""
     nan = re.search(r':\s*(-?nan)\b', text)
     if nan:
         refuse(f'a value is {nan[1]}, as memtier_benchmark 2.1 and older print for an '
                'interval without answers: use 2.2 or newer, or the text output',
-               text.count('\n', 0, nan.start(1)) + 1)
-    document = parse_json(text, 'the JSON document')
+               first + text.count('\n', 0, nan.start(1)))
+    document = parse_json(text, 'the JSON document', first)
     try:
         configuration = document['configuration']
-        size = configuration.get('data_size') or None
         params = _params_of_clients(configuration['threads'], configuration['clients'])
         for name, default in ('pipeline', 1), ('ratio', '1:10'), ('rate_limit', 0):
             value = configuration.get(name, default)
             params += f' {name}={value}' * (value != default)
+        size = configuration.get('data_size') or None
     except (KeyError, AttributeError, TypeError):
         refuse('the JSON has no configuration: it is not an output of '
-               'memtier_benchmark', 1)
-    ends = [match.start() for match in re.finditer('\n', text)]
-    tables, place = [], 0
+               'memtier_benchmark', first)
     for title, block in document.items():
-        if _TITLE.fullmatch(title):
-            # As they follow one another in the text.
-            place = max(text.find(json.dumps(title), place), place)
-            tables.append(_parse_json_table(text, ends, place, title, block, params,
-                                            refuse))
-    return size, tables
+        if not _TITLE.fullmatch(title):
+            continue
+        line = first + text.count('\n', 0, text.find(json.dumps(title)))
+        try:
+            rows = tuple(_read_json_rows(block, title, line, refuse))
+            client = (_read_client(block, title, line, refuse)
+                      if 'Client' in block else None)
+        except (KeyError, TypeError, AttributeError) as err:
+            refuse(f'{title}: {err} is missing or no number', line)
+        yield Table(title, line, rows, params, size, client)
 
 
-def _parse_json_table(text: str, ends: list[int], place: int, title: str,
-                      block: dict[str, Any], params: str,
-                      refuse: Callable[[str, int], NoReturn]) -> Table:
-    """One run; `ends` are the ends of the lines, `place` is its title's."""
-    def line_number_of_key(name: str) -> int:
-        at = text.find(json.dumps(name) + ':', place)
-        return bisect.bisect_left(ends, at if at >= 0 else place) + 1
-
-    def raise_table_error(reason: str, name: str = title) -> NoReturn:
-        refuse(f'{title}: {reason}', line_number_of_key(name))
-
-    try:
-        return Table(title, line_number_of_key(title), tuple(
-            _parse_json_rows(block, title, line_number_of_key, raise_table_error)),
-            params)
-    except (KeyError, TypeError, AttributeError) as err:
-        raise_table_error(f'{err} is missing or no number')
+def _read_client(block: dict[str, Any], title: str, line: int, refuse: Refuse
+                 ) -> Client:
+    """The load generator itself, compared with the rows."""
+    client = Client(*(block['Client'][key] for key in CLIENT))
+    if client.limited not in ('client', 'rate', 'server'):
+        refuse(f'{title}: limited by {client.limited!r}', line)
+    if client.cpu < 0 or not 0 <= client.busiest <= 1.1:
+        refuse(f'{title}: its CPU time is not possible', line)
+    if sum(number for _, number in client.histogram) != block['Totals']['Count']:
+        refuse(f'{title}: the histogram has another number of requests than Totals',
+               line)
+    return client
 
 
-def _parse_json_rows(block: dict[str, Any], title: str,
-                     line_of: Callable[[str], int],
-                     wrong: Callable[..., NoReturn]) -> Iterator[Row]:
-    """The rows of one run, each held against the run's time."""
+def _read_json_rows(block: dict[str, Any], title: str, line: int, refuse: Refuse
+                    ) -> Iterator[Row]:
+    """The rows of one run, each compared with the run's time."""
+    def require(good: bool, reason: str) -> None:
+        if not good:
+            refuse(f'{title}: {reason}', line)
+
     runtime = block['Runtime']
-    if runtime['Interrupted'] != 'false':
-        wrong('interrupted', 'Runtime')
-    if runtime['Time unit'] != 'MILLISECONDS':
-        wrong(f'time unit {runtime["Time unit"]}', 'Runtime')
+    require(runtime['Interrupted'] == 'false', 'interrupted')
+    require(runtime['Time unit'] == 'MILLISECONDS', f'time unit {runtime["Time unit"]}')
     span = runtime['Total duration']
-    if span != runtime['Finish time'] - runtime['Start time']:
-        wrong('the duration is not that from start to finish', 'Runtime')
+    require(span == runtime['Finish time'] - runtime['Start time'],
+            'the duration is not that from start to finish')
     rows = {name: row for name, row in block.items()
             if isinstance(row, dict) and 'Ops/sec' in row}
-    if list(rows)[-1:] != ['Totals'] or len(rows) < 2:
-        wrong('rows are missing')
-    if rows['Totals']['Connection Errors']:
-        wrong('connection errors', 'Totals')
-    if sum(row['Count'] for row in rows.values()) != (
-            2 * rows['Totals']['Count']):
-        wrong('counts do not add up to that of Totals', 'Totals')
+    require(list(rows)[-1:] == ['Totals'] and len(rows) > 1, 'rows are missing')
+    require(not rows['Totals']['Connection Errors'], 'connection errors')
+    require(sum(row['Count'] for row in rows.values()) == 2 * rows['Totals']['Count'],
+            'counts do not add up to that of Totals')
     for name, row in rows.items():
-        latencies = {key[1:]: ms for key, ms in
-                     row['Percentile Latencies'].items()
+        latencies = {key[1:]: ms for key, ms in row['Percentile Latencies'].items()
                      if re.fullmatch(r'p\d+\.\d+', key)}
         numbers = [row[key] for key in (
             'Count', 'Ops/sec', 'Hits/sec', 'Misses/sec', 'Average Latency',
             'Min Latency', 'Max Latency', 'KB/sec')] + [*latencies.values()]
-        if not latencies or min(numbers) < 0:
-            wrong('a number is missing or negative', name)
+        require(bool(latencies) and min(numbers) >= 0,
+                f'{name}: a number is missing or negative')
         rate, count = row['Ops/sec'], row['Count']
         # The mean over runs has no time of its own.
         if 'AVERAGE' not in title:
-            if abs(rate * span / 1000 - count) > rate * 0.002 + 1:
-                wrong('Ops/sec is not the count by the duration', name)
-            if 'KB/sec RX' in row and abs(row['KB/sec RX'] + row['KB/sec TX']
-                                          - row['KB/sec']) > 0.02:
-                wrong('KB/sec is not what came and went', name)
-            if count and not (
-                    row['Min Latency'] <= min(latencies.values())
-                    and max(latencies.values()) <= row['Max Latency']):
-                wrong('a percentile is beyond the extremes', name)
+            require(abs(rate * span / 1000 - count) <= rate * 0.002 + 1,
+                    f'{name}: Ops/sec is not the count by the duration')
+            require('KB/sec RX' not in row or abs(
+                row['KB/sec RX'] + row['KB/sec TX'] - row['KB/sec']) <= 0.02,
+                f'{name}: KB/sec is not what came and went')
+            require(not count or (row['Min Latency'] <= min(latencies.values())
+                                  and max(latencies.values()) <= row['Max Latency']),
+                    f'{name}: a percentile is beyond the extremes')
         reads = name in ('Gets', 'Totals') and set(OWN[:2]) <= set(rows)
-        yield Row(name, line_of(name), rate,
+        yield Row(name, line, rate,
                   row['Hits/sec'] if reads else None,
                   row['Misses/sec'] if reads else None,
                   row['KB/sec'], row['Average Latency'] or None,
-                  {} if name == 'Totals' and 'AVERAGE' in title else
-                  latencies)
+                  {} if name == 'Totals' and 'AVERAGE' in title else latencies)
+
+
+# Clients of one run ------------------------------------------------------
+
+class Run(NamedTuple):
+    """The measurement of all clients of one run."""
+    #: What limited each client, in their order: client, rate or server.
+    limited: tuple[str, ...]
+    #: The values of all requests.
+    records: tuple[Record, ...]
+
+
+def read_run(text: str, count: int = 1) -> Run:
+    """One run: the JSON documents of all its clients, one after the other.
+
+    The percentiles of several clients are those of all their requests, which needs
+    the histograms of the embedded program.
+
+    :param count: number of clients
+    :raises ParseError: a document is missing, damaged or contradictory.
+    """
+    tables = [table for table in read_tables(text) if table.title == 'ALL STATS']
+    if len(tables) != count:
+        raise ParseError(1, '', f'{len(tables)} outputs of {count} clients')
+    rows, clients = [table.used[-1] for table in tables], [
+        table.client for table in tables if table.client]
+    if count > 1 and len(clients) < count:
+        raise ParseError(1, '', 'the outputs of several clients have no histograms')
+    row = rows[0] if count == 1 else _sum_of_rows(rows, clients)
+    values = [*_values_of_row(row, True)]
+    if clients:
+        requests = sum(number for one in clients for _, number in one.histogram)
+        values += [
+            ('client_cpu', sum(one.cpu for one in clients) / requests * 1e6, 'us'),
+            ('client_cpu_share', max(one.busiest for one in clients), '1'),
+            ('client_limited', float(any(one.limited == 'client' for one in clients)),
+             '1')]
+    return Run(tuple(one.limited for one in clients), tuple(
+        Record(PROGRAM, '', tables[0].size, metric, value, unit, row.line)
+        for metric, value, unit in values))
+
+
+def _sum_of_rows(rows: Sequence[Row], clients: Sequence[Client]) -> Row:
+    """The row of all requests of several clients."""
+    histogram: Counter[int] = Counter()
+    for client in clients:
+        for lower, number in client.histogram:
+            histogram[lower] += number
+    operations = sum(row.operations for row in rows)
+    longest = max(row.percentiles.get('100.00', 0) for row in rows)
+    return Row(
+        rows[0].name, rows[0].line, operations, sum(row.hits or 0 for row in rows),
+        sum(row.misses or 0 for row in rows), sum(row.kilobytes or 0 for row in rows),
+        sum(row.operations * (row.mean or 0) for row in rows) / operations,
+        {name: longest if float(name) == 100 else
+         histogram_percentile(histogram, float(name) / 100) / 1e6
+         for name in rows[0].percentiles})
+
+
+def histogram_percentile(histogram: Mapping[int, int], share: float) -> float:
+    """The percentile of a histogram by nearest rank: the middle of the bucket of the
+    request with the rank ceil(share * n) of n.
+
+    :param share: from 0 to 1
+    """
+    # 0.07 * 100 is a little more than 7.
+    rank = max(1, math.ceil(share * sum(histogram.values()) - 1e-9))
+    for lower in sorted(histogram):
+        rank -= histogram[lower]
+        if rank <= 0:
+            # Below 256 ns a bucket has 1 ns; then there are 128 per power of two.
+            return lower + (1 << max(0, lower.bit_length() - 8)) // 2
+    raise ValueError('a histogram is empty')

@@ -29,14 +29,14 @@ def copy_or_build_command(build: Any, program: str, command: str) -> str:
     equal environment, or builds it.
 
     :param build: the test of the build, after its setup
-    :param program: its file in the stage directory
+    :param program: its file or folder in the stage directory
     :param command: the command that builds it
     """
     environ = build.current_environ
     folders = _FOLDERS_OF_COMMAND.setdefault((
         build.current_partition.fullname, command, str(environ.modules_detailed),
         str(environ.env_vars), str(environ.extras.get('stack'))), [])
-    copies = [f'{{ [ -e {folder}/{BUILT} ] && cp -p {folder}/{program} .; }}'
+    copies = [f'{{ [ -e {folder}/{BUILT} ] && cp -pR {folder}/{program} .; }}'
               for folder in map(shlex.quote, folders)]
     if build.stagedir not in folders:
         folders.append(build.stagedir)

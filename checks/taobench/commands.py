@@ -51,37 +51,34 @@ def tao_server_options(job: Job, instance: Instance, interval: float) -> list[st
 
 
 def load_options(client: Client, phase: Phase, requests: int) -> list[str]:
-    """Options of plumbload for a client.
+    """Options of the embedded memtier_benchmark for a client.
 
     :param requests: number of requests that ends the phase early; 0: no limit
     """
-    return ['--service', '{service}', '--name', 'client{index}', '--share',
-            '{index}/{count}', '--protocol', 'binary', '--operation', 'get',
-            '--threads', str(client.threads), '--connections',
-            str(client.threads * client.connections), '--key-prefix', PREFIX,
-            '--keys', str(client.keys), '--duration', str(phase.seconds), '--seed',
-            str(phase.seed), *(['--requests', str(requests)] if requests else [])]
+    each = -(-requests // (client.threads * client.connections))
+    # Each client and each phase has other keys.
+    return ['--service', '{service}', '--seed', f'{phase.seed}{{index}}',
+            '--protocol', 'memcache_binary', '--ratio', '0:1',
+            '--threads', str(client.threads), '--clients', str(client.connections),
+            '--key-prefix', PREFIX, '--key-maximum', str(client.keys - 1),
+            '--test-time', str(phase.seconds),
+            *(['--requests', str(each)] if requests else []),
+            '--out-file', '/dev/null', '--json-out-file', '/dev/stdout']
 
 
 def look_aside_options(sizes: str, interval: float) -> Sequence[str]:
-    """Options of plumbload for a server without values: it writes missed keys.
+    """Options of the load generator for a server without values: it writes missed keys.
 
-    :param sizes: file with the sizes of values
+    :param sizes: sizes of values with their weights
     :param interval: time between two rows of its series. Unit: s
     """
     # Each phase has other keys, but the same values.
-    return ['--on-miss', 'set', '--value-size', f'@{sizes}', '--value-seed', '1',
+    return ['--on-miss', 'set', '--data-size-list', sizes, '--verify', 'bytes',
             '--series', '{output}.csv', '--interval', f'{interval:g}']
 
 
-#: Options of plumbload for tao_server, which creates the values; a full queue is a
-#: miss.
-LOOK_THROUGH_OPTIONS = ('--verify', 'none', '--on-miss', 'count')
-
-
 def format_value_sizes() -> str:
-    """Text of a file for plumbload's --value-size: each size of a range with
-    its share of the weight."""
-    return ''.join(f'{size} {weight / (last - first + 1):.6g}\n'
-                   for first, last, weight in STORED
-                   for size in range(first, last + 1))
+    """Sizes for --data-size-list: each size of a range with its share of the weight."""
+    return ','.join(f'{size}:{weight / (last - first + 1):.6g}'
+                    for first, last, weight in STORED
+                    for size in range(first, last + 1))

@@ -65,7 +65,7 @@ def log_from_client_rows(texts: Sequence[str], interval: float) -> Log:
 
     A read that missed was followed by a write and is counted as `slow`.
 
-    :param texts: CSV of plumbload --series of one phase, one per client
+    :param texts: CSV of --series of one phase, one per client
     :raises ParseError: a text is damaged
     """
     results: list[tuple[float, float]] = []
@@ -77,7 +77,7 @@ def log_from_client_rows(texts: Sequence[str], interval: float) -> Log:
                     'time_s', 'operations', 'misses'))
             except (KeyError, TypeError, ValueError):
                 raise ParseError(number + 2, str(row), 'this is not a row of '
-                                 'plumbload --series') from None
+                                 '--series') from None
             if time - last < interval / 2:
                 # Rows after the end have answers that were still in flight.
                 break

@@ -17,14 +17,13 @@ from reframe.core.builtins import (
     fixture,
     parameter,
     run_after,
-    run_before,
     variable,
 )
 
 from ..core import base, guards
 from ..core.options import split_options
 from ..core.parsers import ParseError
-from ..loadgen import BUILD, plumbload
+from ..loadgen import BUILD, EMBEDDED, memtier
 from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
@@ -70,10 +69,10 @@ class TaoPrograms(base.Programs):
     def build_commands(self) -> list[str]:
         cc = f'CC={self.current_environ.cc or "cc"}'
         return [builds.copy_or_build_command(
-                    self, out, f'{cc} {shlex.quote(str(script))} {out}')
+                    self, out.split('/')[0], f'{cc} {shlex.quote(str(script))} {out}')
                 for script, out in (
                     (HERE / 'src' / 'build.sh', 'tao_server'),
-                    (BUILD, 'plumbload'))]
+                    (BUILD, EMBEDDED))]
 
 
 class TaoBenchmark(ServiceBenchmark, special=True):
@@ -253,16 +252,17 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
 
 class SizedTaoBenchmark(TaoBenchmark, special=True):
-    """A server that the suite starts, with plumbload as its client."""
+    """A server that the suite starts, with the embedded memtier_benchmark as its
+    client."""
 
     SETTINGS = {**TaoBenchmark.SETTINGS, 'servers': 0, 'connections': 0, 'keys': 0}
     REFUSED = {'-m': 'the setting memory', '-t': 'another job, or fewer CPUs',
                '-p': 'the free port that the job selects', '-l': 'the address of the '
                'job', '-c': 'the setting connections'}
     REFUSED_OF_CLIENTS = {
-        '--duration': 'the settings warmup_time and test_time',
-        '--requests': 'the setting test_time', '--keys': 'the setting keys',
-        '--share': 'the setting keys', '--connections': 'the setting connections',
+        '--test-time': 'the settings warmup_time and test_time',
+        '--requests': 'the setting test_time', '--key-maximum': 'the setting keys',
+        '--clients': 'the setting connections',
         '--series': 'the setting interval', '--interval': 'the setting interval',
         '--service': 'the servers of the job'}
 
@@ -280,7 +280,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         raise NotImplementedError
 
     def client_words(self) -> list[str]:
-        """Options of plumbload that depend on the server."""
+        """Options of the load generator that depend on the server."""
         raise NotImplementedError
 
     @property
@@ -311,7 +311,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
 
         def step(phase: Phase, rest: float) -> Step:
             return Step(phase.name, (Program(commands=tuple(
-                (f'{self.programs.stagedir}/plumbload', *commands.load_options(
+                (f'{self.programs.stagedir}/{EMBEDDED}', *commands.load_options(
                     one, phase, phase.passes * sized.key_count_of_client(one)),
                  *self.client_words(), *client_options) for one in sized.clients)),),
                 phase.seconds + PHASE_MARGIN, gate=True, rest=rest)
@@ -329,7 +329,8 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
 
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
-        sized, seen = self.sized_plan, plumbload.read_run(output)
+        sized = self.sized_plan
+        seen = memtier.read_run(output, len(sized.clients))
         first, test = services.servers[0], services.steps['test']
         self.version = first.version
         self.network = (self.server_machine.cpus, first.interface, first.link)
@@ -348,7 +349,8 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             run, expected, self.read_server_logs(services, run),
             self.server_start_times(services), phases,
             {server.node for server in services.servers},
-            [name for name, by in seen.limited.items() if by == 'client'])
+            [f'client{index}' for index, by in enumerate(seen.limited)
+             if by == 'client'])
         return {**values, **{record.metric: record.value for record in seen.records
                              if record.metric in ('latency', 'latency_p50',
                                                   'latency_p99')},
@@ -390,7 +392,8 @@ class TaoBench(SizedTaoBenchmark):
                                              self.statistics_interval)]
 
     def client_words(self) -> list[str]:
-        return [*commands.LOOK_THROUGH_OPTIONS]
+        # The server creates the values; a full queue is a miss.
+        return []
 
 
 class TaoStorePrograms(TaoPrograms):
@@ -419,12 +422,8 @@ class TaoLookAside(SizedTaoBenchmark):
                 *commands.memcached_options(instance, connections, self.is_encrypted)]
 
     def client_words(self) -> list[str]:
-        return [*commands.look_aside_options(f'{self.stagedir}/sizes.txt',
+        return [*commands.look_aside_options(commands.format_value_sizes(),
                                              self.statistics_interval)]
-
-    @run_before('run')
-    def write_value_sizes(self) -> None:
-        Path(self.stagedir, 'sizes.txt').write_text(commands.format_value_sizes())
 
     def read_server_logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:

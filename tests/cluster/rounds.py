@@ -80,30 +80,30 @@ cd {folder}
 def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
     """A store on a node of its own, and three clients that load it.
 
-    :arg folder: has plumbload.
+    :arg folder: has the embedded memtier_benchmark.
     """
     alone = launcher == 'none'
-    call = (str(folder / 'plumbload'), '--service', '{service}', '--name',
-            'client{index}', '--share', '{index}/{count}', '--threads', '1',
-            '--connections', '{connections}', '--keys', '3000')
+    call = (str(folder / 'memtier_benchmark'), '--service', '{service}', '--seed',
+            '{index}', '--threads', '1', '--clients', '{connections}',
+            '--key-maximum', '2999')
     return Plan(
         make_server_role(STORE, str(WORK / 'stores'),
                          Needs(memory=64, connections=30), nodes=1, beside=alone),
         (Clients(nodes=1 if alone else 3, instances=3 if alone else 1,
                  connections=10),), (
-            Step('fill', (Program((*call, '--operation', 'fill')),),
-                 limit=30),
+            Step('fill', (Program((*call, '--ratio', '1:0', '--key-pattern', 'P:P',
+                                   '--requests', 'allkeys'), alone=True),), limit=30),
             # A low rate: the nodes share one machine.
             Step('measure', (Program((
-                *call, '--rate', '500', '--operation', 'get',
-                '--duration', str(seconds), '--warmup', '0')),),
+                *call, '--rate-limiting', '50', '--ratio', '0:1', '--on-miss',
+                'fail', '--test-time', str(seconds))),),
                  limit=seconds + 30, gate=True)), interface='eth0')
 
 
 def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
     """TaoBench: two caching servers on a node, three clients, two phases.
 
-    :arg folder: has tao_server and plumbload.
+    :arg folder: has tao_server and the embedded memtier_benchmark.
     """
     made = sizing.plan_job(JOBS['autoscale'], sizing.Machine(2, 1.0), sizing.Sizes(
         memory=0.008, servers=2, connections=10), [2] * 3)
@@ -118,9 +118,9 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
         (Clients(nodes=3, total=3, unbound=True, one_server=True,
                  connections=10),), tuple(
             Step(name, (Program(commands=tuple(
-                (f'{folder}/plumbload', *commands.load_options(
-                    one, commands.Phase(name, half, 1, 0), 0),
-                 *commands.LOOK_THROUGH_OPTIONS) for one in made.clients)),),
+                (f'{folder}/memtier_benchmark', *commands.load_options(
+                    one, commands.Phase(name, half, 1, 0), 0))
+                for one in made.clients)),),
                 30, gate=True)
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)
 
@@ -183,7 +183,7 @@ OF_RANKS = ('throughput', 'inference', 'aggregation')
 
 def build(folder: Path) -> None:
     """The load generator, and TaoBench's server."""
-    for script, out in ((ROOT / 'checks' / 'loadgen' / 'src', 'plumbload'),
+    for script, out in ((ROOT / 'checks' / 'loadgen' / 'src', 'memtier_benchmark'),
                         (ROOT / 'checks/taobench/src', 'tao_server')):
         if not (folder / out).exists():
             subprocess.run([script / 'build.sh', folder / out],
@@ -412,7 +412,7 @@ VICTIMS = {
     'server': Victim(lambda p: p.name.startswith((f'{STORE}-server',
                                                   'tao_server')),
                      ('was killed by signal 9',)),
-    'client': Victim(lambda p: p.name in ('plumbload', 'tensorload'),
+    'client': Victim(lambda p: p.name in ('memtier_benchmark', 'tensorload'),
                      ('client', 'was killed by signal 9', 'the MPI program of')),
     'starter': Victim(_node('serve'), ('launcher of server',)),
     # The observers of clients are ends of clients.

@@ -21,7 +21,7 @@ from rounds import (
     seen,
 )
 
-from checks.loadgen import plumbload
+from checks.loadgen import memtier
 from checks.services.parser import split_service_record
 from checks.services.plan import Program
 from checks.taobench.sizing import key_count
@@ -102,7 +102,7 @@ def test_its_job_script_runs_again(suite, cluster, tools):
     assert len(folders) == 2
     for folder in folders:
         services, output = split_service_record((folder / 'run.1.out').read_text())
-        assert plumbload.read_run(output).records
+        assert memtier.read_run(output, 3).records
         assert services.steps['measure'].counter_increase('commands') > 0
 
     script.write_text(re.sub(r'(?m)^ +server 0 .*\n', '', script.read_text()))
@@ -239,7 +239,7 @@ def test_a_server_is_reached_at_its_address_alone(cluster, tools, tmp_path):
         assert not listening(cluster, 'n1', 'python')
         assert not [one for node in cluster.nodes[1:]
                     for one in listening(cluster, node, rounds.STORE,
-                                         'python', 'plumbload', 'sh')]
+                                         'python', 'memtier', 'sh')]
         # From another node, without the password: nothing but a refusal.
         answer = request(cluster, 'n2', home, port, 'PING', 'GET x',
                          'CONFIG GET *', 'SHUTDOWN', 'AUTH wrong')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.loadgen import plumbload
+from checks.loadgen import memtier
 from checks.services.parser import split_service_record
 from tests.conftest import LIMIT, ROOT, of_family, skip_missing, until
 
@@ -60,10 +60,11 @@ def test_a_job_script_runs_again(suite, store):
         assert 'plumbline-node ' in (folder / 'run.1.err').read_text()
     for output, _ in outputs:
         services, text = split_service_record(output)
-        assert {record.metric for record in plumbload.read_run(text).records
+        assert {record.metric for record in memtier.read_run(text).records
                 } >= declared - OF_SERVER - OF_JOB
-        counts = [kind['count'] for line in text.splitlines()
-                  for kind in json.loads(line)['kinds'].values()]
+        [table] = memtier.read_tables(text)
+        assert table.client
+        counts = [number for _, number in table.client.histogram]
         measured, filled = services.steps['measure'], services.steps['fill']
         assert measured.counter_increase('commands') >= sum(counts) > 0
         assert measured.counter_increase('cpu') > 0 and measured.after.memory > 0

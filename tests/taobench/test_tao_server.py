@@ -1,5 +1,5 @@
 """tao_server, the embedded server of TaoBench: over real sockets, by a small
-client of its own protocol and by plumbload.
+client of its own protocol and by the embedded memtier_benchmark.
 """
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ GET, SET, QUIT, NOOP, VERSION, STAT, SETQ = 0, 1, 7, 10, 11, 16, 17
 FINE, NOT_FOUND, TOO_BIG, INVALID, UNKNOWN, OUT_OF_MEMORY = (
     0, 1, 3, 4, 0x81, 0x82)
 #: Its values are its own, and its misses, too.
-BY_SERVER = '--verify', 'none', '--on-miss', 'count'
 SET_EXTRAS = struct.pack('>II', 0, 0)
 
 
@@ -56,8 +55,8 @@ def program(programs) -> Path:
 
 
 @pytest.fixture(scope='session')
-def plumbload(programs) -> Path:
-    return programs / 'plumbload'
+def memtier(programs) -> Path:
+    return programs / 'memtier_benchmark'
 
 
 class Reply(NamedTuple):
@@ -517,27 +516,28 @@ def test_out_of_memory_is_told_and_answered(start):
 
 # --- figures -----------------------------------------------------------------
 
-def loaded(plumbload: Path, server: Tao, *args: object, ca: str = '') -> dict:
-    """Document of a load; with TLS if `ca` is a certificate."""
+def loaded(memtier: Path, server: Tao, *args: object, ca: str = '') -> dict:
+    """JSON of a load; with TLS if `ca` is a certificate."""
     with tempfile.NamedTemporaryFile('w') as service:
         service.write(f'server 127.0.0.1 {server.port}\n' + (
             f'tls\nca {ca}\n' if ca else ''))
         service.flush()
         done = subprocess.run(
-            [plumbload, '--service', service.name, '--protocol', 'binary',
-             '--key-prefix', 'k' * 219, *BY_SERVER, *map(str, args)],
+            [memtier, '--service', service.name, '--protocol', 'memcache_binary',
+             '--key-prefix', 'k' * 219, '--ratio', '0:1', '--out-file', '/dev/null',
+             '--json-out-file', '/dev/stdout', *map(str, args)],
             capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.alone
-def test_values_agree_with_those_of_the_load(start, plumbload):
+def test_values_agree_with_those_of_the_load(start, memtier):
     server = start('-t', 4, tao_stats_sleep_ms=200)
-    gets = loaded(plumbload, server, '--connections', 20, '--threads', 2,
-                  '--keys', 500, '--requests', 80000)['kinds']['get']
+    gets = loaded(memtier, server, '--clients', 10, '--threads', 2, '--key-maximum',
+                  499, '--requests', 4000)['ALL STATS']['Gets']
     # Its clients never see a miss: that is what looking through means.
-    assert gets['count'] == 80000 and gets['misses'] == 0
+    assert gets['Count'] == 80000 and gets['Misses/sec'] == 0
     stats = server.stats
     assert stats['cmd_get'] == 80000
     # Two that miss the same key at the same time both have it made.
@@ -640,7 +640,7 @@ def encrypted(server: Tao, pair: dict[str, Path]) -> Client:
                                       server_hostname='127.0.0.1'))
 
 
-def test_tls(start, pair, plumbload):
+def test_tls(start, pair, memtier):
     server = start('-Z', **pair)
     client = encrypted(server, pair)
     first = client.ask(GET, b'a')
@@ -650,9 +650,10 @@ def test_tls(start, pair, plumbload):
     assert client.ask(GET, b'large').value == b'y' * 500000
     client.sock.sendall(100 * request(GET, b'a'))
     assert [client.read() for _ in range(100)] == 100 * [first]
-    gets = loaded(plumbload, server, '--connections', 10, '--keys', 100,
-                  '--requests', 2000, ca=str(pair['ssl_chain_cert']))
-    assert gets['tls'] and gets['kinds']['get']['count'] == 2000
+    load = loaded(memtier, server, '--clients', 10, '--threads', 1, '--key-maximum', 99,
+                  '--requests', 200, ca=str(pair['ssl_chain_cert']))
+    assert load['configuration']['tls'] == 'true'
+    assert load['ALL STATS']['Gets']['Count'] == 2000
     ask.DIALECTS['memcached_binary'].ping(ask.Server(
         '127.0.0.1', server.port, certificate=str(pair['ssl_chain_cert'])))
     # Who does not encrypt is let go.
@@ -764,11 +765,11 @@ def test_a_client_that_leaves_while_its_miss_is_made(start):
 
 
 @pytest.mark.parametrize('stop', [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_at_once_under_load(start, plumbload, stop):
+def test_it_stops_at_once_under_load(start, memtier, stop):
     server = start(tao_slow_path_sleep_us=1000000)
     load = subprocess.Popen(
-        [plumbload, '--server', f'127.0.0.1:{server.port}', '--protocol',
-         'binary', '--connections', '4', '--duration', '60', *BY_SERVER],
+        [memtier, '--port', f'{server.port}', '--protocol', 'memcache_binary',
+         '--threads', '1', '--clients', '4', '--ratio', '0:1', '--test-time', '60'],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         until(lambda: server.stats['curr_connections'] >= 4

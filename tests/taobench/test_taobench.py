@@ -33,7 +33,7 @@ SHORT = {'memory': 0.004, 'warmup_time': 2, 'test_time': 2, 'interval': 0.5}
 
 @pytest.fixture(scope='session')
 def built(programs):
-    """Folder of tao_server and plumbload."""
+    """Folder of tao_server and the embedded memtier_benchmark."""
     return programs
 
 
@@ -79,7 +79,7 @@ def test_points_of_a_server_that_prints_none():
     assert [p.values['fast_qps'] for p in log.points] == [400, 400]
     assert [p.values['slow_qps'] for p in log.points] == [40, 0]
     assert log.points[0].values['hit_rate'] == pytest.approx(200 / 220)
-    with pytest.raises(ParseError, match='not a row of plumbload --series'):
+    with pytest.raises(ParseError, match='not a row of --series'):
         results.log_from_client_rows(['time_s,operations\n0.5,1\n'], 0.5)
     log = results.concatenate_logs([log, results.make_zero_request_log(2), log])
     assert [p.values['fast_qps'] for p in log.points] == [
@@ -120,7 +120,7 @@ def test_a_small_point_grows_with_the_machine():
 
 
 def test_look_aside_sizes_are_those_of_compressed_values():
-    weights = [line.split() for line in commands.format_value_sizes().splitlines()]
+    weights = [item.split(':') for item in commands.format_value_sizes().split(',')]
     total = sum(float(weight) for _, weight in weights)
     mean = sum(int(size) * float(weight) for size, weight in weights) / total
     assert abs(mean - 200) < 2 and int(weights[-1][0]) == 521
@@ -351,8 +351,8 @@ def victim(suite):
 def test_a_starved_client(suite, victim):
     # Each client has a server of its own; one is stopped for the test.
     job, client = victim(
-        b'plumbload', file='run.1.test.0.out', servers=2, memory=0.008, keys=4000,
-        test_time=4)
+        b'memtier_benchmark', file='run.1.test.0.out', servers=2, memory=0.008,
+        keys=4000, test_time=4)
     # It has passed the gate: it uses CPU time (in ticks).
     until(lambda: int(Path(f'/proc/{client}/stat').read_text().rpartition(
         ')')[2].split()[11]) > 5, job)

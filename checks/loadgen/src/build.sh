@@ -1,4 +1,5 @@
 #!/bin/sh
-# Builds plumbload: build.sh OUT, with $CC (cc) and $CFLAGS.
+# Builds the embedded memtier_benchmark: build.sh OUT, with $CC (cc) and $CFLAGS.
 here=$(dirname "$0")
-exec "$here/../../core/src/common/build.sh" --tls plumbload "$1" "$here"/*.c
+mkdir -p "$(dirname "$1")"
+exec "$here/../../core/src/common/build.sh" --tls memtier_benchmark "$1" "$here"/*.c

@@ -1,50 +1,29 @@
 /* draw.c - draws keys, sizes and values. */
 #include "load.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- random numbers: xoshiro256++ (Blackman and Vigna), public domain ---- */
-static uint64_t mix(uint64_t x)             /* splitmix64: a hash, too     */
+/* --- random numbers: splitmix64 (Steele, Lea and Flood 2014) ------------- */
+static const uint64_t GOLDEN = 0x9e3779b97f4a7c15u;
+
+static uint64_t mix(uint64_t x)             /* its output: a hash, too     */
 {
-    x += 0x9e3779b97f4a7c15u;
+    x += GOLDEN;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
 
-static void seed(struct rng *r, uint64_t of, uint64_t a, uint64_t b)
+void rng_seed(struct rng *r, uint64_t seed, uint64_t stream)
 {
-    uint64_t x = mix(of) ^ mix(mix(a) + b);
-
-    for (int i = 0; i < 4; i++)
-        r->s[i] = x = mix(x);
-}
-
-void rng_seed(struct rng *r, uint64_t a, uint64_t b)
-{
-    seed(r, opt.seed, a, b);
-}
-
-static uint64_t rotate(uint64_t x, int k)
-{
-    return x << k | x >> (64 - k);
+    r->state = mix(mix(seed) ^ mix(~stream));
 }
 
 uint64_t rng_next(struct rng *r)
 {
-    uint64_t *s = r->s, t = s[1] << 17;
-    uint64_t result = rotate(s[0] + s[3], 23) + s[0];
-
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotate(s[3], 45);
-    return result;
+    return mix(r->state += GOLDEN);
 }
 
 double rng_unit(struct rng *r)
@@ -57,9 +36,9 @@ static uint64_t below(uint64_t random, uint64_t n)
     return (uint64_t)((unsigned __int128)random * n >> 64);
 }
 
-uint64_t draw_key(struct rng *r, uint64_t keys)
+uint64_t draw_key(struct rng *r)
 {
-    return below(rng_next(r), keys);
+    return opt.first + below(rng_next(r), opt.keys);
 }
 
 /* --- sizes and values ---------------------------------------------------- */
@@ -67,50 +46,41 @@ static size_t size_low, size_high;
 static struct { size_t size; double until; } *sizes;
 static size_t size_count;
 
-static void read_sizes(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    char line[256], *end;
-    double sum = 0;
-
-    if (!file)
-        usage("--value-size @%s: %s", path, strerror(errno));
-    for (int n = 1; fgets(line, sizeof line, file); n++) {
-        if (line[0] == '#' || line[0] == '\n')
-            continue;
-        size_t size = bytes_from(line, &end);
-        double share = strtod(end, &end);
-        if (!size || share <= 0 || !isfinite(share) || *end != '\n')
-            usage("%s:%d: expected SIZE WEIGHT, both above 0", path, n);
-        sizes = realloc(sizes, (size_count + 1) * sizeof *sizes);
-        if (!sizes)
-            fail("no memory for %s", path);
-        sizes[size_count].size = size;
-        sizes[size_count++].until = sum += share;
-        if (size > size_high)
-            size_high = size;
-    }
-    fclose(file);
-    if (!size_count)
-        usage("%s: no line with SIZE WEIGHT", path);
-    for (size_t i = 0; i < size_count; i++)
-        sizes[i].until /= sum;
-}
-
-static void prepare_sizes(void)
+void read_size_range(const char *range)
 {
     char *end;
 
-    if (opt.value_size[0] == '@') {
-        read_sizes(opt.value_size + 1);
-        return;
-    }
-    size_low = size_high = bytes_from(opt.value_size, &end);
+    size_low = size_high = bytes_from(range, &end);
     if (*end == '-')
         size_high = bytes_from(end + 1, &end);
     if (*end || !size_low || size_high < size_low)
-        usage("--value-size %s: expected N, FROM-TO or @FILE, from 1 byte "
-              "(K, M, G are powers of 1024)", opt.value_size);
+        usage("--data-size-range %s: expected FROM-TO, from 1 byte", range);
+}
+
+void read_size_list(const char *list)
+{
+    const char *at = list;
+    double sum = 0;
+
+    for (size_count = 0; *at; at += *at == ',') {
+        char *end;
+        size_t size = bytes_from(at, &end);
+        double share = *end == ':' ? strtod(end + 1, &end) : 0;
+        if (!size || share <= 0 || !isfinite(share) || (*end && *end != ','))
+            usage("--data-size-list: expected SIZE:WEIGHT, both above 0, at "
+                  "'%s'", printable(at));
+        sizes = realloc(sizes, (size_count + 1) * sizeof *sizes);
+        if (!sizes)
+            fail("no memory for --data-size-list");
+        sizes[size_count].size = size;
+        sizes[size_count++].until = sum += share;
+        size_high = size > size_high ? size : size_high;
+        at = end;
+    }
+    if (!size_count)
+        usage("--data-size-list: empty");
+    for (size_t i = 0; i < size_count; i++)
+        sizes[i].until /= sum;
 }
 
 size_t largest_value(void) { return size_high; }
@@ -142,13 +112,13 @@ static char *text;
 
 static void prepare_text(void)
 {
-    size_t words = (largest_value() + WINDOWS) / 8 + 1;
+    size_t words = (size_high + WINDOWS) / 8 + 1;
     uint64_t *word = malloc(words * 8);
     struct rng r;
 
     if (!word)
-        fail("no memory for values of %zu bytes", largest_value());
-    seed(&r, opt.value_seed, 0, UINT64_MAX);
+        fail("no memory for values of %zu bytes", size_high);
+    rng_seed(&r, opt.value_seed, UINT64_MAX);
     for (size_t i = 0; i < words; i++)
         word[i] = rng_next(&r);
     text = (char *)word;
@@ -200,27 +170,25 @@ static void prepare_slots(void)
                         : crc16(0, opt.prefix, opt.prefix_size);
 }
 
-/* `group`: the keys of an MSET, PREFIX{GROUP}:I; else PREFIX KEY. */
-unsigned slot_of(uint64_t key, bool group)
+unsigned slot_of(uint64_t key)
 {
     char digits[20];
 
-    if (tagged)
-        return prefix_crc % SLOTS;
-    return (group ? crc16(0, digits, decimal(digits, key))
-                  : crc16(prefix_crc, digits, key_number(digits, key)))
-           % SLOTS;
+    return (tagged ? prefix_crc
+            : crc16(prefix_crc, digits, key_number(digits, key))) % SLOTS;
 }
 
-bool node_owns(const struct node *n, uint64_t key, bool group)
+bool node_owns(const struct node *n, uint64_t key)
 {
-    return !opt.service.cluster
-           || slot_server[slot_of(key, group)] == n - opt.nodes;
+    return !opt.service.cluster || slot_server[slot_of(key)] == n - opt.nodes;
 }
 
 void prepare_draw(void)
 {
-    prepare_sizes();
+    if (size_high)
+        opt.data_size = 0;                  /* no common one               */
+    else
+        size_low = size_high = opt.data_size;
     prepare_slots();
     prepare_text();
 }

@@ -126,7 +126,7 @@ static void open_one(struct conn *c)
     if (fd < 0)
         connection_lost(c, true);
     if (!link_open(&c->link, fd))
-        fail("no memory for %u connections", opt.connections);
+        fail("no memory for %u connections", opt.threads * opt.clients);
     watch(c, EPOLL_CTL_ADD);
 }
 
@@ -158,56 +158,15 @@ static void connected(struct conn *c)
 }
 
 /* --- written keys -------------------------------------------------------- */
-/* A read after an acknowledged SET of the key must return the value of a SET.
- * All SETs of a key write the same value, so their order does not matter. */
-enum { TRACKED = 1 << 24, SAMPLE = 1000, SAMPLE_BYTES = 256 << 20 };
-
-static uint64_t tracked(void)
+/* The last writes of each thread are read after the measurement: if a store
+ * drops one in 200, a thousand reads find it in 99 runs of 100. All SETs of a
+ * key write the same value, so their order does not matter. */
+static void note_write(struct conn *c, uint64_t key)
 {
-    return opt.keys < TRACKED ? opt.keys : TRACKED;
-}
+    struct thread *t = c->thread;
 
-void track_writes(struct node *n)
-{
-    enum operation o = opt.operation;
-
-    if (o != OP_SET && o != OP_MIXED && opt.on_miss != MISS_SETS
-        && (o != OP_MSET || opt.service.cluster))
-        return;
-    if (!(n->written = calloc(tracked() / 64 + 1, sizeof *n->written)))
-        fail("no memory to note which keys were written");
-}
-
-static void note_write(struct node *n, uint64_t key)
-{
-    uint64_t bit = 1ull << key % 64;
-
-    if (n->written && key < TRACKED
-        && !(peek(&n->written[key / 64]) & bit))
-        atomic_fetch_or(&n->written[key / 64], bit);
-}
-
-static bool is_written(const struct node *n, uint64_t key)
-{
-    return n->written && key < TRACKED
-           && peek(&n->written[key / 64]) >> key % 64 & 1;
-}
-
-/* The first written key at or after `from`, wrapping around. */
-static bool next_written(const struct node *n, uint64_t from, uint64_t *key)
-{
-    uint64_t words = tracked() / 64 + 1;
-
-    for (uint64_t i = 0; i <= words; i++) {
-        uint64_t at = (from / 64 + i) % words, word = peek(&n->written[at]);
-        if (i == 0)
-            word &= UINT64_MAX << from % 64;
-        if (word) {
-            *key = at * 64 + (uint64_t)__builtin_ctzll(word);
-            return true;
-        }
-    }
-    return false;
+    if (t->sample)
+        t->sample[t->written++ % t->sample_size] = (struct write){c, key};
 }
 
 /* --- requests ------------------------------------------------------------ */
@@ -225,12 +184,10 @@ static bool may_send(struct thread *t, uint64_t at)
 
 static bool next_to_fill(struct node *n, uint64_t *key)
 {
-    uint64_t end = part(opt.keys, opt.share + 1, opt.shares);
-
     do
-        *key = atomic_fetch_add(&n->next_fill, 1);
-    while (*key < end && !node_owns(n, *key, false));
-    return *key < end;
+        *key = opt.first + atomic_fetch_add(&n->next_fill, 1);
+    while (*key < opt.first + opt.keys && !node_owns(n, *key));
+    return *key < opt.first + opt.keys;
 }
 
 static void push(struct conn *c, enum kind kind, uint64_t key, uint64_t start)
@@ -239,10 +196,8 @@ static void push(struct conn *c, enum kind kind, uint64_t key, uint64_t start)
     struct op *op = &c->ops[at < opt.pipeline ? at : at - opt.pipeline];
 
     *op = (struct op){.start = start, .key = key, .kind = kind};
-    if (is_read(kind) && is_written(c->node, key))
-        op->due = OVERWRITTEN;
-    else if (!start)                        /* a read-back after the load  */
-        op->due = opt.operation == OP_FILL ? FILLED : OVERWRITTEN;
+    if (!start)                             /* a read-back after the load  */
+        op->due = opt.fills ? FILLED : OVERWRITTEN;
     op->bytes = put_request(c, op);
     if (!c->in_flight++)
         c->since = c->thread->now;
@@ -251,35 +206,25 @@ static void push(struct conn *c, enum kind kind, uint64_t key, uint64_t start)
 
 static enum kind draw_kind(struct rng *r)
 {
-    switch (opt.operation) {
-    case OP_GET:
-        return GET;
-    case OP_MIXED:
-        return rng_unit(r) < opt.gets ? GET : SET;
-    case OP_MSET:
-        return MSET;
-    case OP_LPUSH:
-        return LPUSH;
-    case OP_XADD:
-        return XADD;
-    default:
-        return SET;
-    }
+    if (opt.word_count)
+        return COMMAND;
+    if (!opt.sets || !opt.gets)
+        return opt.sets ? SET : GET;
+    return rng_unit(r) * (opt.sets + opt.gets) < opt.sets ? SET : GET;
 }
 
 static bool push_next(struct conn *c, uint64_t start)
 {
     struct rng *r = &c->thread->rng;
-    bool group = opt.service.cluster && opt.operation == OP_MSET;
     uint64_t key;
 
-    if (opt.operation == OP_FILL) {
+    if (opt.fills) {
         if (!next_to_fill(c->node, &key))
             return false;
     } else {
         do
-            key = draw_key(r, group ? opt.keys / opt.batch : opt.keys);
-        while (!node_owns(c->node, key, group));
+            key = draw_key(r);
+        while (!node_owns(c->node, key));
     }
     push(c, draw_kind(r), key, start);
     return true;
@@ -309,7 +254,7 @@ static void give_credit(struct conn *c)
  * from when it was due. */
 static void dispatch(struct thread *t)
 {
-    double gap = 1e9 * opt.threads / opt.rate;
+    double gap = 1e9 / (opt.rate * t->conn_count);
 
     while (t->due <= (double)t->now && t->credit_count) {
         uint64_t due = (uint64_t)t->due;
@@ -324,17 +269,14 @@ static void dispatch(struct thread *t)
         push_next(c, due);
         flush(c);
         t->now = clock_ns();
-        if (due >= begin_ns) {
+        if (due >= begin_ns)
             t->lag_last = t->now - due;
-            if (t->lag_last > t->lag_max)
-                t->lag_max = t->lag_last;
-        }
         t->due += gap;
     }
 }
 
 /* --- answers ------------------------------------------------------------- */
-static void record(struct thread *t, const struct op *op, size_t bytes,
+static void record(struct thread *t, const struct op *op, size_t received,
                    bool miss)
 {
     uint64_t ns = t->now - op->start;
@@ -347,7 +289,8 @@ static void record(struct thread *t, const struct op *op, size_t bytes,
     if (op->start < begin_ns || op->start >= end_ns)
         return;
     bump(&tally->count, 1);
-    bump(&tally->bytes, bytes);
+    bump(&tally->sent, op->bytes);
+    bump(&tally->received, received);
     if (miss)
         bump(&tally->misses, 1);
     bump(&h->bucket[bucket_of(ns)], 1);
@@ -359,12 +302,14 @@ static void record(struct thread *t, const struct op *op, size_t bytes,
     t->last_answer = t->now;
 }
 
+/* --reconnect-interval 1: each request has a connection of its own, and its
+ * latency begins before that. */
 static void begin_connect(struct conn *c)
 {
     if (!may_send(c->thread, c->thread->now))
         return;
-    c->ops[0] = (struct op){.start = c->thread->now, .kind = CONNECT};
-    c->thread->in_flight++;
+    c->begun = c->thread->now;
+    c->thread->opening++;
     open_one(c);
 }
 
@@ -372,18 +317,17 @@ static void connection_up(struct conn *c)
 {
     struct thread *t = c->thread;
 
-    if (opt.operation != OP_CONNECT) {
+    if (!opt.reconnect) {
         t->up++;
         return;
     }
-    record(t, &c->ops[0], 0, false);
-    t->in_flight--;
-    link_close(&c->link, true);
-    c->state = CLOSED;
+    t->opening--;
+    push_next(c, c->begun);
+    flush(c);
 }
 
 /* The reply to the oldest request, or to a greeting, is complete. */
-static void op_done(struct conn *c)
+static void op_done(struct conn *c, size_t received)
 {
     struct thread *t = c->thread;
 
@@ -397,26 +341,39 @@ static void op_done(struct conn *c)
         c->head = 0;
     c->in_flight--;
     t->in_flight--;
-    bool miss = is_read(op.kind) && !c->values;
+    bool miss = op.kind == GET && !c->values;
     if (miss && (opt.on_miss == MISS_FAILS || !op.start))
         fail("%s: key %s%" PRIu64 " is not there: did the store lose or "
-             "evict it (more memory), or was it never set (--operation "
-             "fill, else --on-miss count)?", c->node->name, opt.prefix,
+             "evict it (more memory), or was it never set (--key-pattern "
+             "P:P, else --on-miss count)?", c->node->name, opt.prefix,
              op.key);
-    if (op.kind == SET || op.kind == MSET)
-        note_write(c->node, op.key);
-    record(t, &op, op.kind != GET ? op.bytes : miss ? 0 : c->size, miss);
-    if (miss && opt.on_miss == MISS_SETS)
+    if (op.kind == SET || (op.kind == COMMAND && opt.msets))
+        note_write(c, op.key);
+    record(t, &op, received, miss);
+    if (opt.reconnect && op.start) {
+        /* With a reset, so that no port stays in TIME_WAIT. */
+        link_close(&c->link, true);
+        c->state = CLOSED;
+    } else if (miss && opt.on_miss == MISS_SETS) {
         push(c, SET, op.key, t->now);
-    else if (opt.rate)
+    } else if (opt.rate) {
         give_credit(c);
+    }
 }
 
 void consume(struct conn *c, const char *p, size_t n)
 {
-    /* CLOSED: a connection of --operation connect that was measured. */
-    while (c->state != CLOSED && read_reply(c, &p, &n))
-        op_done(c);
+    /* CLOSED: a connection of --reconnect-interval whose request is done. */
+    while (c->state != CLOSED) {
+        size_t before = n;
+        bool complete = read_reply(c, &p, &n);
+        c->received += before - n;
+        if (!complete)
+            return;
+        size_t received = c->received;
+        c->received = 0;
+        op_done(c, received);
+    }
 }
 
 static void input(struct conn *c, bool hung_up)
@@ -459,7 +416,8 @@ static void handle(struct conn *c, uint32_t events)
         input(c, hung_up);
     if (c->state == CLOSED)
         begin_connect(c);
-    else if (c->state == OPEN && t->running && !c->greetings) {
+    else if (c->state == OPEN && t->running && !c->greetings
+             && !opt.reconnect) {
         if (opt.rate)
             flush(c);                       /* SETs after misses           */
         else
@@ -481,7 +439,7 @@ static void check_timeouts(struct thread *t)
             fail("%s: no answer for %g s on connection %u of %u%s: does the "
                  "server hang, or is it at its limit of connections?",
                  c->node->name, opt.timeout, i * opt.threads + t->index + 1,
-                 opt.connections,
+                 opt.threads * opt.clients,
                  c->state != OPEN || c->greetings ? " (being opened)" : "");
     }
 }
@@ -529,80 +487,41 @@ void open_connections(struct thread *t)
     }
 }
 
-/* Verifies after the measurement that acknowledged writes can be read: the
- * last requests of each connection, as many as its pipeline holds. */
 static void read_back(struct thread *t)
 {
-    static const enum kind reads[] = {
-        [SET] = GET, [MSET] = GET, [LPUSH] = READ_LIST, [XADD] = READ_STREAM};
+    uint64_t count = t->written < t->sample_size ? t->written : t->sample_size;
 
     t->running = false;
-    for (unsigned i = 0; i < t->conn_count; i++) {
-        struct conn *c = &t->conns[i];
-        for (unsigned n = 0; n < opt.pipeline; n++) {
-            struct op op = c->ops[(c->head + n) % opt.pipeline];
-            if (!op.start)                  /* fewer were sent             */
-                continue;
-            if (op.kind == MSET && opt.service.cluster)
-                push(c, READ_GROUP, op.key * opt.batch, 0);
-            else
-                push(c, reads[op.kind], op.key, 0);
-        }
+    for (uint64_t i = 0; i < count; i++) {
+        struct conn *c = t->sample[i].conn;
+        while (c->in_flight == opt.pipeline)
+            poll_events(t, INFINITY);
+        push(c, GET, t->sample[i].key, 0);
         flush(c);
     }
     while (t->in_flight)
         poll_events(t, INFINITY);
 }
 
-/* Reads a sample of all written keys: if a store drops one write in 200, 1000
- * reads find it in 99 runs of 100. */
-static void read_sample(struct thread *t)
-{
-    unsigned left = SAMPLE / opt.threads + 1;
-    size_t bytes = 0;
-    uint64_t key;
-
-    t->running = false;
-    do {
-        for (unsigned i = 0; i < t->conn_count; i++) {
-            struct conn *c = &t->conns[i];
-            while (left && bytes < SAMPLE_BYTES && c->in_flight < opt.pipeline
-                   && next_written(c->node, rng_next(&t->rng) % tracked(),
-                                   &key)) {
-                push(c, GET, key, 0);
-                bytes += value_size(key);
-                left--;
-            }
-            flush(c);
-        }
-        if (!t->in_flight)
-            return;                         /* done, or nothing written    */
-        while (t->in_flight)
-            poll_events(t, INFINITY);
-    } while (left && bytes < SAMPLE_BYTES);
-}
-
 void run_load(struct thread *t)
 {
-    enum operation o = opt.operation;
-
     t->now = clock_ns();
     t->running = true;
     t->due = INFINITY;
     if (opt.rate) {
-        t->due = (double)t->now + 1e9 * t->index / opt.rate;
+        t->due = (double)t->now + 1e9 * t->index
+                 / (opt.rate * opt.threads * opt.clients);
         for (unsigned p = 0; p < opt.pipeline; p++)
             for (unsigned i = 0; i < t->conn_count; i++)
                 give_credit(&t->conns[i]);
     }
     for (unsigned i = 0; i < t->conn_count; i++) {
-        struct conn *c = &t->conns[i];
-        if (opt.operation == OP_CONNECT)
-            begin_connect(c);
+        if (opt.reconnect)
+            begin_connect(&t->conns[i]);
         else if (!opt.rate)
-            refill(c);
+            refill(&t->conns[i]);
     }
-    while (t->in_flight || isfinite(t->due)) {
+    while (t->in_flight || t->opening || isfinite(t->due)) {
         poll_events(t, t->credit_count ? t->due : INFINITY);
         if (opt.rate)
             dispatch(t);
@@ -611,12 +530,5 @@ void run_load(struct thread *t)
     if (!t->measuring)
         t->usage[0] = usage_now(t);
     t->usage[1] = usage_now(t);
-    if (opt.verify != VERIFY_NONE && (o == OP_FILL || o == OP_SET
-                                      || o == OP_MSET || o == OP_LPUSH
-                                      || o == OP_XADD))
-        read_back(t);
-    /* With --on-miss other than fail, keys may have been evicted. */
-    if (opt.verify != VERIFY_NONE && t->conns[0].node->written
-        && opt.on_miss == MISS_FAILS)
-        read_sample(t);
+    read_back(t);
 }

@@ -2,6 +2,7 @@
 #include "load.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 enum { BITS = 7 };                          /* STEPS == 1 << BITS          */
 
@@ -22,16 +23,20 @@ uint64_t bucket_lower(unsigned index)
     return (uint64_t)(index % STEPS + STEPS) << shift;
 }
 
-/* The lower edge of the bucket that holds this share of the values. */
-uint64_t percentile(const uint64_t *bucket, uint64_t count, double share)
+/* By nearest rank: the middle of the bucket of the value with the rank
+ * ceil(share * count). Without values 0. */
+double percentile(const uint64_t *bucket, uint64_t count, double share)
 {
-    uint64_t before = 0, wanted = (uint64_t)(share * (double)count);
+    /* 0.07 * 100 is a little more than 7. */
+    double rank = ceil(share * (double)count - 1e-9);
+    uint64_t before = 0;
 
-    if (wanted >= count)
-        wanted = count - 1;
     for (unsigned i = 0; count && i < BUCKETS; i++)
-        if ((before += bucket[i]) > wanted)
-            return bucket_lower(i);
+        if ((double)(before += bucket[i]) >= rank && before) {
+            double lower = (double)bucket_lower(i);
+            return i < 2 * STEPS ? lower
+                   : (lower + (double)bucket_lower(i + 1)) / 2;
+        }
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* main.c - the phases of a run: options, probe, connections, gate, load,
+/* main.c - the phases of a run: options, servers, connections, gate, load,
  * report. */
 #define _GNU_SOURCE
 #include "load.h"
@@ -12,31 +12,76 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
+/* Writes that are read back by all threads, and their bytes. */
+enum { SAMPLE = 1000, SAMPLE_BYTES = 256 << 20 };
+
 static pthread_barrier_t opened, started;
 
-/* --- threads ------------------------------------------------------------- */
 static void *allocate(size_t count, size_t size)
 {
     void *p = calloc(count, size);
 
     if (!p)
-        fail("no memory for %u connections", opt.connections);
+        fail("no memory for %u connections", opt.threads * opt.clients);
     return p;
 }
 
+/* --- servers ------------------------------------------------------------- */
+/* Connections to a node without a key would draw keys without end. */
+static void check_owners(void)
+{
+    int without = opt.node_count;
+
+    for (uint64_t k = opt.first; k < opt.first + opt.keys && without; k++) {
+        struct node *n = &opt.nodes[slot_server[slot_of(k)]];
+        without -= !n->owns_keys;
+        n->owns_keys = true;
+    }
+    for (int i = 0; i < opt.node_count; i++)
+        if (!opt.nodes[i].owns_keys)
+            fail("%s: none of the %" PRIu64 " keys %s is in its slots: ask for "
+                 "more keys, or leave the {tag} out of --key-prefix",
+                 opt.nodes[i].name, opt.keys, opt.prefix);
+    if (opt.threads * opt.clients < (unsigned)opt.node_count)
+        fail("%u connections for %d masters: each needs one",
+             opt.threads * opt.clients, opt.node_count);
+}
+
+/* The server, or the masters of its cluster. */
+static void find_nodes(void)
+{
+    const struct service *s = &opt.service;
+
+    if (s->cluster)
+        find_masters(&opt.service, opt.timeout);
+    opt.node_count = s->count;
+    opt.nodes = allocate((size_t)s->count, sizeof *opt.nodes);
+    for (int i = 0; i < s->count; i++)
+        opt.nodes[i] = (struct node){.server = &s->servers[i],
+                                     .name = s->servers[i].name};
+    if (s->cluster)
+        check_owners();
+}
+
+/* --- threads ------------------------------------------------------------- */
 static void prepare_thread(struct thread *t, unsigned index)
 {
     t->index = index;
-    t->conn_count = (opt.connections - index + opt.threads - 1)
-                    / opt.threads;
+    t->conn_count = opt.clients;
     t->conns = allocate(t->conn_count, sizeof *t->conns);
     t->credits = allocate((size_t)t->conn_count * opt.pipeline,
                           sizeof *t->credits);
     t->buffer = allocate(1, BUFFER);
     t->histogram = allocate(KINDS, sizeof *t->histogram);
-    t->left = part(opt.requests, index + 1, opt.threads)
-              - part(opt.requests, index, opt.threads);
-    rng_seed(&t->rng, opt.share, index);
+    t->left = opt.requests * opt.clients;
+    rng_seed(&t->rng, opt.seed, index);
+    if (opt.verify != VERIFY_NONE && opt.on_miss != MISS_SETS
+        && !opt.reconnect) {
+        t->sample_size = SAMPLE / opt.threads + 1;
+        if (t->sample_size > SAMPLE_BYTES / largest_value() / opt.threads + 1)
+            t->sample_size = SAMPLE_BYTES / largest_value() / opt.threads + 1;
+        t->sample = allocate(t->sample_size, sizeof *t->sample);
+    }
     for (enum kind k = 0; k < KINDS; k++)
         poke(&t->histogram[k].min, UINT64_MAX);
     if ((t->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
@@ -54,7 +99,7 @@ static void prepare_thread(struct thread *t, unsigned index)
 static void *work(void *thread)
 {
     prctl(PR_SET_TIMERSLACK, 1);            /* an open loop sleeps exactly */
-    if (opt.operation != OP_CONNECT)
+    if (!opt.reconnect)
         open_connections(thread);
     pthread_barrier_wait(&opened);
     pthread_barrier_wait(&started);
@@ -65,25 +110,19 @@ static void *work(void *thread)
 
 int main(int argc, char **argv)
 {
-    uint64_t start = clock_ns();
     pthread_t *ids;
 
     signal(SIGPIPE, SIG_IGN);
     read_options(argc, argv);
-    prepare_draw();
     /* Besides the sockets: an epoll a thread, the standard streams, files. */
-    raise_open_files(opt.connections, opt.threads + 16);
+    raise_open_files(opt.threads * opt.clients, opt.threads + 16);
     if (opt.service.tls)
         prepare_tls(false, opt.service.ca, opt.service.cert,
                     opt.service.key);
-    probe();
+    find_nodes();
     ids = allocate(opt.threads, sizeof *ids);
     threads = allocate(opt.threads, sizeof *threads);
     running_threads = opt.threads;
-    for (int i = 0; i < opt.node_count; i++) {
-        opt.nodes[i].next_fill = part(opt.keys, opt.share, opt.shares);
-        track_writes(&opt.nodes[i]);
-    }
     pthread_barrier_init(&opened, NULL, opt.threads + 1);
     pthread_barrier_init(&started, NULL, opt.threads + 1);
     for (unsigned i = 0; i < opt.threads; i++) {
@@ -101,6 +140,6 @@ int main(int argc, char **argv)
     write_series();
     for (unsigned i = 0; i < opt.threads; i++)
         pthread_join(ids[i], NULL);
-    print_report((double)(clock_ns() - start) / 1e9);
+    print_report();
     return 0;
 }

@@ -2,101 +2,153 @@
 #define _GNU_SOURCE
 #include "load.h"
 
-#include <errno.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-const char program_name[] = "plumbload";
+const char program_name[] = "memtier_benchmark";
 
 struct options opt = {
-    .batch = 10, .connections = 1, .threads = 1, .pipeline = 1, .shares = 1,
-    .keys = 1000, .seed = 1, .prefix = "key:", .value_size = "64",
-    .ratio = "10:1", .timeout = 10,
+    .pipeline = 1, .threads = 4, .clients = 50, .seed = 1, .timeout = 10,
+    .prefix = "memtier-", .ratio = "1:10", .pattern = "R:R",
+    .requests_text = "10000", .percentiles = {50, 99, 99.9},
+    .percentile_count = 3, .data_size = 32,
 };
 
-const char *const protocol_names[] = {"resp2", "binary", NULL};
-const char *const operation_names[] = {
-    "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill", NULL};
-const char *const kind_names[] = {"get", "set", "mset", "lpush", "xadd",
-                                  "connect"};
-const char *const verify_names[] = {"bytes", "length", "none", NULL};
-const char *const miss_names[] = {"fail", "count", "set", NULL};
+const char *const protocol_names[] = {"redis", "memcache_binary", NULL};
+static const char *const verify_names[] = {"none", "length", "bytes", NULL};
+static const char *const miss_names[] = {"count", "fail", "set", NULL};
+const char KEY_WORD[] = "__key__", DATA_WORD[] = "__data__";
 
-static const char *service_file, *share = "0/1";
+static const char *service_file, *host = "127.0.0.1", *path, *command;
+static unsigned port = 6379;
+static uint64_t key_maximum = 10000000;
 
-static void add_from_option(const char *where)
+/* The words of --command; it has no quoted words. */
+static void read_command(const char *text)
 {
-    if (!add_server(&opt.service, where))
-        usage("--server %s: expected HOST:PORT or unix:PATH", where);
+    command = text;
+    for (char *word = strtok(copy_of(text), " \t"); word;
+         word = strtok(NULL, " \t")) {
+        if (opt.word_count == MAX_COMMAND)
+            usage("--command: more than %d words", MAX_COMMAND);
+        opt.words[opt.word_count++] = !strcmp(word, KEY_WORD)
+            ? TEXT(KEY_WORD) : !strcmp(word, DATA_WORD)
+            ? TEXT(DATA_WORD) : TEXT(word);
+    }
+    if (!opt.word_count)
+        usage("--command: empty");
+}
+
+static void read_credentials(const char *text)
+{
+    char *copy = copy_of(text), *colon = strchr(copy, ':');
+
+    if (colon) {
+        *colon = '\0';
+        opt.service.user = copy;
+    }
+    opt.service.password = colon ? colon + 1 : copy;
+}
+
+static void read_percentiles(const char *text)
+{
+    const char *at = text;
+    char *end;
+
+    for (opt.percentile_count = 0; *at; at = end + (*end == ',')) {
+        double value = strtod(at, &end);
+        if (end == at || (*end && *end != ',') || !(value > 0 && value <= 100)
+            || opt.percentile_count == MAX_PERCENTILES)
+            usage("--print-percentiles %s: expected at most %d numbers from 0 "
+                  "to 100", text, MAX_PERCENTILES);
+        opt.percentiles[opt.percentile_count++] = value;
+    }
 }
 
 static const struct setting rows[] = {
-    {"where", .type = TITLE},
-    {"server", "HOST:PORT", "a server (or unix:PATH); may be repeated: each "
-     "is a store of its own, with all the keys", CALL,
-     .call = add_from_option},
-    {"service", "FILE", "instead: lines 'server HOST PORT', 'user NAME', "
-     "'password WORD', 'tls', 'ca PATH', 'cert PATH', 'key PATH', "
-     "'cluster', 'gate'", WORD,
-     .target = &service_file},
+    {"server", .type = TITLE},
+    {"server", "HOST", "-s: address (127.0.0.1)", WORD, .target = &host},
+    {"port", "N", "-p: its port (6379)", COUNT, &port, 1, .high = 65535},
+    {"unix-socket", "PATH", "-S: instead of both", WORD, .target = &path},
+    {"protocol", NULL, "-P", CHOICE, &opt.protocol,
+     .choices = protocol_names},
+    {"authenticate", "WORD", "-a: PASSWORD or USER:PASSWORD, which all users "
+     "of the node can read; --service FILE is private", CALL,
+     .call = read_credentials},
+    {"cluster-mode", NULL, "each connection belongs to a master, and uses "
+     "keys of its slots", FLAG, .target = &opt.service.cluster},
+    {"service", "FILE", "(+) instead of all these: lines 'server HOST PORT', "
+     "'user NAME', 'password WORD', 'tls', 'ca PATH', 'cert PATH', 'key "
+     "PATH', 'cluster', 'gate'", WORD, .target = &service_file},
 
-    {"what", .type = TITLE},
-    {"protocol", NULL, "binary is memcached's", CHOICE,
-     &opt.protocol, .choices = protocol_names},
-    {"operation", NULL, "fill sets each key once; connect is a connection "
-     "up, a greeting answered, and down", CHOICE, &opt.operation,
-     .choices = operation_names},
-    {"ratio", "G:S", "GETs to SETs of mixed (10:1)", WORD,
-     .target = &opt.ratio},
-    {"batch", "N", "keys of one MSET (10)", COUNT, &opt.batch, 1,
-     .high = 10000},
-    {"keys", "N", "how many keys there are (1000)", LONG, &opt.keys, 1,
-     .high = 1e15},
-    {"key-prefix", "S", "before the number of a key (key:)", WORD,
+    {"requests", .type = TITLE},
+    {"ratio", "S:G", "SETs to GETs (1:10)", WORD, .target = &opt.ratio},
+    {"command", "WORDS", "instead: a command, with words __key__ and "
+     "__data__", CALL, .call = read_command},
+    {"data-size", "N", "-d: size of a value (32)", SIZE,
+     &opt.data_size, 1,
+     .high = 1u << 30},
+    {"data-size-range", "A-B", "sizes between; a key's is always the same",
+     CALL, .call = read_size_range},
+    {"data-size-list", "S:W,...", "sizes with their weights", CALL,
+     .call = read_size_list},
+    {"key-prefix", "S", "before the number of a key (memtier-)", WORD,
      .target = &opt.prefix},
-    {"key-digits", "N", "zeros before it, up to so many digits: keys of other "
-     "programs (1)", COUNT, &opt.key_digits, 1, .high = 20},
-    {"value-size", "SIZE", "N, FROM-TO, or @FILE with lines 'SIZE WEIGHT' "
-     "(64); a key's size is always the same", WORD, .target = &opt.value_size},
-    {"on-miss", NULL, "a key that is not there ends the run (fail, "
-     "default), is counted, or is set (look-aside)", CHOICE, &opt.on_miss,
-     .choices = miss_names},
-    {"verify", NULL, "of what is read: that it is what a fill of the same "
-     "seed, keys and sizes wrote (bytes, default), that it is as long, or "
-     "nothing: another made the values", CHOICE, &opt.verify,
-     .choices = verify_names},
-    {"seed", "N", "of keys, sizes and values (1)", LONG, &opt.seed, 0,
+    {"key-digits", "N", "(+) zeros before it, up to so many digits", COUNT,
+     &opt.key_digits, 0, .high = 20},
+    {"key-minimum", "N", "the first key (0)", LONG, &opt.first, 0,
      .high = 1e15},
-    {"value-seed", "N", "of sizes and values, where those of another load "
-     "are read (--seed)", LONG, &opt.value_seed, 0, .high = 1e15},
-    {"share", "I/N", "this is the I-th of N clients, from 0 (0/1)", WORD,
-     .target = &share},
+    {"key-maximum", "N", "the last key (10000000)", LONG, &key_maximum, 0,
+     .high = 1e15},
+    {"key-pattern", "P", "R:R is random; P:P sets each key once, with "
+     "--ratio 1:0 and --requests allkeys", WORD, .target = &opt.pattern},
+    {"verify", NULL, "(+) of what is read: nothing (default), its length, or "
+     "each byte, as --data-size and --value-seed make it", CHOICE,
+     &opt.verify, .choices = verify_names},
+    {"on-miss", NULL, "(+) a missing key is counted (default), ends the run, "
+     "or is set (look-aside)", CHOICE, &opt.on_miss, .choices = miss_names},
+    {"seed", "N", "(+) of the keys (1)", LONG, &opt.seed, 0, .high = 1e15},
+    {"value-seed", "N", "(+) of sizes and bytes of values (0)", LONG,
+     &opt.value_seed, 0, .high = 1e15},
+    {"distinct-client-seed", NULL, "always so", .type = FLAG},
 
-    {"how", .type = TITLE},
-    {"connections", "N", "of this process (1)", COUNT, &opt.connections, 1,
-     .high = 1e6},
-    {"threads", "N", "that they are spread over (1)", COUNT, &opt.threads, 1,
-     .high = 1024},
+    {"load", .type = TITLE},
+    {"threads", "N", "-t (4)", COUNT, &opt.threads, 1, .high = 1024},
+    {"clients", "N", "-c: connections of each thread (50)", COUNT,
+     &opt.clients, 1, .high = 1e5},
     {"pipeline", "N", "requests in flight on a connection (1)", COUNT,
      &opt.pipeline, 1, .high = 10000},
-    {"rate", "R", "open loop: requests a second of this process; latency "
-     "counts from when each was to be sent", REAL, &opt.rate, 1e-3,
+    {"requests", "N", "-n: of each connection (10000), or allkeys; with "
+     "--test-time: what is first", WORD, .target = &opt.requests_text},
+    {"test-time", "S", "seconds to measure, with decimals", REAL,
+     &opt.duration, 1e-3, .high = 1e6},
+    {"warmup-time", "S", "(+) seconds of load before that (0)", REAL,
+     &opt.warmup, 0, .high = 1e6},
+    {"rate-limiting", "R", "open loop: requests a second of each connection; "
+     "latency counts from when each was to be sent", REAL, &opt.rate, 1e-6,
      .high = 1e9},
-    {"duration", "S", "seconds to measure (10)", REAL, &opt.duration, 1e-3,
-     .high = 1e6},
-    {"requests", "N", "requests to measure; with --duration: what is first",
-     LONG, &opt.requests, 1, .high = 1e15},
-    {"warmup", "S", "seconds of load before that (0)", REAL, &opt.warmup, 0,
-     .high = 1e6},
-    {"timeout", "S", "without any answer on a connection: failure (10)",
+    {"reconnect-interval", "1", "a connection for each request; latency "
+     "includes it", COUNT, &opt.reconnect, 1, .high = 1},
+    {"timeout", "S", "(+) without any answer on a connection: failure (10)",
      REAL, &opt.timeout, 1e-3, .high = 1e6},
-    {"interval", "S", "a row of --series each", REAL, &opt.interval, 1e-2,
+
+    {"output", .type = TITLE},
+    {"out-file", "FILE", "-o: the table (standard output)", WORD,
+     .target = &opt.out},
+    {"json-out-file", "FILE", "the values as JSON", WORD,
+     .target = &opt.json},
+    {"print-percentiles", "P,...", "of the latency (50,99,99.9)", CALL,
+     .call = read_percentiles},
+    {"hide-histogram", NULL, "always so", .type = FLAG},
+    {"series", "FILE", "(+) CSV: time, operations, misses, latencies, CPU",
+     WORD, .target = &opt.series},
+    {"interval", "S", "(+) a row of --series each", REAL, &opt.interval, 1e-2,
      .high = 1e6},
-    {"series", "FILE", "CSV: time, operations, misses, latencies, CPU", WORD,
-     .target = &opt.series},
-    {"name", "WORD", "of this client (client-I)", WORD, .target = &opt.name},
     {"help", NULL, "this", .type = FLAG},
+    {"version", NULL, "the version", .type = FLAG},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 static bool given[ROWS];
@@ -104,52 +156,70 @@ static const struct settings settings = {rows, ROWS, given, "--", " "};
 
 static _Noreturn void help(void)
 {
-    puts("plumbload " VERSION ": load for stores that speak RESP or "
-         "memcached's protocols.\n\n"
-         "  plumbload --server 127.0.0.1:6379 --operation fill\n"
-         "  plumbload --server 127.0.0.1:6379 --connections 50 "
-         "--duration 5\n"
-         "  plumbload --server 127.0.0.1:6379 --connections 50 "
-         "--rate 20000\n\n"
-         "One JSON document on stdout, one line for people on stderr. Exit "
-         "codes: 0 good,\n1 the load failed, 2 usage.");
+    puts("memtier_benchmark (embedded " VERSION "): load for stores that "
+         "speak RESP or\nmemcached's binary protocol. It takes these options "
+         "of memtier_benchmark;\n(+) marks its own. A wrong answer ends it.\n\n"
+         "  memtier_benchmark --ratio 1:0 --key-pattern P:P --requests "
+         "allkeys\n"
+         "  memtier_benchmark --ratio 0:1 --test-time 5 --json-out-file "
+         "FILE\n\n"
+         "Exit codes: 0 good, 1 the load failed, 2 usage.");
     print_settings(&settings);
     exit(0);
 }
 
-/* --- what goes together -------------------------------------------------- */
-static void needs(const char *name, bool met, const char *what)
+/* The long names of memtier_benchmark's short options. */
+static void expand_short_options(char **argv)
 {
-    if (is_given(&settings, name) && !met)
-        usage("--%s %s", name, what);
+    static char *const names[] = {
+        "s--server", "h--server", "p--port", "S--unix-socket", "P--protocol",
+        "a--authenticate", "d--data-size", "t--threads", "c--clients",
+        "n--requests", "o--out-file", "v--version"};
+
+    for (char **word = argv; *word; word++)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if ((*word)[0] == '-' && (*word)[1] == names[i][0]
+                && !(*word)[2])
+                *word = names[i] + 1;
 }
 
-static void check_where(void)
+/* --- what goes together -------------------------------------------------- */
+static void read_where(void)
 {
-    needs("server", !service_file, "and --service contradict each other");
-    if (service_file)
-        open_service(&opt.service, service_file);
-    if (!opt.service.count)
-        usage("no server: give --server HOST:PORT or --service FILE");
-    if (opt.service.cluster && opt.service.count > 1)
-        opt.service.count = 1;                /* one of them knows the rest  */
-    if (opt.service.cluster && (opt.protocol >= BINARY
-                        || opt.service.servers->address.ss_family == AF_UNIX))
+    struct service *s = &opt.service;
+    char where[512];
+
+    if (service_file) {
+        open_service(s, service_file);
+    } else {
+        bool six = strchr(host, ':') && *host != '[';
+        if (path)
+            snprintf(where, sizeof where, "unix:%s", path);
+        else
+            snprintf(where, sizeof where, six ? "[%s]:%u" : "%s:%u", host,
+                     port);
+        if (!add_server(s, where))
+            usage("--server %s: not found", where);
+    }
+    if (!s->count)
+        usage("%s: no line 'server HOST PORT'", service_file);
+    s->count = 1;                          /* in a cluster it knows the rest */
+    if (s->cluster && (opt.protocol == MEMCACHE_BINARY
+                       || s->servers->address.ss_family == AF_UNIX))
         usage("a cluster speaks RESP over TCP");
-    if (opt.service.user && !opt.service.password)
+    if (s->user && !s->password)
         usage("%s: a user without a password", service_file);
-    if (opt.service.tls && !opt.service.ca)
+    if (s->password && opt.protocol == MEMCACHE_BINARY)
+        usage("no password with --protocol memcache_binary");
+    if (s->tls && !s->ca)
         usage("%s: TLS needs a line 'ca PATH'", service_file);
-    if (opt.service.tls && !with_tls)
+    if (s->tls && !with_tls)
         usage("built without TLS: build it where openssl/ssl.h is");
 }
 
-static void check_what(void)
+static void read_keys(void)
 {
-    enum operation o = opt.operation;
-    bool reads = o == OP_GET || o == OP_MIXED;
-    double gets, sets;
-    char end;
+    int keys = 0;
 
     opt.prefix_size = strlen(opt.prefix);
     if (opt.prefix_size > MAX_PREFIX - 20)
@@ -157,66 +227,66 @@ static void check_what(void)
     for (const char *p = opt.prefix; *p; p++)
         if (*p <= ' ' || *p == 127)
             usage("--key-prefix: no blanks and no control characters");
-    if (opt.protocol >= BINARY && (o == OP_MSET || o == OP_LPUSH
-                                   || o == OP_XADD))
-        usage("--operation %s: memcached has none", operation_names[o]);
-    needs("ratio", o == OP_MIXED, "is for --operation mixed");
-    needs("batch", o == OP_MSET, "is for --operation mset");
-    needs("on-miss", reads, "is for --operation get or mixed");
-    if (!is_given(&settings, "value-seed"))
-        opt.value_seed = opt.seed;
-    if (sscanf(opt.ratio, "%lf:%lf%c", &gets, &sets, &end) != 2 || gets < 0
-        || sets < 0 || !isfinite(gets / (gets + sets)))
-        usage("--ratio %s: expected G:S", opt.ratio);
-    opt.gets = gets / (gets + sets);
-    if (sscanf(share, "%u/%u%c", &opt.share, &opt.shares, &end) != 2
-        || opt.share >= opt.shares)
-        usage("--share %s: expected I/N, I from 0 to N-1", share);
-    if (opt.service.cluster && o == OP_MSET && strchr(opt.prefix, '{'))
-        usage("--key-prefix: MSET in a cluster makes {tags} of its own");
-    if (opt.service.cluster && o == OP_MSET && opt.keys < opt.batch)
-        usage("--keys %llu: fewer than the --batch",
-              (unsigned long long)opt.keys);
+    if (key_maximum < opt.first)
+        usage("--key-maximum is below --key-minimum");
+    opt.keys = key_maximum - opt.first + 1;
+    for (int i = 0; i < opt.word_count; i++)
+        keys += opt.words[i].at == KEY_WORD;
+    if (keys > 1 && opt.service.cluster)
+        usage("--command: only one __key__ in a cluster");
+    opt.msets = command && !strcasecmp(opt.words[0].at, "MSET");
 }
 
-static void check_how(void)
+static void read_requests(void)
 {
-    bool fill = opt.operation == OP_FILL, connect = opt.operation
-                                                    == OP_CONNECT;
+    bool all = !strcmp(opt.requests_text, "allkeys");
+    char end, *rest;
 
-    needs("rate", !fill && !connect,
-          "is not for --operation fill or connect");
-    needs("duration", !fill, "is not for --operation fill: each key once");
-    needs("requests", !fill, "is not for --operation fill: each key once");
-    needs("warmup", !fill, "is not for --operation fill");
-    needs("pipeline", !connect, "is not for --operation connect");
+    if (sscanf(opt.ratio, "%lf:%lf%c", &opt.sets, &opt.gets, &end) != 2
+        || opt.sets < 0 || opt.gets < 0
+        || !isfinite(opt.sets / (opt.sets + opt.gets)))
+        usage("--ratio %s: expected SETS:GETS", opt.ratio);
+    if (command && opt.protocol == MEMCACHE_BINARY)
+        usage("--command: memcached has none");
+    if (command)
+        opt.sets = opt.gets = 0;
+    opt.fills = !strncmp(opt.pattern, "P:", 2);
+    if (!opt.fills && strcmp(opt.pattern, "R:R"))
+        usage("--key-pattern %s: expected R:R or P:P", opt.pattern);
+    if (opt.fills != all || (all && (!opt.sets || opt.gets)))
+        usage("--key-pattern P:P, --ratio 1:0 and --requests allkeys go "
+              "together");
+    if (all && (opt.duration || opt.warmup || opt.rate || opt.reconnect))
+        usage("--requests allkeys: each key once, without a time, a rate or "
+              "reconnections");
+    if (!all && (is_given(&settings, "requests") || !opt.duration)) {
+        opt.requests = strtoull(opt.requests_text, &rest, 10);
+        if (!isdigit(*opt.requests_text) || *rest
+            || !opt.requests || opt.requests > 1000000000000)
+            usage("--requests %s: expected a whole number from 1, or allkeys",
+                  opt.requests_text);
+    }
+    if (opt.reconnect && (opt.rate || opt.pipeline > 1))
+        usage("--reconnect-interval is without --rate-limiting and "
+              "--pipeline");
+    if (opt.on_miss && !opt.gets)
+        usage("--on-miss is for GETs");
     if (!opt.series != !opt.interval)
         usage("--series and --interval go together");
-    if (opt.threads > opt.connections)
-        usage("%u threads for %u connections: each needs one", opt.threads,
-              opt.connections);
-    if (!opt.service.cluster && opt.connections
-        < (unsigned)opt.service.count)
-        usage("%u connections for %d servers: each needs one",
-              opt.connections, opt.service.count);
-    if (!is_given(&settings, "duration") && !opt.requests && !fill)
-        opt.duration = 10;
 }
 
 void read_options(int argc, char **argv)
 {
+    expand_short_options(argv + 1);
     read_arguments(&settings, argc, argv);
     if (is_given(&settings, "help"))
         help();
-    check_what();
-    check_where();
-    check_how();
-    if (!opt.name) {
-        char name[32];
-        snprintf(name, sizeof name, "client-%u", opt.share);
-        opt.name = copy_of(name);
+    if (is_given(&settings, "version")) {
+        puts("memtier_benchmark (embedded " VERSION ")");
+        exit(0);
     }
-    for (const char *p = opt.name; *p; p++)
-        if (*p <= ' ')
-            usage("--name: a word");
+    read_where();
+    read_keys();
+    read_requests();
+    prepare_draw();
 }

@@ -12,8 +12,6 @@
  * takes both. Unit: bytes. */
 enum { COPIED = 16 << 10 };
 
-bool is_read(enum kind kind) { return kind == GET || kind >= KINDS; }
-
 /* --- out ----------------------------------------------------------------- */
 static void *grown(void *p, size_t bytes)
 {
@@ -54,6 +52,7 @@ static void added(struct conn *c, const char *end)
 
     last_piece(c, NULL)->size += n;
     c->filled += n;
+    c->queued += n;
 }
 
 static char *put(char *p, const char *text, size_t n)
@@ -73,18 +72,15 @@ static char *put_number(char *p, char type, uint64_t value)
 
 static void put_value(struct conn *c, uint64_t key, size_t size)
 {
-    const char *value = value_of(key, size, opt.operation == OP_FILL
-                                            ? FILLED : OVERWRITTEN);
+    const char *value = value_of(key, size,
+                                 opt.fills ? FILLED : OVERWRITTEN);
 
-    if (size <= COPIED)
+    if (size <= COPIED) {
         added(c, put(room(c, size), value, size));
-    else
+    } else {
         last_piece(c, value)->size = size;
-}
-
-static void put_text(struct conn *c, const char *text)
-{
-    added(c, put(room(c, strlen(text)), text, strlen(text)));
+        c->queued += size;
+    }
 }
 
 static char *put_bulk(char *p, const char *text, size_t n)
@@ -105,88 +101,52 @@ static char *put_key(char *p, uint64_t key)
     return PUT(p, "\r\n");
 }
 
-static size_t put_resp_value(struct conn *c, uint64_t key)
+static void put_resp_value(struct conn *c, uint64_t key)
 {
     size_t size = value_size(key);
 
     added(c, put_number(room(c, 32), '$', size));
     put_value(c, key, size);
-    put_text(c, "\r\n");
-    return size;
+    added(c, PUT(room(c, 2), "\r\n"));
 }
 
-/* The keys of a group share its slot: PREFIX{GROUP}:I. */
-static void put_member(struct conn *c, uint64_t key)
+/* --command: its first __key__ is the request's, each further one is drawn;
+ * __data__ is the value of the key before it. */
+static void put_command(struct conn *c, uint64_t key)
 {
-    char name[MAX_PREFIX + 64];
-    char *p = PUT(put(name, opt.prefix, opt.prefix_size), "{");
+    bool first = true;
 
-    p = PUT(p + decimal(p, key / opt.batch), "}:");
-    p += decimal(p, key % opt.batch);
-    added(c, put_bulk(room(c, sizeof name + 32), name, (size_t)(p - name)));
-}
-
-static size_t put_mset(struct conn *c, uint64_t group)
-{
-    size_t bytes = 0;
-    uint64_t key;
-
-    added(c, PUT(put_number(room(c, 64), '*', 1 + 2ull * opt.batch),
-                 "$4\r\nMSET\r\n"));
-    for (unsigned i = 0; i < opt.batch; i++) {
-        if (opt.service.cluster) {
-            key = group * opt.batch + i;
-            put_member(c, key);
-        } else {
-            key = i ? draw_key(&c->thread->rng, opt.keys) : group;
+    added(c, put_number(room(c, 32), '*', (uint64_t)opt.word_count));
+    for (int i = 0; i < opt.word_count; i++) {
+        const struct word *w = &opt.words[i];
+        if (w->at == DATA_WORD) {
+            put_resp_value(c, key);
+        } else if (w->at == KEY_WORD) {
+            key = first ? key : draw_key(&c->thread->rng);
+            first = false;
             added(c, put_key(room(c, opt.prefix_size + 64), key));
+        } else {
+            added(c, put_bulk(room(c, w->size + 32), w->at, w->size));
         }
-        bytes += put_resp_value(c, key);
     }
-    return bytes;
 }
 
-static size_t put_resp(struct conn *c, const struct op *op)
+static void put_resp(struct conn *c, const struct op *op)
 {
     char *p = room(c, opt.prefix_size + 128);
 
-    switch (op->kind) {
-    case GET:
-        p = put_key(PUT(p, "*2\r\n$3\r\nGET\r\n"), op->key);
-        added(c, p);
-        return 0;
-    case SET:
-        p = put_key(PUT(p, "*3\r\n$3\r\nSET\r\n"), op->key);
-        break;
-    case LPUSH:
-        p = put_key(PUT(p, "*3\r\n$5\r\nLPUSH\r\n"), op->key);
-        break;
-    case XADD:
-        p = put_key(PUT(p, "*5\r\n$4\r\nXADD\r\n"), op->key);
-        p = PUT(p, "$1\r\n*\r\n$1\r\nv\r\n");
-        break;
-    case READ_LIST:
-        p = put_key(PUT(p, "*3\r\n$6\r\nLINDEX\r\n"), op->key);
-        added(c, PUT(p, "$1\r\n0\r\n"));
-        return 0;
-    case READ_STREAM:
-        p = put_key(PUT(p, "*6\r\n$9\r\nXREVRANGE\r\n"), op->key);
-        added(c, PUT(p, "$1\r\n+\r\n$1\r\n-\r\n$5\r\nCOUNT\r\n"
-                        "$1\r\n1\r\n"));
-        return 0;
-    case READ_GROUP:
-        added(c, PUT(p, "*2\r\n$3\r\nGET\r\n"));
-        put_member(c, op->key);
-        return 0;
-    default:
-        return put_mset(c, op->key);
+    if (op->kind == COMMAND) {
+        put_command(c, op->key);
+    } else if (op->kind == GET) {
+        added(c, put_key(PUT(p, "*2\r\n$3\r\nGET\r\n"), op->key));
+    } else {
+        added(c, put_key(PUT(p, "*3\r\n$3\r\nSET\r\n"), op->key));
+        put_resp_value(c, op->key);
     }
-    added(c, p);
-    return put_resp_value(c, op->key);
 }
 
 /* --- memcached, binary: 24 bytes of header, then extras, key, value ------ */
-enum { BIN_GET = 0, BIN_SET = 1, BIN_VERSION = 11, BIN_AUTH = 0x21 };
+enum { BIN_GET = 0, BIN_SET = 1, BIN_VERSION = 11 };
 enum { BIN_MISS = 1, BIN_RESPONSE = 0x81, BIN_FLAGS = 4 };
 struct header {
     uint8_t magic, opcode;
@@ -209,7 +169,7 @@ static char *put_header(struct conn *c, char *p, uint8_t opcode, size_t key,
     return put(p, (const char *)&h, sizeof h);
 }
 
-static size_t put_binary(struct conn *c, const struct op *op)
+static void put_binary(struct conn *c, const struct op *op)
 {
     bool set = op->kind == SET;
     size_t size = set ? value_size(op->key) : 0;
@@ -225,58 +185,39 @@ static size_t put_binary(struct conn *c, const struct op *op)
     added(c, put(p, digits, n));
     if (set)
         put_value(c, op->key, size);
-    return size;
 }
 
 size_t put_request(struct conn *c, const struct op *op)
 {
-    return opt.protocol == BINARY ? put_binary(c, op) : put_resp(c, op);
+    uint64_t before = c->queued;
+
+    if (opt.protocol == MEMCACHE_BINARY)
+        put_binary(c, op);
+    else
+        put_resp(c, op);
+    return c->queued - before;
 }
 
 /* --- greeting: the first round trip shows that a connection is served ---- */
-static void greet_resp(struct conn *c)
-{
-    const char *user = opt.service.user ? opt.service.user : "default";
-    const char *password = opt.service.password;
-    size_t words = strlen(user) + (password ? strlen(password) : 0);
-    char *p = room(c, words + 128);
-
-    if (password) {
-        p = put_number(p, '*', opt.service.user ? 3 : 2);
-        p = PUT(p, "$4\r\nAUTH\r\n");
-        if (opt.service.user)
-            p = put_bulk(p, user, strlen(user));
-        p = put_bulk(p, password, strlen(password));
-        c->greetings++;
-    }
-    added(c, PUT(p, "*1\r\n$4\r\nPING\r\n"));
-    c->greetings++;
-}
-
-static void greet_binary(struct conn *c)
-{
-    const char *user = opt.service.user ? opt.service.user : "";
-    const char *password = opt.service.password;
-    size_t words = strlen(user) + (password ? strlen(password) : 0);
-    char *p = room(c, words + 128);
-
-    if (password) {                         /* SASL: \0 user \0 password   */
-        p = PUT(put_header(c, p, BIN_AUTH, 5, 0, words + 2), "PLAIN");
-        p = put(p, "", 1);
-        p = put(put(p, user, strlen(user)), "", 1);
-        p = put(p, password, strlen(password));
-        c->greetings++;
-    }
-    added(c, put_header(c, p, BIN_VERSION, 0, 0, 0));
-    c->greetings++;
-}
-
 void put_greeting(struct conn *c)
 {
-    if (opt.protocol == BINARY)
-        greet_binary(c);
-    else
-        greet_resp(c);
+    const char *user = opt.service.user, *password = opt.service.password;
+    size_t words = (user ? strlen(user) : 0)
+                   + (password ? strlen(password) : 0);
+    char *p = room(c, words + 128);
+
+    c->greetings = 1;
+    if (opt.protocol == MEMCACHE_BINARY) {
+        p = put_header(c, p, BIN_VERSION, 0, 0, 0);
+    } else if (password) {
+        p = PUT(put_number(p, '*', user ? 3 : 2), "$4\r\nAUTH\r\n");
+        if (user)
+            p = put_bulk(p, user, strlen(user));
+        p = put_bulk(p, password, strlen(password));
+    } else {
+        p = PUT(p, "*1\r\n$4\r\nPING\r\n");
+    }
+    added(c, p);
 }
 
 /* --- in ------------------------------------------------------------------ */
@@ -299,9 +240,7 @@ static const struct op *asked(const struct conn *c)
 /* A well-formed answer that does not fit the request. */
 static _Noreturn void unexpected_answer(const struct conn *c, const char *said)
 {
-    static const char *const names[] = {
-        "GET", "SET", "MSET", "LPUSH", "XADD", "", "LINDEX", "XREVRANGE",
-        "GET"};
+    const char *const names[] = {"SET", "GET", opt.words[0].at};
     const struct op *op = asked(c);
 
     fail("%s: it answers %s with '%s', of another kind than was asked for: "
@@ -312,7 +251,7 @@ static _Noreturn void unexpected_answer(const struct conn *c, const char *said)
 
 static void reply_begins(struct conn *c)
 {
-    c->values = c->bulks = 0;
+    c->values = 0;
 }
 
 /* Always true: the reply is complete. */
@@ -331,27 +270,17 @@ static void value_begins(struct conn *c, size_t size)
     size_t right;
 
     c->size = size;
-    c->bulks++;
-    /* A stream's element is its ID, the name of a field, and the value. */
-    c->is_value = op && is_read(op->kind)
-                  && (op->kind != READ_STREAM || c->bulks == 3);
-    c->kept = op && op->kind == XADD;
-    if (c->kept && size > 64)
-        unexpected_answer(c, "a long text");
+    c->is_value = op && op->kind == GET;
     if (!c->is_value)
         return;
     c->values++;
     c->found = op->due == OVERWRITTEN ? OVERWRITTEN : FILLED;
-    if (opt.verify == VERIFY_NONE) {
-        if (!size)
-            fail("%s: key %s%llu is empty", c->node->name, opt.prefix,
-                 (unsigned long long)op->key);
+    if (opt.verify == VERIFY_NONE)
         return;
-    }
     right = value_size(op->key);
     if (size != right)
         fail("%s: key %s%llu has %zu bytes, not %zu as written: another "
-             "--value-size or --seed than the fill's, or the store lost it",
+             "--data-size or --value-seed than the fill's, or the store lost it",
              c->node->name, opt.prefix, (unsigned long long)op->key, size,
              right);
 }
@@ -394,7 +323,7 @@ static void compare(struct conn *c, const char *p, size_t from, size_t n)
              "the store acknowledges a write and drops it", c->node->name,
              opt.prefix, (unsigned long long)op->key);
     fail("%s: key %s%llu is wrong at byte %zu: 0x%02x, written was 0x%02x: "
-         "another --seed than the fill's, or the store mixed it up",
+         "another --value-seed than the fill's, or the store mixed it up",
          c->node->name, opt.prefix, (unsigned long long)op->key, from + good,
          (unsigned char)p[good], (unsigned char)right[from + good]);
 }
@@ -414,7 +343,7 @@ static void body(struct conn *c, const char *p, size_t n)
     } else if (from < last && c->is_value && opt.verify == VERIFY_BYTES) {
         compare(c, p + (from - c->at), from - c->skip, last - from);
     }
-    if (opt.protocol != BINARY)
+    if (opt.protocol != MEMCACHE_BINARY)
         for (size_t i = c->at < end ? end : c->at; i < c->at + n; i++)
             if (p[i - c->at] != "\r\n"[i - end])
                 malformed_answer(c, "a value that is longer than was said");
@@ -460,25 +389,24 @@ static bool element_done(struct conn *c)
     return !--c->elements && reply_done(c);
 }
 
+/* The answers of these commands; of others each that is not an error. */
+static const struct { const char *command; char type; } answers[] = {
+    {"MSET", '+'}, {"LPUSH", ':'}, {"RPUSH", ':'}, {"XADD", '$'}};
+
 /* Whether a reply to this request may begin with this line. */
-static bool fits(const struct conn *c, const struct op *op, const char *line,
-                 const struct head *h)
+static bool fits(const struct op *op, const char *line, const struct head *h)
 {
-    if (!op)                                /* AUTH, then PING             */
-        return !strcmp(line, c->greetings == 1 ? "+PONG" : "+OK");
-    switch (op->kind) {
-    case SET:
-    case MSET:
-        return !strcmp(line, "+OK");
-    case LPUSH:
-        return h->type == ':' && h->n > 0;
-    case XADD:
-        return h->type == '$' && h->n > 0;
-    case READ_STREAM:
-        return h->type == '*' && (h->n == 0 || h->n == 1);
-    default:
-        return h->type == '$';
-    }
+    char type = 0;
+
+    if (!op)
+        return !strcmp(line, opt.service.password ? "+OK" : "+PONG");
+    if (op->kind != COMMAND)
+        return op->kind == GET ? h->type == '$' : !strcmp(line, "+OK");
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        if (!strcasecmp(opt.words[0].at, answers[i].command))
+            type = answers[i].type;
+    return strcmp(line, "+QUEUED") && (!type || type == h->type)
+           && (type == 0 || type == '+' || h->n > 0);
 }
 
 /* This and those below: whether the reply is complete. */
@@ -490,7 +418,7 @@ static bool resp_line(struct conn *c, const char *line)
 
     if (*line == '-')
         refused(c->node->server, line + 1);
-    if (!c->elements && !fits(c, op, line, &h))
+    if (!c->elements && !fits(op, line, &h))
         unexpected_answer(c, line);
     if (why)
         malformed_answer(c, why);
@@ -508,23 +436,6 @@ static bool resp_line(struct conn *c, const char *line)
         c->elements += (unsigned)h.n;
     if (c->elements + c->seen > MAX_ELEMENTS)
         malformed_answer(c, "an answer without end");
-    return element_done(c);
-}
-
-/* The ID of an entry: two numbers. */
-static bool is_entry(const char *id)
-{
-    size_t n = strspn(id, "0123456789");
-
-    return n && id[n] == '-' && id[n + 1]
-           && !id[n + 1 + strspn(id + n + 1, "0123456789")];
-}
-
-static bool resp_text_done(struct conn *c)
-{
-    if (c->kept && !is_entry(c->line))
-        unexpected_answer(c, c->line);
-    c->line_size = 0;
     return element_done(c);
 }
 
@@ -552,8 +463,7 @@ static void binary_header(struct conn *c)
     snprintf(said, sizeof said, "magic 0x%02x, opcode 0x%02x", h.magic,
              h.opcode);
     if (h.magic != BIN_RESPONSE || h.type || c->skip > c->body
-        || h.opcode != (op ? get ? BIN_GET : BIN_SET
-                        : c->greetings == 1 ? BIN_VERSION : BIN_AUTH))
+        || h.opcode != (op ? get ? BIN_GET : BIN_SET : BIN_VERSION))
         unexpected_answer(c, said);
     if (ntohl(h.opaque) != c->answered)
         fail("%s: it answers request %u where the answer to request %u (its "
@@ -578,7 +488,7 @@ static void binary_header(struct conn *c)
 /* --- the bytes as they come ---------------------------------------------- */
 bool read_reply(struct conn *c, const char **p, size_t *n)
 {
-    bool binary = opt.protocol == BINARY, complete = false;
+    bool binary = opt.protocol == MEMCACHE_BINARY, complete = false;
 
     while (!complete && (*n || (c->in_body && !c->body))) {
         if (c->in_body) {
@@ -589,7 +499,7 @@ bool read_reply(struct conn *c, const char **p, size_t *n)
             if (c->body)
                 return false;
             c->in_body = false;
-            complete = binary ? reply_done(c) : resp_text_done(c);
+            complete = binary ? reply_done(c) : element_done(c);
         } else if (binary) {
             size_t want = sizeof(struct header) - c->line_size;
             size_t take = *n < want ? *n : want;

@@ -1,21 +1,22 @@
-/* report.c - results: a JSON document, a summary line, rows of --series. */
+/* report.c - results: the table and the JSON of memtier_benchmark, with more
+ * keys, and rows of --series. */
 #define _GNU_SOURCE
 #include "load.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 _Atomic unsigned running_threads;
 
 /* All threads' figures of one kind, or of all kinds (KINDS). */
 struct sum {
-    uint64_t count, misses, bytes, ns, min, max, bucket[BUCKETS];
+    uint64_t count, hits, misses, sent, received, ns, min, max;
+    uint64_t bucket[BUCKETS];
 };
 
 static void add_up(struct sum *s, enum kind only)
@@ -30,7 +31,10 @@ static void add_up(struct sum *s, enum kind only)
                 continue;
             s->count += peek(&t->count);
             s->misses += peek(&t->misses);
-            s->bytes += peek(&t->bytes);
+            if (k == GET)
+                s->hits += peek(&t->count) - peek(&t->misses);
+            s->sent += peek(&t->sent);
+            s->received += peek(&t->received);
             s->ns += peek(&h->sum);
             s->min = min < s->min ? min : s->min;
             s->max = max > s->max ? max : s->max;
@@ -39,7 +43,24 @@ static void add_up(struct sum *s, enum kind only)
         }
 }
 
-/* --- rows ---------------------------------------------------------------- */
+static FILE *opened_file(const char *option, const char *path)
+{
+    FILE *file = fopen(path, "w");
+
+    if (!file)
+        fail("--%s %s: %s", option, path, strerror(errno));
+    return file;
+}
+
+static void close_file(const char *option, const char *path, FILE *file)
+{
+    bool bad = ferror(file);
+
+    if (fclose(file) || bad)
+        fail("--%s %s: %s", option, path, strerror(errno));
+}
+
+/* --- rows of --series ---------------------------------------------------- */
 static double cpu_of_process(void)
 {
     struct rusage r;
@@ -62,32 +83,29 @@ static void write_row(FILE *file, double time, double seconds,
                       const struct sum *now, const struct sum *before,
                       double cpu)
 {
-    static uint64_t bucket[BUCKETS];
-    uint64_t count = now->count - before->count, top = 0;
-    double us[2];
+    static struct sum s;
 
+    s = (struct sum){.count = now->count - before->count};
     for (unsigned b = 0; b < BUCKETS; b++)
-        if ((bucket[b] = now->bucket[b] - before->bucket[b]))
-            top = bucket_lower(b);
-    for (int i = 0; i < 2; i++)
-        us[i] = (double)percentile(bucket, count, i ? 0.99 : 0.5) / 1e3;
+        if ((s.bucket[b] = now->bucket[b] - before->bucket[b]))
+            s.ns = bucket_lower(b);
     fprintf(file, "%.3f,%" PRIu64 ",0,%" PRIu64 ",%.1f,%.1f,%.1f,%.3f\n",
-            time, count, now->misses - before->misses, us[0], us[1],
-            (double)top / 1e3, cpu / seconds);
+            time, s.count, now->misses - before->misses,
+            percentile(s.bucket, s.count, 0.5) / 1e3,
+            percentile(s.bucket, s.count, 0.99) / 1e3, (double)s.ns / 1e3,
+            cpu / seconds);
     fflush(file);
 }
 
 void write_series(void)
 {
     static struct sum sums[2];
-    FILE *file = opt.series ? fopen(opt.series, "w") : NULL;
     uint64_t start = begin_ns, step = (uint64_t)(opt.interval * 1e9);
     int turn = 0;
 
     if (!opt.series)
         return;
-    if (!file)
-        fail("--series %s: %s", opt.series, strerror(errno));
+    FILE *file = opened_file("series", opt.series);
     fputs("time_s,operations,errors,misses,p50_us,p99_us,max_us,cpu\n",
           file);
     sleep_until(start);
@@ -102,167 +120,236 @@ void write_series(void)
                   used - cpu);
         cpu = used;
     }
-    if (fclose(file))
-        fail("--series %s: %s", opt.series, strerror(errno));
+    close_file("series", opt.series, file);
 }
 
-/* --- the document -------------------------------------------------------- */
-static void text(const char *name, const char *value)
-{
-    printf("\"%s\": \"", name);
-    for (const char *p = value; *p; p++) {
-        if (*p == '"' || *p == '\\')
-            putchar('\\');
-        putchar(*p < ' ' && *p >= 0 ? '?' : *p);
-    }
-    printf("\", ");
-}
-
-static void print_parameters(void)
-{
-    printf("\"parameters\": {");
-    text("operation", operation_names[opt.operation]);
-    if (opt.operation == OP_MIXED)
-        text("ratio", opt.ratio);
-    if (opt.operation == OP_MSET)
-        printf("\"batch\": %u, ", opt.batch);
-    printf("\"keys\": %" PRIu64 ", ", opt.keys);
-    text("key_prefix", opt.prefix);
-    text("value_size", opt.value_size);
-    printf("\"on_miss\": \"%s\", \"verify\": \"%s\", \"seed\": %" PRIu64 ", "
-           "\"value_seed\": %" PRIu64 ", "
-           "\"pipeline\": %u, \"rate\": %.6g, "
-           "\"duration_s\": %g, \"requests\": %" PRIu64 ", "
-           "\"warmup_s\": %g, \"timeout_s\": %g}, ",
-           miss_names[opt.on_miss], verify_names[opt.verify], opt.seed,
-           opt.value_seed, opt.pipeline, opt.rate,
-           opt.duration, opt.requests, opt.warmup, opt.timeout);
-}
-
-static double busy(const struct thread *t, double *waited)
-{
-    const struct usage *u = t->usage;
-    double wall = u[1].at - u[0].at;
-
-    if (wall <= 0)
-        return *waited = 0;
-    *waited = (u[1].waited - u[0].waited) / wall;
-    return (u[1].user - u[0].user + u[1].system - u[0].system) / wall;
-}
+/* --- the table and the JSON ---------------------------------------------- */
+/* The window, and what the threads did in it. */
+static struct {
+    double seconds, cpu, busiest;         /* busiest: CPU share of a thread */
+    const char *limit;
+} run;
 
 /* What limited the rate: the client (a thread without idle time), the rate
- * asked for, or the server. */
-static const char *limited(uint64_t lag, double seconds)
+ * that was asked for, or the server. */
+static void measure_threads(void)
 {
-    for (unsigned i = 0; i < opt.threads; i++) {
-        double waited, share = busy(&threads[i], &waited);
-        if (share + waited > 0.9)
-            return "client";
-    }
-    /* Late by less than a hundredth of the measured time. */
-    return opt.rate && (double)lag <= 1e7 * seconds ? "rate" : "server";
-}
+    uint64_t last = begin_ns, lag = 0, left = 0;
 
-static void print_threads(void)
-{
-    printf("\"threads\": [");
-    for (unsigned i = 0; i < opt.threads; i++) {
-        double waited, share = busy(&threads[i], &waited);
-        printf("%s{\"connections\": %u, \"cpu_share\": %.4f, "
-               "\"wait_share\": %.4f}", i ? ", " : "",
-               threads[i].conn_count, share, waited);
-    }
-    printf("], ");
-}
-
-static void print_kinds(void)
-{
-    static struct sum s;
-    const char *between = "";
-
-    printf("\"kinds\": {");
-    for (enum kind k = 0; k < KINDS; k++) {
-        add_up(&s, k);
-        if (!s.count)
-            continue;
-        printf("%s\"%s\": {\"count\": %" PRIu64 ", \"errors\": 0, "
-               "\"misses\": %" PRIu64 ", \"bytes\": %" PRIu64 ", "
-               "\"sum_ns\": %" PRIu64 ", \"min_ns\": %" PRIu64 ", "
-               "\"max_ns\": %" PRIu64 ", \"histogram\": ", between,
-               kind_names[k], s.count, s.misses, s.bytes, s.ns, s.min,
-               s.max);
-        print_buckets(s.bucket, stdout);
-        putchar('}');
-        between = ", ";
-    }
-    printf("}");
-}
-
-void print_report(double wall)
-{
-    static struct sum s;
-    uint64_t last = begin_ns, lag = 0, lag_max = 0, left = 0;
-    double user = 0, system = 0, waited, share = 0;
-    char host[256] = "";
-    cpu_set_t cpus;
-
-    add_up(&s, KINDS);
-    if (!s.count)
-        fail("nothing was answered in the measured time: a longer "
-             "--duration?");
+    run.limit = "server";
     for (unsigned i = 0; i < opt.threads; i++) {
         const struct thread *t = &threads[i];
-        double mine = busy(t, &waited);
-        share = mine > share ? mine : share;
+        const struct usage *u = t->usage;
+        double wall = u[1].at - u[0].at;
+        double cpu = u[1].user - u[0].user + u[1].system - u[0].system;
+        double waited = u[1].waited - u[0].waited;
+        if (wall > 0 && cpu / wall > run.busiest)
+            run.busiest = cpu / wall;
+        if (wall > 0 && (cpu + waited) / wall > 0.9)
+            run.limit = "client";
+        run.cpu += cpu;
         last = t->last_answer > last ? t->last_answer : last;
-        left += t->left;
         lag = t->lag_last > lag ? t->lag_last : lag;
-        lag_max = t->lag_max > lag_max ? t->lag_max : lag_max;
-        user += t->usage[1].user - t->usage[0].user;
-        system += t->usage[1].system - t->usage[0].system;
+        left += t->left;
     }
     /* A window of fixed length counts in full, unless all was asked before
      * its end. */
     if (end_ns != UINT64_MAX && last < end_ns && !(opt.requests && !left))
         last = end_ns;
-    double seconds = (double)(last - begin_ns) / 1e9;
-    double rate = (double)s.count / seconds;
-    const char *limit = limited(lag, seconds);
+    run.seconds = (double)(last - begin_ns) / 1e9;
+    /* Late by less than a hundredth of the measured time. */
+    if (opt.rate && *run.limit == 's' && (double)lag <= 1e7 * run.seconds)
+        run.limit = "rate";
+}
 
-    gethostname(host, sizeof host - 1);
-    printf("{\"schema\": 1, \"program\": \"plumbload\", \"version\": \""
-           VERSION "\", ");
-    text("name", opt.name);
-    text("host", host);
-    printf("\"share\": [%u, %u], \"servers\": [", opt.share, opt.shares);
-    for (int i = 0; i < opt.node_count; i++)
-        printf("%s\"%s\"", i ? ", " : "", opt.nodes[i].name);
-    printf("], ");
-    text("protocol", protocol_names[opt.protocol]);
-    printf("\"tls\": %s, \"cluster\": %s, ",
-           opt.service.tls ? "true" : "false",
-           opt.service.cluster ? "true" : "false");
-    print_parameters();
-    printf("\"connections\": %u, ", opt.connections);
-    CPU_ZERO(&cpus);
-    sched_getaffinity(0, sizeof cpus, &cpus);
-    printf("\"wall_s\": %.9f, \"measured_s\": %.9f, \"cpu_user_s\": %.6f, "
-           "\"cpu_system_s\": %.6f, \"cpus\": %d, ", wall, seconds, user,
-           system, CPU_COUNT(&cpus));
-    print_threads();
-    printf("\"limited\": \"%s\", \"rate\": {\"achieved\": %.9g, "
-           "\"intended\": %.6g, \"lag_max_ns\": %" PRIu64 ", "
-           "\"lag_end_ns\": %" PRIu64 "}, ", limit,
-           rate, opt.rate, lag_max, lag);
-    print_kinds();
-    printf("}\n");
-    if (fflush(stdout) || ferror(stdout))
-        fail("standard output: %s", strerror(errno));
-    fprintf(stderr, "plumbload: %s: %.*f %s/s over %.2f s, p50 %.1f us, "
-            "p99 %.1f us, max %.1f us, %" PRIu64 " misses, client CPU "
-            "%.0f %%, limited by the %s\n", opt.name, rate < 100 ? 2 : 0,
-            rate, operation_names[opt.operation],
-            seconds, (double)percentile(s.bucket, s.count, 0.5) / 1e3,
-            (double)percentile(s.bucket, s.count, 0.99) / 1e3,
-            (double)s.max / 1e3, s.misses, 100 * share, limit);
+/* The name of a row, as memtier_benchmark makes it. */
+static const char *row_name(enum kind kind)
+{
+    static char name[80];
+
+    if (kind != COMMAND)
+        return kind == SET ? "Sets" : kind == GET ? "Gets" : "Totals";
+    snprintf(name, sizeof name, "%.64ss", (const char *)opt.words[0].at);
+    for (char *p = name; *p; p++)
+        *p = (char)(p == name ? toupper(*p) : tolower(*p));
+    return name;
+}
+
+/* Of a latency in ms; never beyond the smallest and the largest. */
+static double percentile_ms(const struct sum *s, double percent)
+{
+    double ns = percentile(s->bucket, s->count, percent / 100);
+
+    return !s->count ? 0 : ns > (double)s->max ? (double)s->max / 1e6
+           : ns < (double)s->min ? (double)s->min / 1e6 : ns / 1e6;
+}
+
+static void print_rule(FILE *out, char c)
+{
+    unsigned width = 50 + 16 * opt.percentile_count
+                     + (opt.word_count ? 0 : 26);
+
+    while (width--)
+        fputc(c, out);
+    fputc('\n', out);
+}
+
+static void print_head(FILE *out)
+{
+    char title[32];
+
+    print_rule(out, '=');
+    fprintf(out, "%-7s %12s ", "Type", "Ops/sec");
+    if (!opt.word_count)
+        fprintf(out, "%12s %12s ", "Hits/sec", "Misses/sec");
+    fprintf(out, "%15s ", "Avg. Latency");
+    for (unsigned i = 0; i < opt.percentile_count; i++) {
+        snprintf(title, sizeof title, "p%.10g Latency", opt.percentiles[i]);
+        fprintf(out, "%15s ", title);
+    }
+    fprintf(out, "%12s \n", "KB/sec");
+    print_rule(out, '-');
+}
+
+static void print_row(FILE *out, const char *name, bool reads,
+                      const struct sum *s)
+{
+    fprintf(out, "%-7s %12.2f ", name, (double)s->count / run.seconds);
+    if (!opt.word_count && reads)
+        fprintf(out, "%12.2f %12.2f ", (double)s->hits / run.seconds,
+                (double)s->misses / run.seconds);
+    else if (!opt.word_count)
+        fprintf(out, "%12s %12s ", "---", "---");
+    if (!s->count) {
+        for (unsigned i = 0; i <= opt.percentile_count; i++)
+            fprintf(out, "%15s ", "---");
+        fprintf(out, "%12s \n", "---");
+        return;
+    }
+    fprintf(out, "%15.5f ", (double)s->ns / 1e6 / (double)s->count);
+    for (unsigned i = 0; i < opt.percentile_count; i++)
+        fprintf(out, "%15.5f ", percentile_ms(s, opt.percentiles[i]));
+    fprintf(out, "%12.2f \n",
+            (double)(s->sent + s->received) / 1024 / run.seconds);
+}
+
+static void print_text(FILE *json, const char *name, const char *value)
+{
+    fprintf(json, "\"%s\": \"", name);
+    for (const char *p = value; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            fputc('\\', json);
+        fputc(*p < ' ' && *p >= 0 ? '?' : *p, json);
+    }
+    fputs("\",\n", json);
+}
+
+static void print_configuration(FILE *json)
+{
+    fputs("{\n\"configuration\": {\n", json);
+    print_text(json, "server", opt.nodes[0].name);
+    print_text(json, "protocol", protocol_names[opt.protocol]);
+    print_text(json, "ratio", opt.ratio);
+    print_text(json, "key_prefix", opt.prefix);
+    print_text(json, "key_pattern", opt.pattern);
+    fprintf(json, "\"tls\": \"%s\",\n\"cluster_mode\": \"%s\",\n",
+            opt.service.tls ? "true" : "false",
+            opt.service.cluster ? "true" : "false");
+    fprintf(json, "\"threads\": %u,\n\"clients\": %u,\n\"pipeline\": %u,\n"
+            "\"requests\": %" PRIu64 ",\n\"test_time\": %g,\n"
+            "\"rate_limit\": %g,\n\"reconnect_interval\": %u,\n",
+            opt.threads, opt.clients, opt.pipeline, opt.requests,
+            opt.duration, opt.rate, opt.reconnect);
+    fprintf(json, "\"key_minimum\": %" PRIu64 ",\n\"key_maximum\": %" PRIu64
+            ",\n\"data_size\": %" PRIu64 "\n},\n", opt.first,
+            opt.first + opt.keys - 1, opt.data_size);
+    fprintf(json, "\"run information\": {\n\"Threads\": %u,\n\"Connections per "
+            "thread\": %u,\n\"Format version\": 2\n},\n", opt.threads,
+            opt.clients);
+}
+
+static void print_object(FILE *json, const char *name, const struct sum *s)
+{
+    double count = (double)s->count, n = count ? count : 1;
+
+    fprintf(json, "\"%s\": {\n\"Count\": %" PRIu64 ",\n\"Ops/sec\": %.2f,\n"
+            "\"Hits/sec\": %.2f,\n\"Misses/sec\": %.2f,\n"
+            "\"Connection Errors\": 0,\n", name, s->count,
+            count / run.seconds, (double)s->hits / run.seconds,
+            (double)s->misses / run.seconds);
+    fprintf(json, "\"Average Latency\": %.6f,\n\"Min Latency\": %.6f,\n"
+            "\"Max Latency\": %.6f,\n", (double)s->ns / 1e6 / n,
+            s->count ? (double)s->min / 1e6 : 0, (double)s->max / 1e6);
+    fprintf(json, "\"KB/sec\": %.2f,\n\"KB/sec RX\": %.2f,\n\"KB/sec TX\": "
+            "%.2f,\n\"Percentile Latencies\": {",
+            (double)(s->sent + s->received) / 1024 / run.seconds,
+            (double)s->received / 1024 / run.seconds,
+            (double)s->sent / 1024 / run.seconds);
+    for (unsigned i = 0; i < opt.percentile_count; i++)
+        fprintf(json, "%s\n\"p%.2f\": %.6f", i ? "," : "",
+                opt.percentiles[i], percentile_ms(s, opt.percentiles[i]));
+    fputs("\n}\n},\n", json);
+}
+
+/* The keys that memtier_benchmark does not have. */
+static void print_client(FILE *json, const struct sum *all)
+{
+    fprintf(json, "\"Client\": {\n\"CPU Seconds\": %.6f,\n\"Busiest Thread\": "
+            "%.4f,\n\"Limited By\": \"%s\",\n\"Seconds\": %.9f,\n\"Histogram\": ",
+            run.cpu, run.busiest, run.limit, run.seconds);
+    print_buckets(all->bucket, json);
+    fputs("\n}\n}\n}\n", json);
+}
+
+static void print_begin(FILE *out, FILE *json, uint64_t count)
+{
+    long long ms = llround(run.seconds * 1e3);
+    long long now = (long long)time(NULL) * 1000;
+
+    fprintf(out, "%-9u Threads\n%-9u Connections per thread\n", opt.threads,
+            opt.clients);
+    if (opt.duration)
+        fprintf(out, "%-9.0f Seconds\n", opt.duration < 1 ? 1 : opt.duration);
+    else
+        fprintf(out, "%-9" PRIu64 " Requests per client\n", opt.requests
+                ? opt.requests : 1 + count / opt.threads / opt.clients);
+    fputs("\n\nALL STATS\n", out);
+    print_head(out);
+    print_configuration(json);
+    fprintf(json, "\"ALL STATS\": {\n\"Runtime\": {\n\"Start time\": %lld,\n"
+            "\"Finish time\": %lld,\n\"Total duration\": %lld,\n\"Time unit\": "
+            "\"MILLISECONDS\",\n\"Interrupted\": \"false\"\n},\n", now - ms,
+            now, ms);
+}
+
+void print_report(void)
+{
+    static struct sum all, s;
+    const char *json_path = opt.json ? opt.json : "/dev/null";
+    const char *out_path = opt.out ? opt.out : "/dev/stdout";
+    FILE *out = opt.out ? opened_file("out-file", opt.out) : stdout;
+    FILE *json = opened_file("json-out-file", json_path);
+
+    add_up(&all, KINDS);
+    if (!all.count)
+        fail("nothing was answered in the measured time: a longer "
+             "--test-time?");
+    measure_threads();
+    print_begin(out, json, all.count);
+    for (enum kind k = opt.word_count ? COMMAND : SET;
+         k <= (opt.word_count ? COMMAND : GET); k++) {
+        add_up(&s, k);
+        print_row(out, row_name(k), k == GET, &s);
+        print_object(json, row_name(k), &s);
+    }
+    if (!opt.word_count) {                  /* memtier's rows: always three */
+        s = (struct sum){0};
+        print_row(out, "Waits", false, &s);
+        print_object(json, "Waits", &s);
+    }
+    print_row(out, "Totals", true, &all);
+    print_object(json, "Totals", &all);
+    print_client(json, &all);
+    close_file("json-out-file", json_path, json);
+    close_file("out-file", out_path, out);
 }

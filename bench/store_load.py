@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares plumbload and tao_server with the programs that they stand for.
+"""Compares embedded programs with the originals: memtier_benchmark, tao_server.
 
     bench/store_load.py cost --memtier PATH [--redis-server PATH]
         [--memcached PATH]
@@ -9,7 +9,7 @@ The server runs on the first CPU, the clients in turn on the last. Each value is
 median over the rounds. The parts:
 
     cost  GETs of 240 B per second of client CPU, one thread, no pipeline;
-          goal: at least 1.1 times those of memtier
+          goal: at least 1.1 times those of the original
     tao   GETs per second of server CPU of tao_server (its hit path)
           and of memcached; goal: at least 0.9 times those of memcached
 """
@@ -40,7 +40,7 @@ from common import (
     unused_port,
 )
 
-from checks.loadgen import BUILD, plumbload
+from checks.loadgen import BUILD, memtier
 
 BUILD_TAO = ROOT / 'checks' / 'taobench' / 'src' / 'build.sh'
 #: With four digits after it a key is as long as redis-benchmark's.
@@ -85,53 +85,37 @@ def keep_store_server_running(args: argparse.Namespace, kind: str, load: Load | 
     with keep_server_running(command, port) as pid:
         server = Server(kind, port, pid)
         if load:
-            run([*plumbload_command(args, server, load), '--operation', 'fill'], 'fill')
+            run([*load_command(args.embedded, server, load, 10), '--ratio', '1:0',
+                 '--key-pattern', 'P:P', '--requests', 'allkeys'], 'fill')
         yield server
 
 
-def plumbload_command(args: argparse.Namespace, server: Server, load: Load
-         ) -> list[object]:
-    """The command line of plumbload up to its operation."""
-    protocol = 'resp2' if server.kind == 'redis' else 'binary'
-    return [args.plumbload, '--server', f'127.0.0.1:{server.port}',
-            '--protocol', protocol, '--keys', load.keys, '--key-prefix',
-            load.key_prefix, '--value-size', load.value_size]
-
-
-def run_plumbload(args: argparse.Namespace, server: Server, load: Load,
-                  connections: int) -> tuple[int, float]:
-    """Requests of plumbload, and its CPU time."""
-    done = run([*plumbload_command(args, server, load), '--connections', connections,
-                '--operation', 'get', '--duration', args.seconds],
-               'plumbload', CLIENT_CPU)
-    plumbload.parse(done.out)
-    of_gets = json.loads(done.out)['kinds']['get']
-    if of_gets.get('misses'):
-        raise AssertionError('a GET found no value')
-    return of_gets['count'], done.cpu
-
-
-def run_memtier(args: argparse.Namespace, server: Server, load: Load,
-                connections: int) -> tuple[int, float]:
-    """Requests of memtier, and its CPU time."""
+def load_command(program: str, server: Server, load: Load, connections: int
+                 ) -> list[object]:
+    """The command line of either program up to its kind of requests."""
     protocol = 'redis' if server.kind == 'redis' else 'memcache_binary'
+    return [program, '--server', '127.0.0.1', '--port', server.port, '--protocol',
+            protocol, '--threads', 1, '--clients', connections, '--key-prefix',
+            load.key_prefix, '--key-minimum', 1, '--key-maximum', load.keys - 1,
+            '--data-size', load.value_size, '--hide-histogram']
+
+
+def run_load(args: argparse.Namespace, program: str, server: Server, load: Load,
+             connections: int) -> tuple[int, float]:
+    """GETs of either program, and its CPU time; the embedded one compares bytes."""
+    checked = ['--verify', 'bytes', '--on-miss', 'fail']
     with tempfile.NamedTemporaryFile() as result:
         done = run(
-            [args.memtier, '-s', '127.0.0.1', '-p', server.port, '-P',
-             protocol, '-t', 1, '-c', connections, '--key-prefix',
-             load.key_prefix, '--key-minimum', 1, '--key-maximum',
-             load.keys - 1, '-d', load.value_size, '--test-time',
-             args.seconds, '--hide-histogram', '--json-out-file', result.name,
-             '--ratio', '0:1', '--key-pattern', 'R:R'],
-            'memtier', CLIENT_CPU)
-        totals = json.loads(Path(result.name).read_text())['ALL STATS'][
-            'Totals']
-    if totals.get('Misses/sec'):
+            [*load_command(program, server, load, connections), '--ratio', '0:1',
+             '--test-time', args.seconds, '--json-out-file', result.name,
+             *(checked if program == args.embedded and server.kind != 'tao' else [])],
+            'memtier_benchmark', CLIENT_CPU)
+        text = Path(result.name).read_text()
+    memtier.parse(text)
+    totals = json.loads(text)['ALL STATS']['Totals']
+    if totals['Misses/sec']:
         raise AssertionError('a GET found no value')
     return totals['Count'], done.cpu
-
-
-CLIENTS = {'plumbload': run_plumbload, 'memtier': run_memtier}
 
 
 def print_rates_and_return_ratio(what: str, samples_of: Mapping[str, list[float]]
@@ -147,7 +131,7 @@ def print_rates_and_return_ratio(what: str, samples_of: Mapping[str, list[float]
 # Parts -----------------------------------------------------------------------
 
 def compare_client_cost(args: argparse.Namespace) -> bool:
-    print_table_head('server', 'plumbload: requests per client CPU s', 'memtier',
+    print_table_head('server', 'embedded: requests per client CPU s', 'original',
                      'ratio')
     good, load = True, Load()
     for kind in args.kinds:
@@ -155,12 +139,13 @@ def compare_client_cost(args: argparse.Namespace) -> bool:
             for connections in (16, 64, 200):
                 def measure_once(client: str, server: Server = server,
                                  connections: int = connections) -> float:
-                    requests, cpu = CLIENTS[client](args, server, load, connections)
+                    requests, cpu = run_load(args, client, server, load, connections)
                     return requests / cpu
 
                 good &= print_rates_and_return_ratio(
                     f'{kind}, {connections} connections', measure_alternately(
-                        args.rounds, CLIENTS, measure_once)) >= CHEAPER
+                        args.rounds, (args.embedded, args.memtier), measure_once
+                        )) >= CHEAPER
     return good
 
 
@@ -175,7 +160,7 @@ def compare_tao_server(args: argparse.Namespace) -> bool:
         def measure_once(kind: str, load: Load = load) -> float:
             with keep_store_server_running(args, kind, load) as server:
                 before = process_cpu_seconds(server.pid)
-                requests, _ = run_plumbload(args, server, load, 50)
+                requests, _ = run_load(args, args.embedded, server, load, 50)
                 return requests / (process_cpu_seconds(server.pid) - before)
 
         good &= print_rates_and_return_ratio(name, measure_alternately(
@@ -202,9 +187,9 @@ def main() -> bool:
     if args.part == 'tao' and not args.memcached:
         p.error('tao needs --memcached')
     with tempfile.TemporaryDirectory() as folder:
-        args.plumbload = Path(folder) / 'plumbload'
+        args.embedded = f'{folder}/embedded/memtier_benchmark'
         args.tao_server = Path(folder) / 'tao_server'
-        run([BUILD, args.plumbload], 'building plumbload')
+        run([BUILD, args.embedded], 'building memtier_benchmark')
         if args.part == 'tao':
             run([BUILD_TAO, args.tao_server], 'building tao_server')
         good = PARTS[args.part](args)

@@ -36,7 +36,8 @@ class Scenario:
     shards: int = 1
     #: Nodes of the clients besides the servers' node; 0: all on one node.
     client_nodes: int = 0
-    #: Load generator: plumbload, benchmark (the store's own), memtier.
+    #: Load generator: plumbload (the embedded memtier_benchmark), benchmark (the
+    #: store's own), memtier (the original).
     generator: str = 'plumbload'
 
     @property

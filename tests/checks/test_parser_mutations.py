@@ -172,7 +172,7 @@ def point_of(line):
     ('"' + 'x' * 140_000, 'expected the header'),
     ('[' * 100_000, 'expected the header'),
     ('{"a":' * 100_000, 'nested too deep|no configuration|not the whole'),
-    ('{"program": "plumbload", "a": ' + '[' * 100_000,
+    ('{"configuration": {}, "a": ' + '[' * 100_000,
      'nested too deep|no whole JSON'),
 ])
 def test_what_was_a_traceback(text, reason):

@@ -1,4 +1,4 @@
-/* files.c - files that plumbload reads: a service file (0), a distribution of
+/* files.c - texts that the load generator reads: a service file (0), a list of
  * sizes (1); the first byte selects one. */
 #define _GNU_SOURCE
 #include "harness.h"
@@ -20,15 +20,15 @@
 
 static const uint8_t *bytes;
 
-static void reader(void *path)
+static void reader(void *list)
 {
     if (bytes[0] % 2 == 0) {
-        open_service(&opt.service, path);
+        open_service(&opt.service, list);
     } else {
-        read_sizes(path);
+        read_size_list(list);
         for (uint64_t key = 0; key < 20; key++)
             if (!value_size(key) || value_size(key) > size_high)
-                wrong("a size that is none of the file's");
+                wrong("a size that is none of the list's");
     }
 }
 
@@ -44,8 +44,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bytes = data;
     opt.service.count = 0;
     size_count = size_high = 0;
-    if (survives(reader, (void *)path_of(data + 1, size - 1)))
+    char *list = (strndup)((const char *)data + 1, size - 1);
+    if (survives(reader, size && data[0] % 2 ? (void *)list
+                         : (void *)path_of(data + 1, size - 1)))
         free_tracked();
+    free(list);
     free(sizes);
     sizes = NULL;
     return 0;

@@ -1,4 +1,4 @@
-/* harness.h - plumbload's own sources under a fuzzer: exit() ends one input,
+/* harness.h - the load generator's own sources under a fuzzer: exit() ends one input,
  * not the program, and there is no network. */
 #ifndef HARNESS_H
 #define HARNESS_H

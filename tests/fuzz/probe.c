@@ -1,4 +1,4 @@
-/* probe.c - what the first server of a cluster answers to plumbload: greeting
+/* probe.c - what the first server of a cluster answers to the load generator: greeting
  * and CLUSTER SLOTS. The first byte says whether there is a password, the
  * second how the answers are cut. */
 #define _GNU_SOURCE
@@ -13,7 +13,7 @@
 #define free(p) ((void)(p))
 #include "../../checks/core/src/common/cluster.c"
 #include "../../checks/core/src/common/resp.c"
-#include "../../checks/loadgen/src/probe.c"
+#include "../../checks/loadgen/src/nodes.c"
 #undef calloc
 #undef free
 #undef malloc
@@ -41,7 +41,7 @@ void __wrap_link_close(struct link *l, bool abort) { (void)l, (void)abort; }
 static void reader(void *unused)
 {
     (void)unused;
-    probe();
+    find_nodes();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -54,9 +54,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!prepared) {
         prepared = true;
         opt.prefix_size = strlen(opt.prefix);
-        opt.value_size = "5";
+        opt.data_size = 5;
         opt.keys = 50;
-        opt.connections = 4;
+        opt.threads = 1;
+        opt.clients = 4;
         prepare_draw();
     }
     opt.service = (struct service){

@@ -1,4 +1,4 @@
-/* replies.c - what a server answers to plumbload's load: RESP2 or
+/* replies.c - what a server answers to the load: RESP2 or
  * memcached's binary protocol. The first two bytes say which, to
  * what, and how it is cut; cut or whole, the outcome must be the same. */
 #define _GNU_SOURCE
@@ -38,18 +38,23 @@ static void reader(void *argument)
 
 static struct outcome deliver(struct input *in)
 {
-    static const enum kind kinds[] = {
-        GET, SET, MSET, LPUSH, XADD, READ_GROUP, READ_LIST, READ_STREAM};
+    static const enum kind kinds[] = {GET, SET, COMMAND, COMMAND, COMMAND};
+    static const char *const commands[] = {"", "", "MSET", "LPUSH", "XADD"};
     unsigned what = in->data[0] >> 2;
     struct outcome result = {.answered = 0};
 
-    opt.protocol = in->data[0] & 2 ? BINARY : RESP2;
-    enum kind kind = kinds[what % (opt.protocol >= BINARY ? 2 : 8)];
+    opt.protocol = in->data[0] & 2 ? MEMCACHE_BINARY : REDIS;
+    unsigned choice = what % (opt.protocol == MEMCACHE_BINARY ? 2 : 5);
+    enum kind kind = kinds[choice];
+    opt.words[0] = TEXT(commands[choice]);
+    opt.words[1] = (struct word){KEY_WORD, 1};
+    opt.words[2] = (struct word){DATA_WORD, 1};
+    opt.word_count = kind == COMMAND ? 3 : 0;
     opt.verify = in->data[1] & 3 ? VERIFY_LENGTH : VERIFY_BYTES;
     if ((in->data[1] & 3) == 2)
         opt.verify = VERIFY_NONE;
     opt.service.password = in->data[1] & 0x20 ? "geheim" : NULL;
-    opt.operation = in->data[1] & 0x40 ? OP_CONNECT : OP_GET;
+    opt.sets = opt.gets = kind == COMMAND ? 0 : 1;
     conn = (struct conn){
         .thread = &thread, .node = opt.nodes, .ops = ops, .state = OPEN,
         .link = {.fd = -1}, .bytes = conn.bytes, .room = conn.room,
@@ -57,11 +62,10 @@ static struct outcome deliver(struct input *in)
     thread.answered = thread.in_flight = thread.up = 0;
     if (in->data[1] & 0x80) {
         put_greeting(&conn);
-        ops[0] = (struct op){.start = 1, .kind = CONNECT};
     } else {
         for (unsigned i = 0; i < PIPELINE; i++) {
             ops[i] = (struct op){.key = i, .kind = kind};
-            ops[i].start = kind < KINDS;    /* else it is read back        */
+            ops[i].start = !(in->data[1] & 0x40);  /* else it is read back */
             ops[i].bytes = put_request(&conn, &ops[i]);
         }
         thread.in_flight = conn.in_flight = PIPELINE;
@@ -86,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         static struct server server = {.name = "127.0.0.1:1"};
         static struct node node = {.server = &server, .name = server.name};
         opt.nodes = &node;
-        opt.value_size = "5";
+        opt.data_size = 5;
         opt.prefix_size = strlen(opt.prefix);
         opt.on_miss = MISS_COUNTS;
         opt.pipeline = PIPELINE;

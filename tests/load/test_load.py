@@ -99,7 +99,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int, words: str
     (['--sever', 'x'], 'unknown option --sever: see --help'),
     (['server'], 'unknown option server'),
     (['--port'], '--port .*: expected a whole number'),
-    (['--server', 'no.such.host.invalid'], 'not found'),
     (['--key-maximum', '1.5'], 'a whole number from 0'),
     (['--key-minimum', '9', '--key-maximum', '1'], 'below --key-minimum'),
     (['--rate-limiting', 'fast'], '--rate-limiting fast: expected a number'),
@@ -114,7 +113,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int, words: str
     (['--verify', 'some'], '--verify some: unknown'),
     (['--ratio', '1:0', '--on-miss', 'set'], 'is for GETs'),
     (['--data-size', '0'], 'a size in bytes'),
-    (['--data-size-range', '9-3'], 'from 1 byte'),
     (['--data-size-list', '10:3,ten:1'], "both above 0, at 'ten:1'"),
     (['--key-prefix', 'a b'], 'no blanks'),
     (['--key-prefix', 'x' * 230], 'at most 220 bytes'),
@@ -357,11 +355,11 @@ def test_a_connection_that_breaks_after_some_operations(load, fake):
 
 def test_wrong_bytes_and_wrong_sizes_are_found(load, fake):
     server = fake()
-    options = [*at(server), *keys(20), '--data-size-range', '100-300']
+    options = [*at(server), *keys(20), '--data-size-list', '100:1,250:1,300:1']
     read = [*options, *READ, '--requests', 500]
     values(load(*options, *FILL))
     assert len(server.data) == 20
-    assert len({len(v) for v in server.data.values()}) > 5
+    assert {len(value) for value in server.data.values()} == {100, 250, 300}
     values(load(*read))
     value = server.data[b'key:7']
     server.data[b'key:7'] = value[:50] + bytes([value[50] ^ 1]) + value[51:]
@@ -472,8 +470,8 @@ def test_a_store_that_drops_overwrites(load, fake, protocol, ratio, size, share)
 @pytest.mark.parametrize('protocol', KINDS_OF_FAKES)
 def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
     server = fake(protocol=protocol)
-    options = [*at(server), '--protocol', protocol, *keys(40), '--data-size-range',
-               '1-300', '--pipeline', 4]
+    options = [*at(server), '--protocol', protocol, *keys(40), '--data-size-list',
+               '1:1,20:1,300:1', '--pipeline', 4]
     values(load(*options, *FILL))
     stored = dict(server.data)
     for what in (MIXED, GET, SET, GET, MIXED):
@@ -546,7 +544,7 @@ def test_what_waited_is_in_the_latency_of_an_open_loop(load, fake):
 
 def test_values_of_a_load_with_another_seed(load, fake):
     options = [*at(fake()), *keys(30), '--requests', 300, *GET, '--verify', 'bytes',
-               '--data-size-range', '50-90', '--on-miss']
+               '--data-size-list', '50:1,90:1', '--on-miss']
     values(load(*options, 'set'))
     assert values(load(*options, 'set', '--seed', 2))['hit_ratio'] == 1
     refused(load(*options, 'fail', '--value-seed', 2), 1, 'another (--data-size or )?'
@@ -590,12 +588,10 @@ def test_words_of_a_command(load, fake):
     assert set(server.data) == {b'key:0', b'fix'}
 
 
-@pytest.mark.parametrize('more', [[], ['-a', 'bench:two words']])
-def test_user_and_password(load, fake, tmp_path, more):
+def test_user_and_password(load, fake, tmp_path):
     server = fake(on(b'AUTH', b'+OK\r\n'))
-    options = [*at(server), *more] if more else service(
-        tmp_path, server.where, 'user bench', 'password two words')
-    values(load(*options, *GET, '--requests', 10))
+    values(load(*service(tmp_path, server.where, 'user bench', 'password two words'),
+                *GET, '--requests', 10))
     assert [b'AUTH', b'bench', b'two words'] in server.seen
 
 
@@ -711,7 +707,7 @@ def memcached(*more: object) -> Iterator[int]:
 def test_operations_of_a_redis_like_store(load, tmp_path, store):
     with resp(f'{store}-server', tmp_path, '--requirepass', 'geheim') as port:
         sizes = ['--clients', 3, '--threads', 2, *keys(100),
-                 '--data-size-range', '1-50K']
+                 '--data-size-list', '1:1,50:1,50K:1']
         refused(load('--port', port, *sizes), 1, 'NOAUTH.*: give the password')
         options = [*service(tmp_path, f'127.0.0.1:{port}', 'password geheim'), *sizes,
                    '--verify', 'bytes']
@@ -742,14 +738,14 @@ def test_a_socket_without_a_password(load, tmp_path):
     with resp('redis-server', tmp_path, '--unixsocket', tmp_path / 's') as port:
         refused(load(*service(tmp_path, f'127.0.0.1:{port}', 'password geheim')), 1,
                 'give none')
-        assert values(load('-S', tmp_path / 's', '-n', 50, '-c', 20))['operations'] > 0
+        assert values(load('-S', tmp_path / 's', '-n', 50))['operations'] > 0
 
 
 def test_operations_of_memcached(load):
     with memcached() as port:
         options = ['--port', port, '--protocol', 'memcache_binary', '--clients', 5,
-                   '--data-size-range', '1-50K', '--key-maximum', 99, '--key-prefix',
-                   'x' * 219]
+                   '--data-size-list', '1:1,50:1,50K:1', '--key-maximum', 99,
+                   '--key-prefix', 'x' * 219]
         values(load(*options, *FILL))
         for what in ([*READ, '--pipeline', 16], [*MIXED, '--verify', 'bytes'],
                      [*WRITE, '--pipeline', 3], [*READ, '--reconnect-interval', 1]):
@@ -951,12 +947,12 @@ def test_a_limited_client_is_reported(document):
 
 @pytest.mark.parametrize('old, new, reason', [
     (r'(?s).*', '', 'empty output'),
-    (r'.{10}\n\Z', '', 'JSON document is incomplete'),
+    (r'\}\n\}\n\Z', '', 'JSON document is incomplete'),
     (r'"Limited By": "[a-z]+"', '"Limited By": "god"', "limited by 'god'"),
     (r'"Histogram": \[\[(\d+),(\d+)\]', r'"Histogram": [[\1,1\2]', 'histogram'),
     (r'"CPU Seconds": ', '"CPU Seconds": -', 'CPU time is not possible'),
     (r'"Busiest Thread"', '"Busy Thread"', "'Busiest Thread' is missing"),
-    (r'(?s)"Client": \{.*', '"x": {}}}', 'no histograms'),
+    (r'(?s)"Client": \{.*', '"x": {}}}\\n', 'no histograms'),
 ])
 def test_damaged_documents_give_no_metric(document, old, new, reason):
     broken = re.sub(old, new, document, count=1)

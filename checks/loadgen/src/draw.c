@@ -42,20 +42,9 @@ uint64_t draw_key(struct rng *r)
 }
 
 /* --- sizes and values ---------------------------------------------------- */
-static size_t size_low, size_high;
+static size_t size_high;
 static struct { size_t size; double until; } *sizes;
 static size_t size_count;
-
-void read_size_range(const char *range)
-{
-    char *end;
-
-    size_low = size_high = bytes_from(range, &end);
-    if (*end == '-')
-        size_high = bytes_from(end + 1, &end);
-    if (*end || !size_low || size_high < size_low)
-        usage("--data-size-range %s: expected FROM-TO, from 1 byte", range);
-}
 
 void read_size_list(const char *list)
 {
@@ -88,12 +77,9 @@ size_t largest_value(void) { return size_high; }
 /* The size is a function of the key, so that readers know it. */
 size_t value_size(uint64_t key)
 {
-    if (size_low == size_high)
-        return size_low;
-    uint64_t random = mix(key ^ mix(opt.value_seed + 1));
     if (!sizes)
-        return size_low + below(random, size_high - size_low + 1);
-    double share = (double)(random >> 11) * 0x1p-53;
+        return size_high;
+    double share = (double)(mix(key ^ mix(opt.value_seed + 1)) >> 11) * 0x1p-53;
     size_t from = 0, to = size_count - 1;
     while (from < to) {
         size_t middle = (from + to) / 2;
@@ -188,7 +174,7 @@ void prepare_draw(void)
     if (size_high)
         opt.data_size = 0;                  /* no common one               */
     else
-        size_low = size_high = opt.data_size;
+        size_high = opt.data_size;
     prepare_slots();
     prepare_text();
 }

@@ -100,8 +100,6 @@ struct rng { uint64_t state; };
 void rng_seed(struct rng *r, uint64_t seed, uint64_t stream);
 uint64_t rng_next(struct rng *r);
 double rng_unit(struct rng *r);                   /* in [0, 1)            */
-/* Sizes of values: --data-size, --data-size-range or --data-size-list. */
-void read_size_range(const char *text);
 void read_size_list(const char *text);
 void prepare_draw(void);
 uint64_t draw_key(struct rng *r);
@@ -113,6 +111,10 @@ unsigned decimal(char *out, uint64_t value);      /* digits written       */
 unsigned key_number(char *out, uint64_t key);
 unsigned slot_of(uint64_t key);
 bool node_owns(const struct node *n, uint64_t key);
+
+/* --- nodes.c ----------------------------------------------------------- */
+/* Fills opt.nodes. Each node of a cluster must have some key. */
+void find_nodes(void);
 
 /* --- engine.c ---------------------------------------------------------- */
 struct op {

@@ -42,17 +42,6 @@ static void read_command(const char *text)
         usage("--command: empty");
 }
 
-static void read_credentials(const char *text)
-{
-    char *copy = copy_of(text), *colon = strchr(copy, ':');
-
-    if (colon) {
-        *colon = '\0';
-        opt.service.user = copy;
-    }
-    opt.service.password = colon ? colon + 1 : copy;
-}
-
 static void read_percentiles(const char *text)
 {
     const char *at = text;
@@ -75,9 +64,6 @@ static const struct setting rows[] = {
     {"unix-socket", "PATH", "-S: instead of both", WORD, .target = &path},
     {"protocol", NULL, "-P", CHOICE, &opt.protocol,
      .choices = protocol_names},
-    {"authenticate", "WORD", "-a: PASSWORD or USER:PASSWORD, which all users "
-     "of the node can read; --service FILE is private", CALL,
-     .call = read_credentials},
     {"cluster-mode", NULL, "each connection belongs to a master, and uses "
      "keys of its slots", FLAG, .target = &opt.service.cluster},
     {"service", "FILE", "(+) instead of all these: lines 'server HOST PORT', "
@@ -91,10 +77,8 @@ static const struct setting rows[] = {
     {"data-size", "N", "-d: size of a value (32)", SIZE,
      &opt.data_size, 1,
      .high = 1u << 30},
-    {"data-size-range", "A-B", "sizes between; a key's is always the same",
-     CALL, .call = read_size_range},
-    {"data-size-list", "S:W,...", "sizes with their weights", CALL,
-     .call = read_size_list},
+    {"data-size-list", "S:W,...", "sizes with their weights; a key's is always "
+     "the same", CALL, .call = read_size_list},
     {"key-prefix", "S", "before the number of a key (memtier-)", WORD,
      .target = &opt.prefix},
     {"key-digits", "N", "(+) zeros before it, up to so many digits", COUNT,
@@ -173,7 +157,7 @@ static void expand_short_options(char **argv)
 {
     static char *const names[] = {
         "s--server", "h--server", "p--port", "S--unix-socket", "P--protocol",
-        "a--authenticate", "d--data-size", "t--threads", "c--clients",
+        "d--data-size", "t--threads", "c--clients",
         "n--requests", "o--out-file", "v--version"};
 
     for (char **word = argv; *word; word++)

@@ -397,8 +397,8 @@ def test_a_job_that_is_deprecated_says_so(suite):
 @pytest.mark.parametrize('setting, expected', [
     ("options='-m 64'", 'options: remove -m: use the setting memory'),
     ("options='-m64'", 'options: remove -m64: use the setting memory'),
-    ("client_options='--keys=5'",
-     'client_options: remove --keys=5: use the setting keys'),
+    ("client_options='--key-maximum=5'",
+     'client_options: remove --key-maximum=5: use the setting keys'),
     ("options='-o \"x'", 'No closing quotation'),
     ('servers=99', 'servers = 99: 99 servers need a core each')])
 def test_settings_that_are_refused(suite, setting, expected):

@@ -341,7 +341,7 @@ static void op_done(struct conn *c, size_t received)
         c->head = 0;
     c->in_flight--;
     t->in_flight--;
-    bool miss = op.kind == GET && !c->values;
+    bool miss = op.kind == GET && !c->has_value;
     if (miss && (opt.on_miss == MISS_FAILS || !op.start))
         fail("%s: key %s%" PRIu64 " is not there: did the store lose or "
              "evict it (more memory), or was it never set (--key-pattern "

@@ -149,8 +149,7 @@ struct conn {
     bool is_value, kept;          /* the body; kept: copied to `line`     */
     size_t received;              /* bytes of the reply so far            */
     enum generation found;        /* of the value so far                  */
-    unsigned elements, seen;      /* to come, and all of this reply       */
-    unsigned values;
+    bool has_value;
     uint32_t sent, answered;      /* requests, as `opaque` counts them    */
     size_t body, at, skip, size;  /* bytes left, position, value in body  */
 };

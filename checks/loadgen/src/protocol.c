@@ -249,11 +249,6 @@ static _Noreturn void unexpected_answer(const struct conn *c, const char *said)
          printable(said), protocol_names[opt.protocol]);
 }
 
-static void reply_begins(struct conn *c)
-{
-    c->values = 0;
-}
-
 /* Always true: the reply is complete. */
 static bool reply_done(struct conn *c)
 {
@@ -273,7 +268,7 @@ static void value_begins(struct conn *c, size_t size)
     c->is_value = op && op->kind == GET;
     if (!c->is_value)
         return;
-    c->values++;
+    c->has_value = true;
     c->found = op->due == OVERWRITTEN ? OVERWRITTEN : FILLED;
     if (opt.verify == VERIFY_NONE)
         return;
@@ -384,12 +379,7 @@ static char *line_of(struct conn *c, const char **p, size_t *n)
 }
 
 /* --- RESP ---------------------------------------------------------------- */
-static bool element_done(struct conn *c)
-{
-    return !--c->elements && reply_done(c);
-}
-
-/* The answers of these commands; of others each that is not an error. */
+/* The answers of these commands; of others each that is not an error or a list. */
 static const struct { const char *command; char type; } answers[] = {
     {"MSET", '+'}, {"LPUSH", ':'}, {"RPUSH", ':'}, {"XADD", '$'}};
 
@@ -405,8 +395,8 @@ static bool fits(const struct op *op, const char *line, const struct head *h)
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
         if (!strcasecmp(opt.words[0].at, answers[i].command))
             type = answers[i].type;
-    return strcmp(line, "+QUEUED") && (!type || type == h->type)
-           && (type == 0 || type == '+' || h->n > 0);
+    return strcmp(line, "+QUEUED") && h->type != '*'
+           && (!type || (type == h->type && (type == '+' || h->n > 0)));
 }
 
 /* This and those below: whether the reply is complete. */
@@ -418,25 +408,16 @@ static bool resp_line(struct conn *c, const char *line)
 
     if (*line == '-')
         refused(c->node->server, line + 1);
-    if (!c->elements && !fits(op, line, &h))
+    if (!fits(op, line, &h))
         unexpected_answer(c, line);
     if (why)
         malformed_answer(c, why);
-    if (!c->elements) {
-        reply_begins(c);
-        c->elements = 1;
-        c->seen = 0;
-    }
-    c->seen++;
+    c->has_value = false;
     if (h.type == '$' && h.n >= 0) {
         body_begins(c, (size_t)h.n);
         return false;
     }
-    if (h.type == '*' && h.n > 0)
-        c->elements += (unsigned)h.n;
-    if (c->elements + c->seen > MAX_ELEMENTS)
-        malformed_answer(c, "an answer without end");
-    return element_done(c);
+    return reply_done(c);
 }
 
 /* --- binary -------------------------------------------------------------- */
@@ -448,7 +429,7 @@ static void binary_header(struct conn *c)
     unsigned status, extras;
     char said[40];
 
-    reply_begins(c);
+    c->has_value = false;
     memcpy(&h, c->line, sizeof h);
     c->line_size = 0;
     status = ntohs(h.status);
@@ -499,7 +480,7 @@ bool read_reply(struct conn *c, const char **p, size_t *n)
             if (c->body)
                 return false;
             c->in_body = false;
-            complete = binary ? reply_done(c) : element_done(c);
+            complete = reply_done(c);
         } else if (binary) {
             size_t want = sizeof(struct header) - c->line_size;
             size_t take = *n < want ? *n : want;

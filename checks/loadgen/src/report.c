@@ -233,28 +233,12 @@ static void print_row(FILE *out, const char *name, bool reads,
             (double)(s->sent + s->received) / 1024 / run.seconds);
 }
 
-static void print_text(FILE *json, const char *name, const char *value)
-{
-    fprintf(json, "\"%s\": \"", name);
-    for (const char *p = value; *p; p++) {
-        if (*p == '"' || *p == '\\')
-            fputc('\\', json);
-        fputc(*p < ' ' && *p >= 0 ? '?' : *p, json);
-    }
-    fputs("\",\n", json);
-}
-
 static void print_configuration(FILE *json)
 {
-    fputs("{\n\"configuration\": {\n", json);
-    print_text(json, "server", opt.nodes[0].name);
-    print_text(json, "protocol", protocol_names[opt.protocol]);
-    print_text(json, "ratio", opt.ratio);
-    print_text(json, "key_prefix", opt.prefix);
-    print_text(json, "key_pattern", opt.pattern);
-    fprintf(json, "\"tls\": \"%s\",\n\"cluster_mode\": \"%s\",\n",
-            opt.service.tls ? "true" : "false",
-            opt.service.cluster ? "true" : "false");
+    fprintf(json, "{\n\"configuration\": {\n\"protocol\": \"%s\",\n\"ratio\": "
+            "\"%s\",\n\"key_pattern\": \"%s\",\n\"tls\": \"%s\",\n",
+            protocol_names[opt.protocol], opt.ratio,
+            opt.fills ? "P:P" : "R:R", opt.service.tls ? "true" : "false");
     fprintf(json, "\"threads\": %u,\n\"clients\": %u,\n\"pipeline\": %u,\n"
             "\"requests\": %" PRIu64 ",\n\"test_time\": %g,\n"
             "\"rate_limit\": %g,\n\"reconnect_interval\": %u,\n",

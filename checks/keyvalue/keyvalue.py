@@ -126,6 +126,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     node or on others."""
 
     family = 'keyvalue'
+    SMALLEST = {**ServiceBenchmark.SMALLEST, 'requests': 20, 'duration': 0.1,
+                'ready_limit': 0.1}
 
     #: The store and its load; each check makes it a parameter.
     scenario: Scenario
@@ -410,6 +412,11 @@ class StoreGenerators(StoreBenchmark):
                 str(scenario.connections), '-P', str(scenario.pipeline),
                 '-t', scenario.operation, '-n', str(self.requests))
 
+    @property
+    def whole_seconds(self) -> int:
+        """The measured time of memtier_benchmark, which has no parts of a second."""
+        return max(1, round(self.duration))
+
     def memtier_command(self) -> tuple[str, ...]:
         """Command of memtier_benchmark; its keys begin at 0.
 
@@ -425,7 +432,7 @@ class StoreGenerators(StoreBenchmark):
             '--threads', '1', '--clients', str(scenario.connections),
             '--pipeline', str(scenario.pipeline), '--data-size', str(scenario.payload),
             '--key-maximum', str(self.key_count - 1),
-            '--test-time', str(round(self.duration)), *JSON)
+            '--test-time', str(self.whole_seconds), *JSON)
 
     def required_metrics(self) -> list[str]:
         return [*(metrics.metric_key(name, self.scenario.payload) for name in (
@@ -449,7 +456,7 @@ class StoreGenerators(StoreBenchmark):
                                   f'values of {self.scenario.operation}')
         self.check_hits_and_bytes({r.metric: r.value for r in records}, run)
         requests = (self.requests if self.ends_after_request_count else
-                    records[0].value * (round(self.duration) - 1))
+                    records[0].value * (self.whole_seconds - 1))
         if measured.counter_increase('commands') < requests:
             guards.fail_test_case('calls', f'{run.name}: {self.program} reports '
                                   f'{requests:g} requests, but '

@@ -98,6 +98,16 @@ def refused(suite, done, guard):
     return ' '.join(done.stdout.split())
 
 
+@pytest.mark.parametrize('setting, smallest', [
+    ('duration=0', '0.1'), ('requests=0', '20'), ('rate=-1', '0'),
+    ('ready_limit=0', '0.1')])
+def test_settings_out_of_range(suite, setting, smallest):
+    done = suite.reframe('-l', *OF_IT, f'-SStoreServes.{setting}')
+    assert done.returncode, done.stdout
+    words = f'is too small; the smallest value is {smallest}'
+    assert words in done.stdout + done.stderr
+
+
 def test_memory_below_the_data(suite, store):
     done = measure(suite, store, 'get', '-SStoreServes.memory=2')
     output = refused(suite, done, 'service')

@@ -385,7 +385,7 @@ def test_threads_that_read_and_clients_without_a_password(store):
     assert 'protected-mode no' in lines and 'requirepass' not in role.config
 
 
-def test_plumbload_is_built_with_any_compiler_of_the_site(tmp_path):
+def test_the_load_generator_is_built_with_the_compiler_of_the_site(tmp_path):
     build = ROOT / 'checks' / 'loadgen' / 'src' / 'build.sh'
     done = subprocess.run([str(build), str(tmp_path / 'out')], text=True,
                           capture_output=True,

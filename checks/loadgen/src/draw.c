@@ -46,7 +46,7 @@ static size_t size_high;
 static struct { size_t size; double until; } *sizes;
 static size_t size_count;
 
-void read_size_list(const char *list)
+static void read_size_list(const char *list)
 {
     const char *at = list;
     double sum = 0;
@@ -171,10 +171,11 @@ bool node_owns(const struct node *n, uint64_t key)
 
 void prepare_draw(void)
 {
-    if (size_high)
-        opt.data_size = 0;                  /* no common one               */
-    else
-        size_high = opt.data_size;
+    size_high = opt.data_size;
+    if (opt.data_sizes) {
+        opt.data_size = size_high = 0;      /* no common one               */
+        read_size_list(opt.data_sizes);
+    }
     prepare_slots();
     prepare_text();
 }

@@ -89,6 +89,7 @@ struct options {
     double duration, warmup, timeout, interval;
     double percentiles[MAX_PERCENTILES];
     unsigned percentile_count;
+    const char *data_sizes;       /* --data-size-list                     */
     const char *series, *out, *json, *ratio, *pattern, *requests_text;
 };
 extern struct options opt;
@@ -100,7 +101,6 @@ struct rng { uint64_t state; };
 void rng_seed(struct rng *r, uint64_t seed, uint64_t stream);
 uint64_t rng_next(struct rng *r);
 double rng_unit(struct rng *r);                   /* in [0, 1)            */
-void read_size_list(const char *text);
 void prepare_draw(void);
 uint64_t draw_key(struct rng *r);
 size_t value_size(uint64_t key);

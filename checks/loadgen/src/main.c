@@ -77,6 +77,7 @@ int main(int argc, char **argv)
 
     signal(SIGPIPE, SIG_IGN);
     read_options(argc, argv);
+    prepare_draw();
     /* Besides the sockets: an epoll a thread, the standard streams, files. */
     raise_open_files(opt.threads * opt.clients, opt.threads + 16);
     if (opt.service.tls)

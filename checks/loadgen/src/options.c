@@ -78,7 +78,8 @@ static const struct setting rows[] = {
      &opt.data_size, 1,
      .high = 1u << 30},
     {"data-size-list", "S:W,...", "sizes with their weights; a key's is always "
-     "the same", CALL, .call = read_size_list},
+     "the same", WORD,
+     .target = &opt.data_sizes},
     {"key-prefix", "S", "before the number of a key (memtier-)", WORD,
      .target = &opt.prefix},
     {"key-digits", "N", "(+) zeros before it, up to so many digits", COUNT,
@@ -272,5 +273,4 @@ void read_options(int argc, char **argv)
     read_where();
     read_keys();
     read_requests();
-    prepare_draw();
 }

@@ -112,6 +112,9 @@ static void read_options(int argc, char **argv)
         fail("%s has no line 'password WORD' with the secret of the "
              "run", o.service_file ? o.service_file
              : "standard input");
+    if (strlen(o.service.password) >= SECRET)
+        fail("the secret in %s has more than %d characters", o.service_file
+             ? o.service_file : "standard input", SECRET - 1);
 }
 
 static void check_client(void)

@@ -3,9 +3,8 @@
  * What passes between two peers, in the order of their bytes (both ends must
  * have the same one: the first word tells):
  *
- *   server -> client  struct hello    a nonce
- *   client -> server  struct join     who it is, a nonce, proof of the secret
- *   server -> client  struct answer  proof of the secret, or why not
+ *   client -> server  struct join     who it is, and the secret of the run
+ *   server -> client  struct answer   whether it may stay, or why not
  *
  * then messages: struct header, and as many bytes as it says. */
 #ifndef OPTCAST_H
@@ -24,29 +23,22 @@
 #define MAX_RANKS 256
 #define MAX_JOBS 64
 #define MAX_THREADS 256
-#define NONCE 16
-#define MAC 32
+#define SECRET 64                   /* with the zero at its end              */
 
-enum { MAGIC = 0x3143504f, DATA = 0x41544144, BARRIER = 0x52524142,
+enum { MAGIC = 0x3243504f, DATA = 0x41544144, BARRIER = 0x52524142,
        BYE = 0x00455942 };
 enum type { F32, F16, BF16, TYPES };
-
-struct hello {
-    uint32_t magic, version;
-    uint8_t nonce[NONCE];
-};
 
 struct join {
     uint32_t magic, rank, nrank, type;
     uint64_t count;                 /* elements of a message, at most         */
     uint32_t ring, address, port;   /* where its neighbour in a ring connects */
     uint32_t unused;
-    uint8_t nonce[NONCE], mac[MAC];
+    char secret[SECRET];
 };
 
 struct answer {
     uint32_t magic, refused;
-    uint8_t mac[MAC];
     char why[216];
 };
 
@@ -86,12 +78,6 @@ void trace_rust(const char *level, const char *module, const char *, ...)
 void trace_nccl(int line, const char *, ...)
     __attribute__((format(printf, 2, 3)));
 void trace_flush(void);
-
-/* sha256.c */
-struct part { const void *data; size_t size; };
-void hmac(const char *key, const struct part *, int parts, uint8_t out[MAC]);
-bool same(const uint8_t *, const uint8_t *, size_t);    /* in constant time */
-void draw(uint8_t *, size_t);                           /* random bytes     */
 
 /* net.c */
 /* A connection to HOST:PORT, which may come up within the timeout. */

@@ -98,6 +98,8 @@ class Output:
     average: Printed | None = Printed(0.0, 0.0)
     #: Line of the average, from 1.
     end: int = 1
+    #: What a launcher puts before each line of a rank, such as `[1,0]<stdout>:`.
+    rank_tag: str = ''
     #: Column names of the table; empty: JSON.
     columns: tuple[str, ...] = ()
     #: Lines with warnings of NCCL and with its last error.

@@ -3,9 +3,10 @@ JSON (-J, json_file.py), and the files of rccl-tests (-x, rccl.py)."""
 from __future__ import annotations
 
 import argparse
+import re
 
 from ..core.parsers import Output as SavedOutput
-from ..core.parsers import Record, Remark
+from ..core.parsers import ParseError, Record, Remark
 from . import json_file, rccl, table
 from .output import Output, Row
 
@@ -45,9 +46,16 @@ def parse_log(text: str, options: argparse.Namespace | None = None
 
     :raises ParseError: a part of the text cannot be trusted.
     """
-    outputs = []
+    outputs, tags = [], ['']
     for run in _runs(text):
         out = read_output(run)
+        if (rank := _rank_of_tag(out.rank_tag)) and _rank_of_tag(tags[-1]) not in (
+                '', rank):
+            raise ParseError(
+                out.rows[0].line, '', 'the text has tables of more than one rank, one '
+                f'after the other ({tags[-1]!r} and {out.rank_tag!r}): was the program '
+                'built with MPI?')
+        tags += [out.rank_tag] * bool(rank)
         single = {name: {getattr(row, name) for row in out.rows}
                   for name in ('type', 'redop', 'root')}
         about = {name: str(*values) for name, values in single.items()
@@ -59,6 +67,12 @@ def parse_log(text: str, options: argparse.Namespace | None = None
             num_tasks=out.ranks, params=' '.join(
                 f'{name}={value}' for name, value in about.items())))
     return outputs
+
+
+def _rank_of_tag(tag: str) -> str:
+    """The rank in a tag of a launcher; '': it has none."""
+    match = re.search(r'(\d+)\D*$', tag)
+    return match[1] if match else ''
 
 
 def _runs(text: str) -> list[str]:

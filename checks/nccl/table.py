@@ -550,6 +550,7 @@ class _Reader:
                     f'{each} ranks: lines were lost',
                     self.parts['devices'],
                 )
+        self.out.rank_tag = self.tag or ''
         self.out.hosts = tuple(dict.fromkeys(host for host, _, _ in places))
         # With several communicators (NCCL_TESTS_SPLIT), that of rank 0 prints.
         self.out.ranks = self.groups.count(self.groups[0])

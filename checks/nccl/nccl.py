@@ -534,8 +534,15 @@ class NcclChosen(NcclBenchmark, special=True):
         return CHOICES[self.choice]
 
     def gpu_vendor_features(self) -> tuple[str, ...]:
-        return ('gpu_nvidia',) if self.nccl_choice.needs else (
+        return ('gpu_nvidia',) if self.nccl_choice.needs == 'switch' else (
             super().gpu_vendor_features())
+
+    @run_after('init')
+    def require_plugin(self) -> None:
+        """Leave environments out whose NCCL has no plugin for SHARP."""
+        if self.nccl_choice.needs == 'sharp':
+            self.valid_prog_environs = [f'{words} +sharp'
+                                        for words in self.valid_prog_environs]
 
 
 @register_if_available

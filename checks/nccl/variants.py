@@ -130,7 +130,8 @@ class Choice:
     env: Mapping[str, str]
     #: Pattern of the channels in NCCL's log that show it; '': the log does not.
     channel: str = ''
-    #: Hardware that it needs: 'switch' of NVLink, 'infiniband'; '': none.
+    #: What it needs: 'switch' of NVLink, or a feature of the environment that only a
+    #: site can declare: 'sharp', 'll128'; '': nothing.
     needs: str = ''
     #: Nodes on which it is measured.
     nodes: tuple[int, ...] = (1, 2)
@@ -149,16 +150,17 @@ CHOICES: dict[str, Choice] = {
                             nodes=(2,)),
     'nvls=off': Choice({'NCCL_NVLS_ENABLE': '0'}, needs='switch'),
     'proto=LL': Choice({'NCCL_PROTO': 'LL'}),
-    'proto=LL128': Choice({'NCCL_PROTO': 'LL128'}),
+    # RCCL of MI250X switches LL128 off, unless its build supports it.
+    'proto=LL128': Choice({'NCCL_PROTO': 'LL128'}, needs='ll128'),
     'proto=Simple': Choice({'NCCL_PROTO': 'Simple'}),
     **{f'cross_nic={number}': Choice({'NCCL_CROSS_NIC': number}, 'NET', nodes=(2,))
        for number in '012'},
     'p2p=off': Choice(_NO_P2P, 'SHM|NET'),
-    'sharp=on': Choice(_SHARP, 'COLLNET', 'infiniband', (2,)),
+    'sharp=on': Choice(_SHARP, 'COLLNET', 'sharp', (2,)),
     # As in evaluations of reduction servers: all bytes go through the NICs,
     # also those between GPUs of a node.
     'net=all': Choice(_NET, 'NET', nodes=(2,)),
-    'net=all+sharp': Choice({**_NET, **_SHARP}, 'COLLNET', 'infiniband', (2,)),
+    'net=all+sharp': Choice({**_NET, **_SHARP}, 'COLLNET', 'sharp', (2,)),
 }
 
 
@@ -172,6 +174,8 @@ def supported_choices(nodes: int) -> list[str]:
         if archs & {'sm_90', 'sm_100'} and links and (
                 links == part.extras.get('gpu_link_bandwidth')):
             here.add('switch')
-        here |= archs & FAST
+        if 'gfx90a' not in archs:
+            here.add('ll128')
+        here |= {feature for env in part.environs for feature in env.features}
     return [name for name, choice in CHOICES.items()
             if choice.needs in here and nodes in choice.nodes]

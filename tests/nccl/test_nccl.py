@@ -35,6 +35,8 @@ site_configuration = {**SETTINGS, 'systems': [{
             'max_nodes': 64, **hardware.bandwidth_extras(NODE),
             'launcher_pin': ['--pin={cpus}']}}]}],
     'environments': [environs.embedded_program_environment('nccl', 'nccl')]}
+for environment in site_configuration['environments']:
+    environment['features'] = [*environment['features'], 'sharp']
 '''
 
 
@@ -145,6 +147,9 @@ def test_amd_has_its_own(tmp_path):
     assert any('-Y fine' in line for line in lines)
     assert not any('-D 1' in line or '-x 1' in line for line in lines)
     assert not any('NVLS' in str(c['environment']) for c in cases)
+    # The site has to declare these.
+    assert not any({'NCCL_COLLNET_ENABLE'} & {*c['environment']}
+                   or c['environment'].get('NCCL_PROTO') == 'LL128' for c in cases)
     assert {c['nodes'] for c in cases} == {1, 2, 4, 8, 16}
     assert 'alltoallv_perf' in {c['program'] for c in cases}
 
@@ -403,7 +408,7 @@ import runpy
 site_configuration = runpy.run_path({system!r})['site_configuration']
 for environment in site_configuration['environments']:
     if 'mpi' in environment['features']:
-        environment['features'] += ['nccl_tests', 'alltoallv_perf']
+        environment['features'] += ['nccl_tests', 'alltoallv_perf', 'sharp']
         environment['extras']['programs']['nccl'] = {{'source': 'embedded'}}
         environment['extras']['transport'] = {{
             'name': 'the network of the stand-in',

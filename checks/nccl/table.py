@@ -99,10 +99,13 @@ SEVERAL_TABLES = (
     '(MPI=1) and was started once per rank, or two outputs were joined')
 
 
-def strip_prefixes(lines: Sequence[str]) -> list[str]:
+def strip_prefixes(lines: Sequence[str], title: re.Pattern[str] = BEGINS) -> list[str]:
     """The lines without what a launcher or a page puts before each; the tag of a
-    rank stays, because a table may have one only."""
-    return saved.strip_prefixes(lines, BEGINS, _FIELDS, keep=_TAG)
+    rank stays, because a table may have one only.
+
+    :arg title: beginnings of the parts of an output that have a prefix of their own
+    """
+    return saved.strip_prefixes(lines, title, _FIELDS, keep=_TAG)
 
 
 class _Reader:

@@ -27,6 +27,7 @@ from config.records.units import size_text
 
 from ..core.parsers import ParseError, Record
 from ..nccl import parser as nccl
+from ..nccl import table
 from ..nccl.output import Judge, Output
 from ..nccl.programs import PROGRAMS
 from . import logs, words
@@ -46,6 +47,8 @@ _BLOCK = re.compile(r'(client|server) stats:\s*')
 _STATS = re.compile(
     r'  (\w+) +len: (\d+), avg: (\d+\.\d\d), sd: (\d+\.\d\d), '
     r'median: (\d+\.\d\d), min: (\d+\.\d\d), max: (\d+\.\d\d)\s*')
+#: Beginnings of the parts of a printed output, anywhere in a line.
+_TITLE = re.compile(rf'{table.BEGINS.pattern}|(?:client|server) stats:')
 _LIKE_STATS = re.compile(r'\blen: \d|\bmedian: ')
 _OF_SERVER = re.compile(r'rank\(\d+\)/job\(\d+\) ')
 #: Lines that only an output of nccl-tests has.
@@ -105,7 +108,8 @@ def _split_off_printed_statistics(text: str) -> tuple[list[tuple[str, Stats, int
     results: list[tuple[str, Stats, int]] = []
     rest, side = [], ''
     blocks: dict[str, int] = {}
-    for number, line in enumerate(text.split('\n'), 1):
+    whole = text.split('\n')
+    for number, line in enumerate(table.strip_prefixes(whole, _TITLE), 1):
         if len(line) > logs.LONGEST:
             raise ParseError(number, line, f'the line has {len(line)} '
                              'characters')
@@ -130,7 +134,7 @@ def _split_off_printed_statistics(text: str) -> tuple[list[tuple[str, Stats, int
         elif _LIKE_STATS.search(line):
             raise ParseError(number, line, 'the line of statistics is damaged')
         else:
-            rest[-1] = line
+            rest[-1] = whole[number - 1]
             if line.strip():
                 side = ''
     for name, number in blocks.items():
@@ -163,9 +167,11 @@ def read_table(lines: Iterable[tuple[int, str]]) -> Output | None:
     :raises ParseError: it is incomplete, or its values contradict each other
     """
     # A launcher's words on how its processes ended do not belong to the table.
-    texts = {number: line for number, line in lines
-             if line.lstrip()[:1] in tuple('#0123456789')}
-    if not any(_OF_TABLE.match(line) for line in texts.values()):
+    numbered = list(lines)
+    bare = table.strip_prefixes([line for _, line in numbered])
+    texts = {number: line for (number, line), rest in zip(numbered, bare, strict=True)
+             if rest.lstrip()[:1] in tuple('#0123456789')}
+    if not any(map(_OF_TABLE.match, bare)):
         return None
     out = nccl.read_output(''.join(
         texts.get(number, '') + '\n' for number in range(1, max(texts) + 1)))

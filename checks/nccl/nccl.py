@@ -109,6 +109,8 @@ class NcclBenchmark(Benchmark, special=True):
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         'min_size': 8, 'max_size': 1 << 30, 'nics': '', 'options': '',
         'threads_per_rank': 1, 'gpus_per_thread': 1}
+    SMALLEST: ClassVar[Mapping[str, float]] = {
+        **Benchmark.SMALLEST, 'min_size': 1, 'max_size': 1, 'iterations': 1}
 
     #: Name of the program; its row in programs.py says how it counts bytes.
     program: str
@@ -217,6 +219,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
+        self.refuse_inconsistent_settings()
         self.num_nodes = self.layout.nodes
         self.num_tasks_per_node = self.layout.gpus // self.gpus_per_rank()
         self.num_tasks = self.layout.nodes * self.num_tasks_per_node
@@ -228,6 +231,21 @@ class NcclBenchmark(Benchmark, special=True):
                             // self.num_tasks_per_node))
         self.num_cpus_per_task = self.threads
         self.arguments()                # refuses options before a job is submitted
+
+    def refuse_inconsistent_settings(self) -> None:
+        """Refuse sizes and ranks that do not fit together.
+
+        :raises ValueError: the message names the settings
+        """
+        if self.max_size < self.min_size:
+            raise ValueError(f'max_size {self.max_size} is below min_size '
+                             f'{self.min_size}')
+        threads, gpus = self.threads_and_gpus
+        if not threads * gpus or self.layout.gpus % (threads * gpus):
+            raise ValueError(
+                f'threads_per_rank {self.threads_per_rank} and gpus_per_thread '
+                f'{self.gpus_per_thread} do not divide the {self.layout.gpus} GPUs of '
+                'a node')
 
     @run_after('setup')
     def set_emulated_flag(self) -> None:

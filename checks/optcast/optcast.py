@@ -62,6 +62,9 @@ class OptcastAllReduce(ServiceBenchmark):
         'servers': 0, 'servers_each': 1, 'nsplit': 1, 'reduce_jobs': 2,
         'reduce_threads': 2, 'send_threads': 0, 'recv_threads': 0,
         'options': '', 'client_options': ''}
+    SMALLEST: ClassVar[Mapping[str, float]] = {
+        **ServiceBenchmark.SMALLEST, 'warmup': -1, 'nsplit': 1, 'reduce_jobs': 1,
+        'reduce_threads': 1, 'timeout': 1}
 
     #: Options of the server that the check sets itself -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {

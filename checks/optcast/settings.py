@@ -56,10 +56,6 @@ class Setup:
                 raise ValueError(f'{setting} {threads} does not divide the '
                                  f'{self.clients} clients: the server would hang')
             object.__setattr__(self, name, threads)
-        if min(self.jobs, self.threads, self.iterations, self.nsplit) < 1 \
-                or self.warmup < 0:
-            raise ValueError('reduce_jobs, reduce_threads, iterations and nsplit must '
-                             'be at least 1, and warmup at least 0')
         each = DATA_TYPES[self.data_type]
         if self.chunksize % (each * self.nsplit):
             raise ValueError(f'nsplit {self.nsplit} does not divide the '
@@ -114,10 +110,7 @@ def count_server_nodes(servers: int, each: int,
 
     :param each: servers per node; 0: one per NIC
     :param partitions: devices of the partitions that may run the servers
-    :raises ValueError: `each` is negative
     """
-    if each < 0:
-        raise ValueError(f'servers_each {each} must be at least 0')
     maximum = each or max([1, *map(count_infiniband_nics, partitions)])
     return servers // largest_divisor(servers, maximum)
 

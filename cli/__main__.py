@@ -31,7 +31,8 @@ OTHER_WORDS = {'check': './plumb site check', 'list': './plumb run -l',
                'status': './plumb verdict', 'version': './plumb --version'}
 
 #: Commands that pass options that they do not know on to another program.
-PASSING = {'run': 'reframe', 'nightly': 'reframe', 'locate': 'reframe',
+PASSING = {'run': 'reframe', 'nightly': 'reframe',
+           'nightly schedule': 'reframe', 'locate': 'reframe',
            'references calibrate': 'reframe', 'selftest': 'pytest'}
 
 
@@ -68,6 +69,9 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
     if '--' in words:
         where = words.index('--')
         own, after = words[:where], words[where + 1:]
+    if own[:2] == ['nightly', 'schedule']:
+        own = ['nightly schedule', *own[2:]]
+        words = [' '.join(words[:2]), *words[2:]]
     args, unknown = build_parser().parse_known_args(own)
     options: Parser = args.parser
     command = options.prog.removeprefix('plumb ')
@@ -111,6 +115,7 @@ MODULES = {'benchmark new': 'setup.benchmark',
            'demo': 'demo.command', 'docs': 'setup.docs', 'doctor': 'site.doctor',
            'locate': 'nightly.locate',
            'nightly': 'nightly.nightly',
+           'nightly schedule': 'nightly.timers',
            'references calibrate': 'session.calibrate',
            'site check': 'site.check',
            'site new': 'site.new', 'spack': 'setup.stacks'}

@@ -16,7 +16,7 @@ COMMANDS = {
         'run': ('run a session, compare, show',
                 './plumb run -n OsuPt2pt'),
         'nightly': ('run a nightly session, unattended',
-                    './plumb nightly --print cron'),
+                    './plumb nightly schedule cron'),
         'references': ('calibrate references, list what has none',
                        './plumb references calibrate'),
         'locate': ('find the slow node, link or switch',
@@ -111,15 +111,27 @@ The command runs mode nightly and prints one summary. In addition to what
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.
-- With --mail, --webhook or --status the summary is written to a file. With
-  --records, the records are. Another program has to send the files: the lines that
-  --print prints call sendmail and curl.
+- The summary is sent to each URL of PLUMBLINE_MESSAGES, or of messages.urls in the
+  folder of the site: mail, Slack, Teams and what else apprise can send to.
+
+`plumb nightly schedule cron|systemd|gitlab` prints what starts the session each night.
 
 Options that are not listed above are passed on to ReFrame.
 
 Exit codes: 0 good; 1 a test case failed, regressed or was flaky, or the
 session was ended early; 2 wrong usage, or the session cannot start; 3 nothing was
 compared, with --require-compared.
+"""
+
+SCHEDULE = """Prints what starts a nightly session each night, and measures nothing.
+
+KIND is cron (lines for `crontab -e`), systemd (commands that install a user's service
+and timer) or gitlab (a pipeline for a runner on a login node). The other options are
+those of `plumb nightly`; the nightly session gets them. The output has the variables of
+this shell that a session needs (docs/reference/environment.md), without those that may
+be secrets.
+
+Exit codes: 0 printed; 2 wrong usage.
 """
 
 LOCATE = """Finds the node, link or switch that is slow, from pairs of nodes.
@@ -293,8 +305,16 @@ def build_parser() -> Parser:
 
     _add_run_options(add_command('run', RUN))
     _add_nightly_options(
-        add_command('nightly', NIGHTLY, './plumb nightly --site mycluster '
-                    '--mail night.eml --to ops@example.org'))
+        add_command('nightly', NIGHTLY,
+                    './plumb nightly --site mycluster --json night.json'))
+    # Its options cannot be those of a subparser of `nightly`, which passes words that
+    # it does not know on to ReFrame.
+    schedule = commands.add_parser(
+        'nightly schedule', text=SCHEDULE, prog='plumb nightly schedule',
+        example='./plumb nightly schedule cron --site mycluster')
+    schedule.add_argument('kind', metavar='KIND', choices=('cron', 'systemd', 'gitlab'),
+                          help='cron, systemd or gitlab')
+    _add_nightly_options(schedule)
     _add_locate_options(add_command('locate', LOCATE, "./plumb locate --site mycluster "
                                     "--partition gpu --nodes 'n[1-16]'"))
     # Those with actions show no example of their own.
@@ -403,32 +423,13 @@ def _add_nightly_options(parser: Parser) -> None:
                         help='keep the stage and output folders of N nightly '
                              'sessions, with this one (default: 5)')
     summary = parser.add_argument_group('summary')
-    summary.add_argument('--mail', type=Path, metavar='FILE',
-                         help='write the summary as an e-mail to FILE')
-    summary.add_argument('--to', default='', metavar='ADDRESS',
-                         help='the receiver of the e-mail (default: you)')
-    summary.add_argument('--webhook', type=Path, metavar='FILE',
-                         help='write the summary for a program or chat to FILE')
-    summary.add_argument('--webhook-format', choices=('json', 'slack', 'teams', 'text'),
-                         default='json', metavar='FORMAT',
-                         help='form of --webhook: json (chats show its key `text`), '
-                              'slack (blocks with a colour), teams (an Adaptive Card) '
-                              'or text (default: json)')
+    summary.add_argument('--text', metavar='FILE',
+                         help='also write the summary to FILE')
+    summary.add_argument('--json', metavar='FILE',
+                         help='write the summary for a program to FILE')
     summary.add_argument('--page-url', default='', metavar='URL',
                          help='the address at which others can open the page; '
                               'messages link to it instead of its path')
-    summary.add_argument('--records', type=Path, metavar='FILE',
-                         help='write the records of the session as JSON lines to '
-                              'FILE, for the bulk interface of Elasticsearch, '
-                              'OpenSearch or VictoriaLogs')
-    summary.add_argument('--status', type=Path, metavar='FILE',
-                         help='write ok, degraded or failed per family and '
-                              'partition as JSON to FILE, for a status page')
-    parser.add_argument_group('schedule').add_argument(
-        '--print', choices=('service', 'timer', 'cron', 'gitlab'),
-        help='print a systemd service, a systemd timer, lines for crontab '
-             'or a GitLab pipeline that starts this session each night, with '
-             'the variables of this shell; measure nothing')
     add_require_compared_option(parser.add_argument_group('exit code'))
     parser.set_defaults(wait=True)
 

@@ -1,110 +1,127 @@
-"""Forms of a nightly session's summary for chats, and its records for a database.
+"""Messages of nightly sessions: each receiver is a URL, which apprise sends to.
 
-Each form is the body of an HTTP request. The suite only writes files, and curl
-sends them (timers.py): the address of a chat is a secret.
+The URLs are secrets. They are read from a variable or a file of the site, are removed
+from the environment of all processes that the session starts, and are never printed.
 """
 from __future__ import annotations
 
-import html
-import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+import logging
+import os
+import re
+import stat
+from pathlib import Path
 
-if TYPE_CHECKING:
-    import pandas as pd
+from apprise import Apprise, NotifyFormat, NotifyType
+from apprise.logger import logger
 
-    from cli.nightly.summary import Summary
+from cli.setup.venv import SetupError
+from config.variables import MESSAGES
 
-#: Status of the session (Summary.status) -> colour in Slack, and style of a
-#: container of an Adaptive Card.
-COLOURS = {'ok': ('#2eb67d', 'good'), 'degraded': ('#ecb22e', 'warning'),
-           'failed': ('#e01e5a', 'attention')}
-#: Most characters of a text, and of a title: a section of Slack has 3000, its header
-#: 150; Teams refuses messages above 28 KB.
-MAX_TEXT, MAX_TITLE = 2900, 150
-#: Columns of the table of records that are not sent.
-NOT_SENT = ('file',)
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most - 4] + ' ...'
+#: File in the folder of a site: a URL per line. git ignores it.
+FILE = 'messages.urls'
+#: Status of a session (Summary.status) -> the type of its messages.
+TYPES = {'ok': NotifyType.SUCCESS, 'degraded': NotifyType.WARNING,
+         'failed': NotifyType.FAILURE}
+#: Seconds to connect to a server, and to wait for its answer.
+TIMEOUT = 30
 
 
-def _title_and_details(summary: Summary) -> tuple[str, str]:
-    _, *lines = summary.summary_lines()
-    return (_shortened(f'plumbline: {summary.headline}', MAX_TITLE),
-            _shortened('\n'.join(lines), MAX_TEXT))
+def take_urls(folder: Path) -> dict[str, str]:
+    """The receivers of messages: place of the URL, for errors -> URL.
 
+    The variable PLUMBLINE_MESSAGES counts before the file. It is removed from the
+    environment.
 
-def slack_message(summary: Summary) -> dict[str, Any]:
-    """For an incoming webhook of Slack: blocks beside a coloured bar.
-
-    Format: https://api.slack.com/reference/messaging/attachments
+    :param folder: folder of the site
+    :raises SetupError: the file can be read by others, or a URL cannot be used
     """
-    title, details = _title_and_details(summary)
-    # Slack reads three letters as its own marks, and ``` as the end of a block.
-    details = html.escape(details.replace('```', "'''"), quote=False)
-    blocks: list[dict[str, Any]] = [
-        {'type': 'header', 'text': {'type': 'plain_text', 'text': title}}]
-    if details:
-        blocks.append({'type': 'section', 'text': {
-            'type': 'mrkdwn', 'text': f'```{_shortened(details, MAX_TEXT)}```'}})
-    if summary.page_url:
-        blocks.append({'type': 'actions', 'elements': [{
-            'type': 'button', 'url': summary.page_url,
-            'text': {'type': 'plain_text', 'text': 'Page'}}]})
-    return {'text': title,      # of the notification
-            'attachments': [{'color': COLOURS[summary.status][0], 'blocks': blocks}]}
+    text = os.environ.pop(MESSAGES, '')
+    if text:
+        urls = {f'{MESSAGES}, URL {number}': url
+                for number, url in enumerate(text.split(), 1)}
+    else:
+        urls = _urls_of_file(folder / FILE)
+    for place, url in urls.items():
+        if _receiver(url) is None:
+            raise SetupError(f'{place}: not a URL that apprise can use; examples are '
+                             'in docs/how-to/nightly.md')
+    return urls
 
 
-def teams_message(summary: Summary) -> dict[str, Any]:
-    """For a workflow of Teams that posts a card: an Adaptive Card.
+def _urls_of_file(path: Path) -> dict[str, str]:
+    """The URLs of a file: place -> URL; empty without a file.
 
-    Format: https://adaptivecards.io/explorer
+    :raises SetupError: it cannot be read, or others can read it
     """
-    title, details = _title_and_details(summary)
-    return {'type': 'message', 'attachments': [{
-        'contentType': 'application/vnd.microsoft.card.adaptive',
-        'content': {
-            '$schema': 'http://adaptivecards.io/schemas/adaptive-card.json',
-            'type': 'AdaptiveCard', 'version': '1.4',
-            'msteams': {'width': 'Full'},
-            'body': [
-                {'type': 'Container', 'style': COLOURS[summary.status][1],
-                 'items': [{'type': 'TextBlock', 'text': title, 'wrap': True,
-                            'weight': 'bolder'}]},
-                *({'type': 'TextBlock', 'text': line, 'wrap': True, 'spacing': 'none',
-                   'fontType': 'monospace'} for line in details.splitlines())],
-            'actions': [{'type': 'Action.OpenUrl', 'title': 'Page',
-                         'url': summary.page_url}] if summary.page_url else []}}]}
+    try:
+        with open(path, encoding='utf-8') as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise SetupError(f'{path} has secrets, and others can read it: '
+                                 f'chmod 600 {path}')
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as err:
+        raise SetupError(f'{path}: cannot be read: '
+                         f'{getattr(err, "strerror", None) or err}') from None
+    return {f'{path}:{number}': line.strip() for number, line in enumerate(lines, 1)
+            if line.strip() and not line.lstrip().startswith('#')}
 
 
-def _json_bytes(data: dict[str, Any]) -> bytes:
-    return json.dumps(data, indent=1).encode() + b'\n'
+def _receiver(url: str) -> Apprise | None:
+    """The service of a URL; None: apprise cannot use the URL."""
+    mark = '&' if '?' in url else '?'
+    receiver = Apprise()
+    # apprise logs what it refuses, with the URL.
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        return receiver if receiver.add(
+            f'{url}{mark}cto={TIMEOUT}&rto={TIMEOUT}') else None
+    finally:
+        logger.disabled = disabled
 
 
-#: Form of `--webhook-format` -> the function that makes the body.
-FORMATS: dict[str, Callable[[Summary], bytes]] = {
-    'json': lambda summary: _json_bytes(summary.webhook_data()),
-    'slack': lambda summary: _json_bytes(slack_message(summary)),
-    'teams': lambda summary: _json_bytes(teams_message(summary)),
-    'text': lambda summary: ('\n'.join(summary.summary_lines()) + '\n').encode()}
+class _Warnings(logging.Handler):
+    """Collects what apprise logs about a message that it could not send."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
 
 
-def bulk_lines(records: pd.DataFrame | None) -> Iterator[str]:
-    """Records as JSON lines for the bulk interface of Elasticsearch, which
-    OpenSearch and VictoriaLogs have, too: before each record a line that says what
-    to do with it. Empty cells are left out.
+def send_messages(urls: dict[str, str], title: str, text: str, status: str
+                  ) -> list[str]:
+    """Send a message to each receiver; return a line per message that was not sent.
 
-    :param records: as postprocess.records.read gives them; None: there are none
+    :param urls: as of `take_urls`
+    :param status: key of TYPES
     """
-    if records is None:
-        return
-    columns = [name for name in records if name not in NOT_SENT]
-    text = records[columns].to_json(orient='records', lines=True, date_format='iso',
-                                    date_unit='s', double_precision=15)
-    for line in text.splitlines():
-        record = {name: value for name, value in json.loads(line).items()
-                  if value not in (None, '')}
-        yield '{"create":{}}'
-        yield json.dumps({'@timestamp': record['time'], **record})
+    faults = []
+    for place, url in urls.items():
+        receiver = _receiver(url)
+        collected = _Warnings()
+        logger.addHandler(collected)
+        try:
+            is_sent = receiver is not None and receiver.notify(
+                title=title, body=text, body_format=NotifyFormat.TEXT,
+                notify_type=TYPES[status])
+        finally:
+            logger.removeHandler(collected)
+        if not is_sent:
+            why = _without_secrets(' '.join(collected.texts), url)
+            faults.append(f'{place}: the message was not sent: '
+                          f'{why or "apprise gives no reason"}')
+    return faults
+
+
+def _without_secrets(text: str, url: str) -> str:
+    """A text in which no part of a URL is left but its schema, host and port."""
+    parts = {part for part in re.split(r'[/:@?&=,]+', url) if len(part) > 2}
+    host = re.search(r'://(?:[^/@]*@)?([^/?:]+)(?::(\d+))?', url)
+    parts -= {url.partition(':')[0], *(host.groups(default='') if host else ())}
+    for part in sorted(parts, key=len, reverse=True):
+        text = text.replace(part, '...')
+    return ' '.join(text.split())

@@ -2,13 +2,14 @@
 
 The parts: the lock, and the end of a nightly session that hangs (overlap.py);
 the nodes that are due (nodes.py); the failures that are measured again
-(reruns.py); the summary (summary.py); what starts it (timers.py). This module
-has their order.
+(reruns.py); the summary (summary.py) and its messages (messages.py). This module has
+their order.
 """
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import time
@@ -16,9 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.arguments import build_parser
-from cli.nightly import locate, nodes, overlap, reruns
+from cli.nightly import locate, messages, nodes, overlap, reruns
 from cli.nightly.summary import Nodes, Summary, shortened_list_text
-from cli.nightly.timers import KINDS
 from cli.session import calibrate, commands, identities, table
 from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
@@ -27,6 +27,7 @@ from config.console import count_with_noun
 from config.sessions import session_id, slurm_jobs
 from config.sessions.modes import VETO
 from postprocess import results
+from postprocess.options import write_text_answer
 from postprocess.regressions import locating, telling
 from postprocess.regressions import verdict as verdicts
 from postprocess.results import Result
@@ -47,9 +48,7 @@ def nightly(args: argparse.Namespace) -> int:
     """Run the command `plumb nightly`; return the exit code."""
     _check_options(args)
     folder = commands.site_folder(args.site)
-    if args.print:
-        print(KINDS[args.print](args), end='')
-        return 0
+    urls = messages.take_urls(folder)
     summary = Summary(folder.name, time.time(), args.max_node_age, args.mode,
                       page_url=args.page_url, require_compared=args.require_compared)
     path = overlap.lock_path(folder.name)
@@ -78,21 +77,39 @@ def nightly(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         summary.ended_by = summary.ended_by or 'ended by a signal'
     except Exception as err:
-        # The session is unattended: the error is in the mail, too.
+        # The session is unattended: the error is in the messages, too.
         summary.usage = isinstance(err, SetupError)
         summary.broken = str(err) if summary.usage else \
             f'{type(err).__name__}: {err}'
-        with contextlib.suppress(OSError):
-            _write_summary_files(summary, args)
+        publish_summary(summary, args, urls)
         raise
     print('', *summary.summary_lines(), sep='\n', flush=True)
-    _write_summary_files(summary, args)
-    return summary.exit_code
+    return summary.exit_code if publish_summary(summary, args, urls) else \
+        summary.exit_code or 1
 
 
-def _write_summary_files(summary: Summary, args: argparse.Namespace) -> None:
-    summary.write_summary_files(args.mail, args.webhook, args.to, args.status,
-                                args.records, args.webhook_format)
+def publish_summary(summary: Summary, args: argparse.Namespace, urls: dict[str, str]
+                    ) -> bool:
+    """Write the files of --text and --json, and send the messages.
+
+    :param urls: receivers, as of `messages.take_urls`
+    :returns: whether all files were written and all messages were sent; otherwise
+        stderr has a line on each
+    """
+    text = '\n'.join(summary.summary_lines()) + '\n'
+    faults = []
+    for file, content in ((args.text, text),
+                          (args.json, json.dumps(summary.data(), indent=1) + '\n')):
+        if file:
+            try:
+                write_text_answer(file, content)
+            except ValueError as err:
+                faults.append(str(err))
+    faults += messages.send_messages(urls, f'plumbline: {summary.headline}', text,
+                                     summary.status)
+    for fault in faults:
+        print_progress(fault)
+    return not faults
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -228,8 +245,6 @@ class NightlySession:
             drop=True)
         self.summary.results = [*results.results_of_nightly_session(
             self.frame, self.summary.nightly_session).values()]
-        self.summary.records = results.records_of_nightly_session(
-            self.frame, self.summary.nightly_session)
 
     # Nodes -----------------------------------------------------------------
 

@@ -1,25 +1,13 @@
-"""The summary of a nightly session: text, mail and data for a webhook.
-
-Only files are written; the site's own tools send them (`sendmail -t < FILE`,
-`curl --data-binary @FILE`: timers.py). So no password and no secret URL is
-needed here.
-"""
+"""The summary of a nightly session: a text, and the same as data."""
 from __future__ import annotations
 
-import getpass
-import json
 import socket
-import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from email import policy
-from email.message import EmailMessage
-from email.utils import format_datetime, make_msgid
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cli.nightly import messages, reruns
+from cli.nightly import reruns
 from config.console import count_with_noun
 from config.places import CALIBRATE, site_option
 from config.version import VERSION
@@ -32,13 +20,8 @@ from postprocess.results import (
     session_state,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 #: Maximum of lines of a kind; the rest is counted.
 MAXIMUM = 20
-#: Most characters of a subject: its line has 78 (RFC 5322), and is not folded.
-SUBJECT = 78 - len('Subject: ')
 #: States of a status page, the worst first.
 STATUSES = ('failed', 'degraded', 'ok')
 #: Status of a session by its state (results.STATES); others: failed.
@@ -95,8 +78,6 @@ class Summary:
     page: str = ''
     #: Address at which others can open the page; '': none.
     page_url: str = ''
-    #: The records of its sessions; None: there are none.
-    records: pd.DataFrame | None = None
     #: Why nothing was measured; '': something was.
     broken: str = ''
     #: What ended it early; '': nothing did.
@@ -198,8 +179,8 @@ class Summary:
             lines += _omitted_count_lines(len(self.elsewhere))
         return lines
 
-    def webhook_data(self) -> dict[str, Any]:
-        """For a program. `text` is what Slack, Mattermost and others show."""
+    def data(self) -> dict[str, Any]:
+        """The summary for a program, such as a status page; `text` is the text."""
         return {
             'text': '\n'.join(self.summary_lines()),
             'plumbline': VERSION,
@@ -209,6 +190,7 @@ class Summary:
             'began': _utc_timestamp(self.began),
             'seconds': round(time.time() - self.began),
             'state': self.state,
+            'status': self.status,
             'code': self.exit_code,
             'headline': self.headline,
             'notes': self.notes,
@@ -223,6 +205,7 @@ class Summary:
             'nodes': [vars(one) for one in self.nodes],
             'elsewhere': self.elsewhere,
             'page': self.page_address,
+            'components': self._components(),
         }
 
     @property
@@ -236,13 +219,12 @@ class Summary:
         return (_STATUS_OF_SESSION.get(self.state, 'failed')
                 if self.results else 'failed')
 
-    def status_data(self) -> dict[str, Any]:
-        """For a status page: `ok`, `degraded` or `failed`, of the session and of
-        each family and partition that it measured.
+    def _components(self) -> list[dict[str, Any]]:
+        """`ok`, `degraded` or `failed`, of each family and partition that the session
+        measured.
 
         `degraded`: a test case regressed, is flaky or missing, or was not compared
-        with its reference. `failed`: one failed or did not run, or the session could
-        not run or was ended.
+        with its reference. `failed`: one failed or did not run.
         """
         components: dict[tuple[str, str], list[str]] = {}
         for one in self.results:
@@ -251,38 +233,11 @@ class Summary:
                       'degraded' if one.is_failed or one.uncompared
                       or one.test_case in self.regressed else 'ok')
             components.setdefault((one.partition, one.family), []).append(status)
-        return {
-            'plumbline': VERSION,
-            'site': self.site,
-            'nightly_session': self.nightly_session,
-            'updated': _utc_timestamp(time.time()),
-            'status': self.status,
-            'headline': self.headline,
-            'page': self.page_address,
-            'components': [
-                {'partition': partition, 'family': family,
+        return [{'partition': partition, 'family': family,
                  'status': next(name for name in STATUSES if name in all_of),
                  'cases': len(all_of),
                  **{name: all_of.count(name) for name in STATUSES[:2]}}
-                for (partition, family), all_of in sorted(components.items())],
-        }
-
-    def mail_message(self, to: str = '') -> bytes:
-        """A message (RFC 5322), for `sendmail -t`."""
-        host = socket.gethostname()
-        mail = EmailMessage(policy=policy.default)
-        mail['Subject'] = textwrap.shorten(
-            f'plumbline: {self.headline}', SUBJECT, placeholder=' ...')
-        mail['From'] = f'{getpass.getuser()}@{host}'
-        # `sendmail -t` needs a receiver: as cron, the user.
-        mail['To'] = to or mail['From']
-        mail['Date'] = format_datetime(_utc_datetime(time.time()))
-        mail['Message-ID'] = make_msgid(domain=host)
-        # Who is away does not answer a machine (RFC 3834).
-        mail['Auto-Submitted'] = 'auto-generated'
-        mail.set_content('\n'.join(self.summary_lines()) + '\n',
-                         cte='quoted-printable')
-        return bytes(mail)
+                for (partition, family), all_of in sorted(components.items())]
 
     def _failed_test_case_lines(self, title: str, some: Sequence[Result]) -> list[str]:
         """Lines on test cases that failed."""
@@ -345,27 +300,6 @@ class Summary:
                 for where, other in sessions_by_relation_of_nodes(one)
             ],
         }
-
-    def write_summary_files(
-        self, mail: Path | None = None, webhook: Path | None = None, to: str = '',
-        status: Path | None = None, records: Path | None = None,
-        webhook_format: str = 'json',
-    ) -> None:
-        """Write the files, each as a whole or not at all.
-
-        :param webhook_format: one of messages.FORMATS
-        :raises OSError: a file cannot be written
-        """
-        from postprocess.files import write_files_atomically
-        for path, made in (
-                (mail, lambda: self.mail_message(to)),
-                (webhook, lambda: messages.FORMATS[webhook_format](self)),
-                (status, lambda: json.dumps(self.status_data(), indent=1).encode()),
-                (records, lambda: ''.join(
-                    f'{line}\n' for line in messages.bulk_lines(self.records)
-                    ).encode())):
-            if path:
-                write_files_atomically(path.parent, {path.name: made()})
 
 
 def sessions_by_relation_of_nodes(result: Result) -> list[tuple[str, Result]]:
@@ -445,10 +379,5 @@ def _omitted_count_lines(number: int) -> list[str]:
     return [f'  and {number - MAXIMUM} more'] if number > MAXIMUM else []
 
 
-def _utc_datetime(seconds: float) -> Any:
-    import datetime
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-
-
 def _utc_timestamp(seconds: float) -> str:
-    return f'{_utc_datetime(seconds):%Y-%m-%dT%H:%M:%SZ}'
+    return time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(seconds))

@@ -415,7 +415,7 @@ def run(args: argparse.Namespace) -> int:
     if action == '--ci-generate':
         raise SetupError('--ci-generate: ReFrame would make a job for each test case, '
                          'without the builds that it needs; for a pipeline with a job '
-                         f'for each family, run ./plumb nightly{site} --print gitlab')
+                         f'for each family, run ./plumb nightly schedule gitlab{site}')
     if args.suspects:
         ids += suspect_ids(args.site)
         if not ids:

@@ -32,7 +32,6 @@ from conftest import (
     OSU,
     ROOT,
     command_lines,
-    require_program,
     skip_missing,
     until,
 )
@@ -55,12 +54,12 @@ from cli.nightly.reruns import ANY, OTHER, SAME
 from cli.session import commands
 from cli.session import process as session
 from cli.setup.venv import SetupError
+from config import variables
 from config.sessions import clock, lock, session_id
 from postprocess import records, results
 from postprocess.regressions import finding
 from postprocess.regressions import sessions as sessions_of
 from postprocess.results import Result
-from tests.conftest import python_script
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
 AGAIN = '20261122T023000Z-abcdef07'
@@ -470,7 +469,7 @@ def test_a_failure_of_an_earlier_session_is_open_until_its_node_passes(
         nightly_session.pools['cpu'].nodes['n3'] = Node('n3', 'down*', 'gone')
     result = nightly_session.go()
     assert nightly_session.sessions[1:] == [(['a'], 'n[1-2,4-6]')] * is_usable
-    text = result.mail_message().decode()
+    text = '\n'.join(result.summary_lines())
     if is_usable:
         assert (result.state, result.exit_code) == ('good', 0)
     else:
@@ -484,7 +483,7 @@ def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
     assert (result.state, result.exit_code) == ('degraded', 1)
     text = '\n'.join(result.summary_lines())
     assert 'Flaky: failed, and passed when measured again:' in text
-    assert result.webhook_data()['flaky'][0]['again'] == [
+    assert result.data()['flaky'][0]['again'] == [
         {'where': SAME, 'nodes': ['n1'], 'failed': False, 'ran': True},
         {'where': OTHER, 'nodes': ['n2'], 'failed': False, 'ran': True}]
     # The page and the verdict agree.
@@ -523,7 +522,7 @@ def test_only_the_lost_node_is_named(nightly_session, monkeypatch):
             'failed\n' in text), text
     assert 'failed only there' not in text and 'failed again' not in text
     assert 'left out: n3 (down*: Not responding)' in text
-    assert result.webhook_data()['failed'][0]['suspects'] == ['n3']
+    assert result.data()['failed'][0]['suspects'] == ['n3']
 
 
 def test_the_change_of_a_result_is_in_its_records(tmp_path):
@@ -883,10 +882,9 @@ def test_a_nightly_session_in_a_word_and_its_exit_code(more, word, code):
     assert result.headline.startswith(f'alpha: {word.upper()}: ')
 
 
-def test_the_mail_lists_what_was_not_compared():
-    text = email.message_from_bytes(output(results=[whole(trial(
-        result='inconclusive', reason='too few CPUs', uncompared=2))]).mail_message(),
-        policy=email.policy.default).get_content()
+def test_the_summary_lists_what_was_not_compared():
+    text = '\n'.join(output(results=[whole(trial(
+        result='inconclusive', reason='too few CPUs', uncompared=2))]).summary_lines())
     assert 'DEGRADED: 1 of 1 test case with a reference not compared' in text
     assert 'too few CPUs (2 sessions)' in text
 
@@ -918,162 +916,37 @@ def test_the_summary_has_one_result_and_lists_what_others_left():
     assert 'FAILED' not in '\n'.join(text)
 
 
-def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
-    result = output(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
-    result.add_note('a line\nand another')
-    result.write_summary_files(tmp_path / 'mail', tmp_path / 'hook',
-                               to='ops@example.org')
-    mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
-                                    policy=email.policy.default)
-    assert not mail.defects
-    assert result.headline in mail['Subject']
-    assert mail['To'] == 'ops@example.org'
-    assert mail['From'].addresses[0].domain == socket.gethostname()
-    assert mail['Date'].datetime and mail['Message-ID']
-    assert 'zwölf' in mail.get_content()
-    assert all(len(line) < 998 for line in
-               (tmp_path / 'mail').read_bytes().splitlines())
-    data = json.loads((tmp_path / 'hook').read_text())
-    assert data['text'] == '\n'.join(result.summary_lines())
-    assert data['state'] == 'failed' and data['code'] == 1
-    assert data['failed'][0]['test_case'] == 'a'
-
-
-def test_a_subject_is_short_and_a_mail_has_a_receiver():
-    mail = email.message_from_bytes(
-        output(broken='no node of partition batch takes jobs: ' + 'n1 (down), ' * 30
-               ).mail_message(), policy=email.policy.default)
-    assert len(mail['Subject']) <= 69 and mail['Subject'].endswith(' ...')
-    assert mail['Subject'].startswith('plumbline: alpha: FAILED: no node of ')
-    assert mail['To'] == mail['From']
-
-
-def test_the_status_file_has_each_family_and_partition(tmp_path):
+def test_the_data_has_the_status_of_each_family_and_partition():
     def one(name: str, family: str, result: str = 'pass', partition: str = 'cpu'
             ) -> Result:
         return whole(dataclasses.replace(trial(name, result), family=family,
                                          partition=partition))
-    result = output(results=[one('a', 'osu'), one('b', 'osu', 'fail'),
-                             one('c', 'nccl'), one('d', 'nccl', 'flaky'),
-                             one('e', 'taobench'), one('f', 'osu', partition='gpu')],
-                    regressed={one('e', 'taobench').test_case})
-    result.write_summary_files(None, None, status=tmp_path / 'status.json')
-    data = json.loads((tmp_path / 'status.json').read_text())
+    data = output(results=[one('a', 'osu'), one('b', 'osu', 'fail'),
+                           one('c', 'nccl'), one('d', 'nccl', 'flaky'),
+                           one('e', 'taobench'), one('f', 'osu', partition='gpu')],
+                  regressed={one('e', 'taobench').test_case}).data()
     assert data['status'] == 'failed' and data['site'] == 'alpha'
+    assert data['failed'][0]['test_case'] == 'b' and data['code'] == 1
     assert [(c['partition'], c['family'], c['status'], c['cases'], c['failed'],
              c['degraded']) for c in data['components']] == [
         ('cpu', 'nccl', 'degraded', 2, 0, 1), ('cpu', 'osu', 'failed', 2, 1, 0),
         ('cpu', 'taobench', 'degraded', 1, 0, 1), ('gpu', 'osu', 'ok', 1, 0, 0)]
 
 
-# What starts it ------------------------------------------------------------
-
-def options(*words: str) -> argparse.Namespace:
-    return __main__.parse_command_line(['nightly', *words])
-
-
-MANY = ['--site', 'lumi', '--bringup', '--locate', '--max-node-age', '7',
-        '--hours', '9.5', '--max-pending', '90m', '--mail', '/srv/a b/50%.eml',
-        '--', '-n', 'Osu$']
-
-
-def test_the_timer_says_all_that_was_asked_for():
-    assert timers.nightly_command(options('--print', 'cron', *MANY)) == [
-        './plumb', 'nightly', *MANY]
-
-
-#: All files, with letters that a shell or systemd would read as their own.
-FILES = ['--site', 'lumi', '--mail', '/srv/a b/50%.eml', '--webhook', '/srv/$x.json',
-         '--webhook-format', 'teams', '--records', "/srv/it's.ndjson"]
-
-
-@pytest.mark.parametrize('words', [MANY, FILES])
-def test_systemd_takes_the_units(tmp_path, shell, words):
-    program = shutil.which('systemd-analyze')
-    if not program:
-        skip_missing('systemd-analyze', 'no systemd-analyze here')
-    args = options(*words)
-    for kind in ('service', 'timer'):
-        (tmp_path / f'plumbline-lumi.{kind}').write_text(
-            timers.KINDS[kind](args))
-    verify = [program, '--user', 'verify',
-              *map(str, sorted(tmp_path.glob('plumbline-lumi.*')))]
-    env = {**os.environ, 'XDG_RUNTIME_DIR': str(tmp_path)}
-    done = subprocess.run(verify, text=True, capture_output=True, env=env)
-    assert done.returncode == 0, done.stderr
-    # Of other units of this machine it may say something, not of these.
-    assert 'plumbline' not in done.stderr, done.stderr
-    broken = tmp_path / 'plumbline-lumi.timer'
-    broken.write_text(broken.read_text().replace('OnCalendar=',
-                                                 'OnCalendar=nonsense '))
-    done = subprocess.run(verify, text=True, capture_output=True, env=env)
-    assert 'plumbline' in done.stderr, 'the check sees a fault'
-
-
-def test_systemd_gets_the_words_as_they_are():
-    text = timers.systemd_service(options(*MANY))
-    [line] = re.findall('ExecStart=(.*)', text)
-    assert line.endswith('"/srv/a b/50%%.eml" -- -n Osu$$')
-    assert 'TimeoutStartSec=34380' in text
-    # SIGTERM to plumb alone: it ends the rest by itself.
-    assert 'KillMode=mixed' in text
-
-
-def test_cron_s_line_is_one_that_a_shell_takes():
-    text = timers.crontab_line(options(*MANY))
-    *head, line = text.splitlines()
-    assert all(re.match(r'#|[A-Z_]+=', one) for one in head)
-    when, command = line.split(' cd ', 1)
-    assert when == '30 1 * * *'
-    # A bare % would end the line for cron.
-    assert not re.search(r'(?<!\\)%', line)
-    done = subprocess.run(['bash', '-n', '-c', 'cd ' + command.replace(
-        r'\%', '%')], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize('code, mailed', [(0, ''), (1, 'said\n')])
-def test_cron_mails_what_is_not_good(tmp_path, monkeypatch, code, mailed):
-    monkeypatch.setattr(timers, 'ROOT', tmp_path)
-    monkeypatch.setattr(timers, 'WORK', tmp_path / 'a work')
-    (tmp_path / 'plumb').write_text(f'#!/bin/sh\necho said; exit {code}\n')
-    (tmp_path / 'plumb').chmod(0o755)
-    folder = tmp_path / 'a work' / 'nightly'
-    folder.mkdir(parents=True)
-    for days in (1, timers.LOG_DAYS + 2):
-        old = folder / f'local-{days}.log'
-        old.touch()
-        os.utime(old, (time.time() - 86400 * days,) * 2)
-    done = run_line_of_cron(timers.crontab_line(options()))
-    assert (done.stdout, done.stderr) == (mailed, '')
-    today = f'{datetime.date.today()}'
-    assert {log.name: log.read_text() for log in folder.glob('local-*.log')} == {
-        f'local-{today}.log': 'said\n', 'local-1.log': ''}
-
-
-def run_line_of_cron(text: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """As cron does, with the variables above the line."""
-    line = text.splitlines()[-1].split(None, 5)[5].replace(r'\%', '%')
-    return subprocess.run(['sh', '-c', line], text=True, capture_output=True, env={
-        **os.environ, **variables_of_cron(text), **variables})
-
-
-# Sent for real -----------------------------------------------------------------
+# Messages ------------------------------------------------------------------
 
 @pytest.fixture
 def http_server():
-    """A server on the loopback interface; url, and the requests that it got as
-    (path, headers, body)."""
-    got: list[tuple[str, dict[str, str], bytes]] = []
+    """A server on the loopback interface; address, and what it received as (path,
+    body)."""
+    got: list[tuple[str, bytes]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            got.append((self.path, {name.lower(): value for name, value
-                                    in self.headers.items()},
+            got.append((self.path,
                         self.rfile.read(int(self.headers['Content-Length']))))
-            self.send_response(403 if self.path == '/refused' else 200)
+            self.send_response(403 if 'refused' in self.path else 200)
             self.end_headers()
-            self.wfile.write(b'ok')
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -1081,25 +954,15 @@ def http_server():
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield SimpleNamespace(url=f'http://127.0.0.1:{server.server_port}', got=got)
+    yield SimpleNamespace(address=f'127.0.0.1:{server.server_port}', got=got)
     server.shutdown()
     server.server_close()
     thread.join()
 
 
-#: Stands for `sendmail -t`: sends a message to all its receivers by SMTP.
-SENDMAIL = '''\
-import email, email.policy, smtplib, sys
-assert sys.argv[1:] == ['-t']
-with smtplib.SMTP('127.0.0.1', {port}) as smtp:
-    smtp.send_message(email.message_from_bytes(
-        sys.stdin.buffer.read(), policy=email.policy.SMTP))
-'''
-
-
 @pytest.fixture
-def mail_server(tmp_path):
-    """aiosmtpd, and a folder with a `sendmail` that sends to it; its messages."""
+def mail_server():
+    """aiosmtpd on the loopback interface; a URL, and its (receivers, message)."""
     got: list[Any] = []
 
     class Handler:
@@ -1112,151 +975,116 @@ def mail_server(tmp_path):
         port = sock.getsockname()[1]
     controller = Controller(Handler(), hostname='127.0.0.1', port=port)
     controller.start()
-    (tmp_path / 'sbin').mkdir()
-    program = tmp_path / 'sbin' / 'sendmail'
-    program.write_text(python_script(SENDMAIL.format(port=port)))
-    program.chmod(0o755)
-    yield SimpleNamespace(got=got, folder=tmp_path / 'sbin')
+    yield SimpleNamespace(got=got, url=f'mailto://127.0.0.1:{port}?mode=insecure'
+                          '&from=plumb@example.org&to=ops@example.org')
     controller.stop()
 
 
-#: Stands for plumb: writes the files of a session that failed.
-SESSION = '''\
-import sys
-from pathlib import Path
-sys.path.insert(0, {root!r})
-from cli import arguments
-from cli.nightly import nightly, summary
-args, rest = arguments.build_parser().parse_known_args(sys.argv[1:])
-one = summary.Summary('alpha', 0.0, broken='no node of batch takes jobs',
-                      page_url=args.page_url)
-nightly._write_summary_files(one, args)
-sys.exit(2)
-'''
+def publish(urls: dict[str, str], tmp_path: Path, **more: Any) -> bool:
+    """Publish the summary of a session with a node that failed."""
+    one = output(results=[whole(
+        trial('a', 'fail', 'n1', reason='zw\u00f6lf \u00b5s')
+        )], **more)
+    return nightly.publish_summary(one, options(
+        '--json', f'{tmp_path}/night.json', '--text', f'{tmp_path}/night.txt'), urls)
 
 
-def test_cron_sends_mail_and_webhook(tmp_path, monkeypatch, http_server, mail_server):
-    """By a real mail server and a real web server; the address is in no argument."""
-    require_program('curl')
-    monkeypatch.setattr(timers, 'ROOT', tmp_path)
-    monkeypatch.setattr(timers, 'WORK', tmp_path / 'work')
-    (tmp_path / 'plumb').write_text(python_script(SESSION.format(root=str(ROOT))))
-    (tmp_path / 'plumb').chmod(0o755)
-    folder = tmp_path / 'work' / 'nightly'
-    folder.mkdir(parents=True)
-    # Below the checkout, because cron's line must not be too long.
-    text = timers.crontab_line(options(
-        '--mail', 'mail', '--to', 'ops@example.org', '--webhook', 'hook',
-        '--webhook-format', 'slack', '--records', 'records',
-        '--page-url', 'https://example.org/night'))
-    config = folder / 'local.webhook.curl'
-    config.write_text(f'url = "{http_server.url}/secret"\n')
-    path = f'{mail_server.folder}:{os.environ["PATH"]}'
-    (tmp_path / 'records').write_text('of the session before')
-    done = run_line_of_cron(text, PATH=path)
-    assert (done.stdout, done.stderr) == ('', '')
+def test_the_summary_is_sent_by_mail_and_http(tmp_path, http_server, mail_server):
+    """By a real mail server and a real web server."""
+    assert publish({'x:1': mail_server.url,
+                    'x:2': f'json://me:hidden@{http_server.address}/night'}, tmp_path)
+    text = (tmp_path / 'night.txt').read_text()
+    data = json.loads((tmp_path / 'night.json').read_text())
+    assert data['text'] == text.rstrip('\n')
     [(receivers, message)] = mail_server.got
     assert receivers == ['ops@example.org']
-    assert message['Subject'] == (
-        'plumbline: alpha: FAILED: no node of batch takes jobs')
-    assert 'FAILED' in message.get_content()
-    # There are no records: nothing is sent, and nothing is old.
-    [(where, headers, body)] = http_server.got
-    assert where == '/secret' and headers['content-type'] == 'application/json'
-    assert json.loads(body)['attachments'][0]['color'] == '#e01e5a'
-    assert 'secret' not in text and str(config) in text
-    # What cannot be sent is an error, which cron mails.
-    config.write_text(f'url = "{http_server.url}/refused"\n')
-    assert '403' in run_line_of_cron(text, PATH=path).stderr
+    title = 'plumbline: alpha: FAILED: 1 failed; 3 test cases to run'
+    assert message['Subject'] == title
+    body = message.get_body().get_content()
+    assert '(n1): zw\u00f6lf \u00b5s' in body
+    [(path, sent)] = http_server.got
+    assert path == '/night' and json.loads(sent)['title'] == title
 
 
-def test_a_line_that_cron_cuts_off_is_refused():
-    with pytest.raises(SetupError, match='some crons accept only 998'):
-        timers.crontab_line(options('--mail', '/srv/' + 'x' * 500, '--webhook',
-                                    '/srv/' + 'y' * 300))
+def test_a_message_that_is_not_sent_is_reported_without_its_secrets(
+        tmp_path, http_server, capfd):
+    url = f'json://me:hidden@{http_server.address}/refused/T0KEN?x=y'
+    assert not publish({'messages.urls:3': url}, tmp_path)
+    out = ''.join(capfd.readouterr())
+    assert 'messages.urls:3: the message was not sent: ' in out and '403' in out
+    assert not re.search('hidden|T0KEN', out)
 
 
-def test_curl_sends_records_in_the_form_of_a_bulk_request(
-        tmp_path, monkeypatch, http_server):
-    require_program('curl')
-    write(tmp_path / 'perflogs', [
-        good(NIGHTLY_SESSION, params='a'), good(AGAIN, params='b', value=2.5),
-        good('20261122T150000Z-999999', params='c')])
-    frame, _ = records.read(str(tmp_path / 'perflogs'), on_error='collect')
-    one = output(records=results.records_of_nightly_session(frame, NIGHTLY_SESSION))
-    one.write_summary_files(records=tmp_path / 'records')
-    monkeypatch.setattr(timers, 'WORK', tmp_path)
-    (tmp_path / 'nightly').mkdir()
-    (tmp_path / 'nightly' / 'local.records.curl').write_text(
-        f'url = "{http_server.url}/plumbline/_bulk"\n'
-        'header = "Authorization: ApiKey hidden"\n')
-    [command] = timers.sending_commands(options('--records', str(tmp_path / 'records')))
-    assert 'hidden' not in command
-    subprocess.run(['sh', '-c', command], check=True,
-                   env={**os.environ, 'PLUMBLINE_WORK': str(tmp_path)})
-    [(where, headers, body)] = http_server.got
-    assert where == '/plumbline/_bulk'
-    assert headers['content-type'] == 'application/x-ndjson'
-    assert headers['authorization'] == 'ApiKey hidden'
-    actions = body.splitlines()[::2]
-    sent = [json.loads(line) for line in body.splitlines()[1::2]]
-    assert {*actions} == {b'{"create":{}}'} and body.endswith(b'\n')
-    assert [(one['params'], one['@timestamp'][-1]) for one in sent] == [
-        ('a', 'Z'), ('b', 'Z')]
-    assert sent[1]['value'] == 2.5 and 'file' not in sent[0]
+def test_receivers_are_those_of_the_variable_or_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.delenv(variables.MESSAGES, raising=False)
+    assert messages.take_urls(tmp_path) == {}
+    path = tmp_path / messages.FILE
+    path.write_text('# a comment\n\njson://localhost/a\n')
+    with pytest.raises(SetupError, match='others can read it: chmod 600'):
+        path.chmod(0o640)
+        messages.take_urls(tmp_path)
+    path.chmod(0o600)
+    assert messages.take_urls(tmp_path) == {f'{path}:3': 'json://localhost/a'}
+    monkeypatch.setenv(variables.MESSAGES, 'json://localhost/b  json://localhost/c')
+    assert [*messages.take_urls(tmp_path).values()] == [
+        'json://localhost/b', 'json://localhost/c']
+    assert variables.MESSAGES not in os.environ
+    path.write_text('nonsense://hidden\n')
+    with pytest.raises(SetupError, match=f'{path}:1: not a URL') as err:
+        messages.take_urls(tmp_path)
+    assert 'hidden' not in str(err.value)
 
 
-@pytest.mark.parametrize('result, colour, style', [
-    ('pass', '#2eb67d', 'good'), ('fail', '#e01e5a', 'attention')])
-def test_chats_show_a_colour_the_title_the_details_and_the_page(
-        result, colour, style):
-    one = output(results=[whole(trial(result=result))], page_url='https://x/y')
-    one.add_note('a <b> & ```c```')
-    slack = messages.slack_message(one)
-    [attachment] = slack['attachments']
-    title, details, actions = attachment['blocks']
-    assert attachment['color'] == colour
-    assert slack['text'] == title['text']['text'] == f'plumbline: {one.headline}'
-    assert "a &lt;b&gt; &amp; '''c'''" in details['text']['text']
-    assert 'Page: https://x/y' in details['text']['text']
-    assert actions['elements'][0]['url'] == 'https://x/y'
-    card = messages.teams_message(one)['attachments'][0]['content']
-    assert card['type'] == 'AdaptiveCard' and card['body'][0]['style'] == style
-    assert card['body'][0]['items'][0]['text'] == title['text']['text']
-    assert {'type': 'Action.OpenUrl', 'title': 'Page', 'url': 'https://x/y'
-            } in card['actions']
-    assert messages.FORMATS['text'](one).decode().splitlines() == one.summary_lines()
+def test_the_files_of_a_summary_may_be_devices_links_and_pipes(tmp_path):
+    one = output(results=[whole(trial(result='pass'))])
+    (tmp_path / 'link').symlink_to(tmp_path / 'file')
+    os.mkfifo(tmp_path / 'fifo')
+    with subprocess.Popen(['cat', tmp_path / 'fifo'], stdout=subprocess.PIPE,
+                          text=True) as reader:
+        for words in (['--json', '/dev/null', '--text', f'{tmp_path}/link'],
+                      ['--json', f'{tmp_path}/fifo']):
+            assert nightly.publish_summary(one, options(*words), {})
+        assert json.loads(reader.communicate()[0])['state'] == 'good'
+    assert Path('/dev/null').is_char_device()
+    assert (tmp_path / 'link').is_symlink() and (tmp_path / 'file').read_text()
+    assert not nightly.publish_summary(one, options('--json', '/missing/x'), {})
 
 
-def test_a_message_for_a_chat_is_shorter_than_its_limit():
-    one = output(results=[whole(trial(f'c{n}', reason='x' * 400)) for n in range(90)])
-    for block in messages.slack_message(one)['attachments'][0]['blocks']:
-        assert len(block['text']['text']) <= {'header': 150, 'section': 3000}[
-            block['type']]
-    assert len(messages.FORMATS['teams'](one)) < 28_000
+# What starts it ------------------------------------------------------------
+
+def options(*words: str) -> argparse.Namespace:
+    return __main__.parse_command_line(['nightly', *words])
+
+
+def scheduled(kind: str, *words: str) -> str:
+    return timers.KINDS[kind](
+        __main__.parse_command_line(['nightly', 'schedule', kind, *words]))
+
+
+#: Options, with letters that a shell, cron or systemd would read as their own.
+MANY = ['--site', 'lumi', '--bringup', '--locate', '--max-node-age', '7',
+        '--hours', '9.5', '--json', "/srv/it's a/50%.json", '--', '-n', 'Osu$']
 
 
 @pytest.fixture
 def shell(monkeypatch, tmp_path):
     """The variables of a shell in which a person runs the suite."""
-    for name in [name for name in os.environ if name.startswith('PLUMBLINE_')]:
-        monkeypatch.delenv(name)
-    variables = {
+    for one in variables.VARIABLES:
+        monkeypatch.delenv(one.name, raising=False)
+    own = {
         'PATH': '/opt/a b/bin:/usr/bin:/bin', 'SPACK_ROOT': '/opt/100% $spack',
         'SBATCH_ACCOUNT': 'geo', 'PLUMBLINE_PERFLOGS': f'{tmp_path}/records',
-        'PLUMBLINE_LOCK': '/run/it.lock'}
+        'OMB_PREFIX': '/opt/omb', 'RFM_REFERENCE_PREFIX': '/srv/references',
+        'LIBTORCH': '/opt/torch'}
     others = {
         'PLUMBLINE_SITE': 'lumi', 'PLUMBLINE_SESSION_ID': 'x', 'HOME': '/home',
-        'PLUMBLINE_TOKEN': 'hidden', 'PLUMBLINE_STACKS': 'hidden\nlines',
+        'PLUMBLINE_NODES': 'n1', 'PLUMBLINE_MESSAGES': 'json://hidden',
+        'PLUMBLINE_STACKS': 'hidden\nlines',
         'PLUMBLINE_SPACK_MIRROR': 'https://me:hidden@mirror.example/x'}
-    for name, value in {**variables, **others}.items():
+    for name, value in {**own, **others}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(timers, 'families_of_site', lambda site: ['nccl', 'osu'])
-    return {**variables, 'PLUMBLINE_WORK': str(timers.WORK)}
-
-
-LEFT_OUT = ('# Left out, because they may be secrets or have several lines: '
-            'PLUMBLINE_SPACK_MIRROR, PLUMBLINE_STACKS, PLUMBLINE_TOKEN\n')
+    return {**own, 'PLUMBLINE_WORK': str(timers.WORK)}
 
 
 def variables_of_cron(text: str) -> dict[str, str]:
@@ -1282,69 +1110,73 @@ def variables_of_gitlab(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize('kind, read', [
-    ('service', variables_of_systemd), ('cron', variables_of_cron),
+    ('systemd', variables_of_systemd), ('cron', variables_of_cron),
     ('gitlab', variables_of_gitlab)])
-def test_each_timer_has_the_variables_of_the_shell(shell, kind, read):
-    text = timers.KINDS[kind](options(*MANY))
+def test_what_starts_a_session_has_the_variables_of_the_shell(shell, kind, read):
+    text = scheduled(kind, *MANY)
     assert read(text) == shell
-    assert LEFT_OUT in text and 'hidden' not in text
-    assert '# Variables of the shell that printed this; edit them' in text
+    assert ('# Left out, because they may be secrets or have several lines: '
+            'PLUMBLINE_SPACK_MIRROR, PLUMBLINE_STACKS\n') in text
+    assert 'hidden' not in text and str(timers.ROOT) in text
 
 
-def test_systemd_runs_the_commands_that_a_shell_would(shell):
-    text = timers.systemd_service(options(*FILES))
-    words = [line.removeprefix('ExecStopPost=/bin/sh -c ') for line
-             in text.splitlines() if line.startswith('ExecStopPost=')]
-    # As systemd reads a quoted word.
-    assert [word.strip('"').replace('\\"', '"').replace('$$', '$').replace('%%', '%')
-            for word in words] == timers.sending_commands(options(*FILES))
-    for command in timers.sending_commands(options(*FILES)):
-        assert subprocess.run(['sh', '-n', '-c', command]).returncode == 0
+def test_systemd_takes_the_units_that_the_commands_write(tmp_path, shell, monkeypatch):
+    text = scheduled('systemd', *MANY)
+    assert 'TimeoutStartSec=34380' in text and 'KillMode=mixed' in text
+    assert '"/srv/it\'s a/50%%.json" -- -n Osu$$' in text
+    (tmp_path / 'systemctl').write_text('#!/bin/sh\n')
+    (tmp_path / 'systemctl').chmod(0o755)
+    subprocess.run(['sh', '-e', '-c', text], check=True, env={
+        'HOME': str(tmp_path), 'PATH': f'{tmp_path}:/usr/bin:/bin'})
+    folder = tmp_path / '.config' / 'systemd' / 'user'
+    program = shutil.which('systemd-analyze', path='/usr/bin:/bin')
+    if not program:
+        skip_missing('systemd-analyze', 'no systemd-analyze here')
+    verify = [program, '--user', 'verify', *map(str, sorted(folder.iterdir()))]
+    env = {**os.environ, 'XDG_RUNTIME_DIR': str(tmp_path)}
+    done = subprocess.run(verify, text=True, capture_output=True, env=env)
+    # It may report something on other units of this machine, but not on these.
+    assert done.returncode == 0 and 'plumbline' not in done.stderr, done.stderr
 
 
-def test_all_timers_use_one_checkout_and_its_folders(shell):
-    texts = {kind: timers.KINDS[kind](options('--site', 'lumi'))
-             for kind in ('service', 'cron', 'gitlab')}
-    for text in texts.values():
-        assert f'{timers.ROOT}' in text and f'{timers.WORK}' in text
-        assert shell['PLUMBLINE_PERFLOGS'] in text
-    # Nothing in the runner's own folder, which it cleans, but the page.
-    scripts = [line for job in yaml.safe_load(texts['gitlab']).values()
-               for line in job.get('script', ())]
-    assert {line for line in scripts if not line.startswith('./plumb')} == {
-        f'cd {shlex.quote(str(timers.ROOT))}'}
+def test_the_line_of_cron_runs_and_mails_what_is_not_good(tmp_path, monkeypatch, shell):
+    monkeypatch.setattr(timers, 'ROOT', tmp_path)
+    monkeypatch.setattr(timers, 'WORK', tmp_path / 'a work')
+    (tmp_path / 'site-configs' / 'lumi').mkdir(parents=True)
+    (tmp_path / 'plumb').write_text('#!/bin/sh\nprintf "%s\\n" "$@"; exit $CODE\n')
+    (tmp_path / 'plumb').chmod(0o755)
+    text = scheduled('cron', *MANY)
+    *head, line = text.splitlines()
+    assert all(re.match(r'#|[A-Z_]+=', one) for one in head)
+    assert line.startswith('30 1 * * * ') and not re.search(r'(?<!\\)%', line)
+    command = line.split(None, 5)[5].replace(r'\%', '%')
+    words = ''.join(f'{word}\n' for word in ['nightly', *MANY])
+    for code, mailed in (0, ''), (1, words * 2):
+        done = subprocess.run(['sh', '-c', command], text=True, capture_output=True,
+                              env={**variables_of_cron(text), 'CODE': str(code)})
+        assert (done.stdout, done.stderr) == (mailed, '')
+    [log] = (tmp_path / 'a work' / 'nightly').glob('lumi-*.log')
+    assert log.read_text() == words * 2
+    with pytest.raises(SetupError, match='some crons accept only 998'):
+        scheduled('cron', '--json', '/srv/' + 'x' * 900)
 
 
-def test_gitlab_s_pipeline_has_a_job_per_family(shell):
-    data = yaml.safe_load(timers.gitlab_pipeline(options(*MANY)))
-    data.pop('variables')
-    shared = data.pop('default')
-    assert shared['tags'] == ['login-node']
-    assert {job['resource_group'] for job in data.values()} == {'plumbline-lumi'}
-    assert shared['artifacts']['paths'] == ['report', '50%.eml']
-    assert list(data) == ['nightly', 'quick:nccl', 'quick:osu']
-    assert data['nightly']['timeout'] == '10 hours'
-    assert data['nightly']['after_script'][1] == (
-        "cp -- '/srv/a b/50%.eml' \"$CI_PROJECT_DIR\"")
-    # In each pipeline, either the session or the jobs of families.
-    assert data['nightly']['rules'] == [{'if': '$CI_PIPELINE_SOURCE == "schedule"'}]
-    assert 'schedule' not in data['quick:osu']['rules'][0]['if']
-    assert data['quick:osu']['script'][1] == (
-        f"./plumb run --site lumi --bringup -- {shlex.join(options(*MANY).reframe)} "
-        "-t '^osu$'")
-    assert options(*MANY).reframe
-    for job in data.values():
-        done = subprocess.run(['bash', '-n', '-c', '\n'.join(job['script'])],
-                              capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-
-
-def test_gitlab_s_schema_takes_the_file(tmp_path, shell):
+def test_gitlab_takes_the_pipeline(tmp_path, shell):
     """By GitLab's own schema, which the PyPI package check-jsonschema has."""
+    text = scheduled('gitlab', *MANY)
+    data = yaml.safe_load(text)
+    words = shlex.join(options(*MANY).reframe)
+    assert data['quick']['parallel'] == {'matrix': [{'FAMILY': ['nccl', 'osu']}]}
+    [quick], [night] = data['quick']['script'], data['nightly']['script']
+    assert quick.endswith(f'plumb run --site lumi --bringup -- {words} -t "^$FAMILY$"')
+    assert '--page-url "$CI_JOB_URL/artifacts/' in night and night.endswith(words)
+    assert data['nightly']['timeout'] == '10 hours'
+    for script in quick, night:
+        assert subprocess.run(['bash', '-n', '-c', script]).returncode == 0
     path = tmp_path / 'ci.yml'
     for change, code in (('', 0), ('maybe', 1)):
-        path.write_text(timers.gitlab_pipeline(options(*MANY)).replace(
-            'interruptible: false', f'interruptible: {change or "false"}'))
+        path.write_text(text.replace('interruptible: false',
+                                     f'interruptible: {change or "false"}'))
         done = subprocess.run([sys.executable, '-m', 'check_jsonschema',
                                '--builtin-schema', 'vendor.gitlab-ci', path],
                               text=True, capture_output=True)
@@ -1353,15 +1185,16 @@ def test_gitlab_s_schema_takes_the_file(tmp_path, shell):
 
 # For real -----------------------------------------------------------------
 
-def test_a_nightly_session_on_this_machine(suite):
-    mail, hook = suite.tmp / 'night.eml', suite.tmp / 'night.json'
-    done = suite.plumb('nightly', '--mode', 'quick', '--mail', str(mail),
-                       '--webhook', str(hook), '--', *OSU, *TINY)
+def test_a_nightly_session_on_this_machine(suite, mail_server):
+    suite.variables[variables.MESSAGES] = mail_server.url
+    done = suite.plumb('nightly', '--mode', 'quick', '--json',
+                       f'{suite.tmp}/night.json', '--', *OSU, *TINY)
     assert done.returncode == 0, done.stdout + done.stderr
-    data = json.loads(hook.read_text())
+    data = json.loads((suite.tmp / 'night.json').read_text())
     assert data['state'] == 'not compared' and data['cases'] == 1
     assert data['text'] in done.stdout
-    assert 'NOT COMPARED' in mail.read_text()
+    [(_, message)] = mail_server.got
+    assert 'NOT COMPARED' in message['Subject']
     assert {r['session'] for r in suite.records} == {data['nightly_session']}
     assert (suite.tmp / 'report' / 'index.html').is_file()
 
@@ -1408,7 +1241,7 @@ def test_after_a_nightly_session_that_was_killed_the_next_one_is_clean(suite):
     (['--keep-sessions', '0'], '--keep-sessions is 0; it must be 1 or more'),
     (['--max-node-age', '-1'], '--max-node-age is -1; it must be 0 or more'),
     (['--', '-l'], '-l measures nothing'),
-    (['--site', 'lumo', '--print', 'cron'], "unknown site 'lumo'"),
+    (['--site', 'lumo'], "unknown site 'lumo'"),
 ])
 def test_what_makes_no_nightly_session_is_refused(words, text):
     with pytest.raises(SetupError, match=re.escape(text)):
@@ -1423,7 +1256,7 @@ def test_a_nightly_session_that_cannot_begin_says_so_in_its_files(
         raise SetupError('no compiler')
     monkeypatch.setattr(commands, 'prepare_session', broken)
     with pytest.raises(SetupError):
-        nightly.nightly(options('--webhook', str(tmp_path / 'hook')))
+        nightly.nightly(options('--json', str(tmp_path / 'hook')))
     data = json.loads((tmp_path / 'hook').read_text())
     assert (data['state'], data['code']) == ('failed', 2)
     assert data['headline'] == 'local: FAILED: no compiler'

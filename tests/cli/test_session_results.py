@@ -184,7 +184,7 @@ def test_the_cause_is_printed_if_reframe_ends_early(suite, tmp_path):
 def test_reframes_pipeline_is_refused(suite):
     done = suite.plumb('run', '--ci-generate=pipeline.yml')
     assert done.returncode == 2
-    assert 'run ./plumb nightly --print gitlab' in done.stderr
+    assert 'run ./plumb nightly schedule gitlab' in done.stderr
 
 
 @pytest.mark.parametrize('words, action', [

@@ -39,7 +39,7 @@ def site(tmp_path, cluster):
     def start(fault, *options, bad_node='all', wrapper=()):
         return cluster.box(
             'exec', '--', *wrapper, ROOT / 'plumb', 'nightly', '--site', tmp_path
-            / 'site', '--mode', 'quick', '--bringup', '--webhook', tmp_path
+            / 'site', '--mode', 'quick', '--bringup', '--json', tmp_path
             / 'night.json', *options, '--', '--system=devcluster:slurm-srun',
             '-p', 'mpich', *PAIR, cwd=tmp_path, env={
                 **os.environ, **suite.variables, 'FAULT': fault,

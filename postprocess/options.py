@@ -134,7 +134,7 @@ def write_rows(args: argparse.Namespace, names: Sequence[str],
     def write_csv(file: Path) -> None:
         with file.open('w', encoding='utf-8', newline='') as out:
             writer = csv.writer(out, lineterminator='\n')
-            writer.writerow(names)
+            writer.writerow(map(safe_cell, names))      # names of SQL are free
             writer.writerows(map(safe_cell, row) for row in rows)
 
     def write_json(file: Path) -> None:

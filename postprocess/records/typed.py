@@ -68,9 +68,18 @@ def columns_query(columns: dict[str, str]) -> str:
     return ', '.join(f'{sql} AS "{name}"' for name, sql in columns.items())
 
 
+#: Control characters, which a terminal would obey: ESC[8m hides what follows. Each is
+#: replaced by its picture of Unicode, or by "?" if it has none.
+_CONTROLS = {chr(n): chr(0x2400 + n) for n in range(1, 32) if n not in (9, 10)} | {
+    chr(127): '\u2421'} | {chr(n): '?' for n in range(128, 160)}
+
+
 def first_line_query(reason: str) -> str:
-    """SQL of the first line of ReFrame's text, without the kind of the error."""
-    return (f"left(trim(regexp_replace(split_part({reason}, e'\\n', 1), "
+    """SQL of the first line of ReFrame's text, without the kind of the error; control
+    characters are visible."""
+    visible = (f"translate({reason}, {sql_text(''.join(_CONTROLS))}, "
+               f"{sql_text(''.join(_CONTROLS.values()))})")
+    return (f"left(trim(regexp_replace(split_part({visible}, e'\\n', 1), "
             "'^(?:sanity|performance) error: (?:[a-z][a-z_]*: )?', '')), 1000)")
 
 

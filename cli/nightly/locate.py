@@ -22,6 +22,7 @@ import pandas as pd
 
 from cli.nightly import nodes
 from cli.session import commands, identities
+from cli.session.reframe_options import find_non_run_action
 from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
 from config.console import count_with_noun
@@ -69,7 +70,7 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
 
     :raises SetupError: an option cannot be used, or the site has no pairs
     """
-    if action := commands.find_non_run_action(args.reframe):
+    if action := find_non_run_action(args.reframe):
         raise SetupError(f'{action} measures nothing; use ./plumb run with '
                          'this option')
     if args.repetitions < 1 or args.parallel is not None and args.parallel < 1:

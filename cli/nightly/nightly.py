@@ -21,6 +21,7 @@ from cli.nightly import locate, messages, nodes, overlap, reruns
 from cli.nightly.summary import Nodes, Summary, shortened_list_text
 from cli.session import calibrate, commands, identities, table
 from cli.session import process as session
+from cli.session.reframe_options import find_non_run_action
 from cli.setup.venv import SetupError, print_progress
 from cli.site.listing import list_test_cases_with_reframe
 from config.console import count_with_noun
@@ -117,7 +118,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
     :raises SetupError: an option cannot be used, and what to write instead
     """
-    action = commands.find_non_run_action(args.reframe)
+    action = find_non_run_action(args.reframe)
     if action:
         raise SetupError(f'{action} measures nothing, so it is not a nightly '
                          'session; use ./plumb run with this option')

@@ -19,6 +19,7 @@ from typing import Any
 
 from cli.session import commands, identities, table
 from cli.session import process as session
+from cli.session.reframe_options import find_non_run_action
 from cli.setup.venv import SetupError, print_progress
 from config import console
 from config.places import CALIBRATE, site_option
@@ -232,7 +233,7 @@ def calibrate(args: argparse.Namespace) -> int:
     if args.sessions < FEWEST_RUNS:
         raise SetupError(f'--sessions is {args.sessions}; a tolerance needs at least '
                          f'{FEWEST_RUNS}')
-    action = commands.find_non_run_action(args.reframe)
+    action = find_non_run_action(args.reframe)
     if action:
         raise SetupError(f'{action} measures nothing, so calibration cannot '
                          'use it; use ./plumb run with this option')

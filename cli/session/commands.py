@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checks.machine import software
-from cli.session import identities, names
+from cli.session import identities, names, reframe_options
 from cli.session import process as session
 from cli.setup.venv import (
     ROOT,
@@ -48,13 +48,6 @@ if TYPE_CHECKING:
 
 sites.only_read = True
 
-#: Actions of ReFrame that measure nothing: `plumb run` hands them on.
-ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
-           '--describe-stored-sessions', '--describe-stored-testcases',
-           '--detect-host-topology', '--dry-run', '-L', '--list-detailed',
-           '--list-stored-sessions', '--list-stored-testcases', '-l',
-           '--list', '--list-tags', '--performance-compare', '--show-config',
-           '-V', '--version', '-h', '--help')
 #: Options of ReFrame that would hide the lines of which the progress is made.
 QUIET = ('-q', '--quiet')
 
@@ -196,19 +189,6 @@ def env(args: argparse.Namespace) -> int:
     for name, value in {**variables, 'PATH': ':'.join(programs + others)}.items():
         print(f'export {name}={shlex.quote(value)}')
     return 0
-
-
-def find_non_run_action(words: list[str]) -> str:
-    """The action among ReFrame's options that is not a run; empty: none."""
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False,
-                                     allow_abbrev=False)
-    for action in ACTIONS:
-        parser.add_argument(action, nargs='?', const=action, dest=action)
-    try:
-        options = vars(parser.parse_known_args(words)[0])
-    except argparse.ArgumentError:
-        return ''                       # ReFrame reports what is wrong
-    return next((name for name in ACTIONS if options[name] is not None), '')
 
 
 class Work(NamedTuple):
@@ -388,7 +368,7 @@ def print_zero_test_cases_reason(work: Work, ended: Ended) -> int:
         print('plumb: no test case ran, so nothing was measured; the lines above give '
               'the reason', file=sys.stderr)
         return 2
-    patterns = names.name_patterns(work.options)
+    patterns = reframe_options.name_patterns(work.options)
     text = patterns and names.suggest_names(patterns, (
         one.name for one in identities.identities_of_site(
             Path(work.variables['PLUMBLINE_SITE'])).values()))
@@ -408,7 +388,7 @@ def run(args: argparse.Namespace) -> int:
     start = time.monotonic()
     site = places.site_option(args.site)
     ids, args.reframe = identities.split_ids(args.reframe)
-    action = find_non_run_action(args.reframe)
+    action = reframe_options.find_non_run_action(args.reframe)
     if args.mode == 'nightly' and not action:
         raise SetupError('--mode nightly: a nightly session is started with '
                          f'./plumb nightly{site}')

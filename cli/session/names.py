@@ -5,7 +5,6 @@ ReFrame removes the blanks from a name before it searches it for the pattern of
 """
 from __future__ import annotations
 
-import argparse
 import difflib
 from collections.abc import Iterable, Sequence
 
@@ -20,13 +19,6 @@ def name_without_blanks(display_name: str) -> str:
     'StoreServes%scenario=redisget'
     """
     return display_name.replace(' ', '')
-
-
-def name_patterns(words: Sequence[str]) -> list[str]:
-    """The values of -n among options of ReFrame."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument('-n', '--name', action='append', default=[])
-    return list(parser.parse_known_args(words)[0].name)
 
 
 def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:

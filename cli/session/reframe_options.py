@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 #: Options of ReFrame 4.10 without a value.
 FLAGS = (
@@ -31,6 +32,13 @@ OPTIONALLY_VALUED = (
     '--detect-host-topology', '--distribute', '-L/--list-detailed', '-l/--list',
     '--list-stored-sessions', '--performance-report', '--restore-session',
     '--show-config', '--timestamp')
+#: Options that measure nothing: `plumb run` hands them on.
+ACTIONS = (
+    '--ci-generate', '--delete-stored-sessions', '--describe',
+    '--describe-stored-sessions', '--describe-stored-testcases',
+    '--detect-host-topology', '--dry-run', '-L/--list-detailed',
+    '--list-stored-sessions', '--list-stored-testcases', '-l/--list', '--list-tags',
+    '--performance-compare', '--show-config', '-V/--version', '-h/--help')
 
 
 #: Their names: the next word is a value.
@@ -48,6 +56,38 @@ def make_parser() -> argparse.ArgumentParser:
     for name in OPTIONALLY_VALUED:
         parser.add_argument(*name.split('/'), nargs='?', const='')
     return parser
+
+
+def _options(words: Sequence[str]) -> dict[str, Any]:
+    """The options of a command line, by their long names; {}: ReFrame reports what is
+    wrong."""
+    try:
+        return vars(make_parser().parse_known_args(words)[0])
+    except argparse.ArgumentError:
+        return {}
+
+
+def find_non_run_action(words: Sequence[str]) -> str:
+    """The action of a command line that is not a run; '': none.
+
+    >>> find_non_run_action(['-n', 'x', '-lC']), find_non_run_action(['-v'])
+    ('-l', '')
+    """
+    options = _options(words)
+    for names in ACTIONS:
+        short, *_, long = (*names.split('/'), names.rpartition('/')[2])
+        if options.get(long.removeprefix('--').replace('-', '_')) is not None:
+            return short
+    return ''
+
+
+def name_patterns(words: Sequence[str]) -> list[str]:
+    """The values of -n.
+
+    >>> name_patterns(['--tag=^quick$', '-nA', '--name=B', '-n', 'C', '-Sx=1'])
+    ['A', 'B', 'C']
+    """
+    return _options(words).get('name') or []
 
 
 def words_unknown_to_reframe(words: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import LIMIT, OSU, until
 
-from cli.session import commands
+from cli.session import reframe_options
 from postprocess import records
 from tests.checks.test_faults import another_site, faulty  # noqa: F401
 
@@ -194,4 +194,4 @@ def test_reframes_pipeline_is_refused(suite):
     (['--describe', '-t', 'x'], '--describe'), (['--no-such'], ''),
 ])
 def test_actions_that_are_no_run(words, action):
-    assert commands.find_non_run_action(words) == action
+    assert reframe_options.find_non_run_action(words) == action

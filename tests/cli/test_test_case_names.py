@@ -55,8 +55,3 @@ def test_test_cases_of_one_place_and_settings_share_a_session():
     ('zzzzzz', '')])
 def test_the_nearest_names_are_suggested(pattern, text):
     assert names.suggest_names([pattern], NAMES) == text
-
-
-def test_names_are_taken_from_the_options():
-    assert names.name_patterns(['--tag=^quick$', '-nA', '--name=B', '-n', 'C', '-p',
-                                'mpi', '-Sx=1']) == ['A', 'B', 'C']

@@ -149,7 +149,8 @@ def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
         for n, text in enumerate([*hostile, '-1.5', 'a=b'])])
     file = tmp_path / 'all.csv'
     assert sql.main(['--perflogs', str(tmp_path / 'p'), '--csv', str(file),
-                     'FROM results ORDER BY params']) == 0
+                     'SELECT *, 1 AS "=1+1" FROM results ORDER BY params']) == 0
+    assert "'=1+1" in file.read_text().splitlines()[0].split(',')
     rows = list(csv.DictReader(file.read_text().splitlines()))
     assert [row['program'] for row in rows] == [
         *(f"'{text}" for text in hostile), '-1.5', 'a=b']

@@ -189,6 +189,17 @@ def test_a_test_case_without_its_build_has_the_reason_of_the_build(tmp_path):
         'not run: a build that it needs failed: build error: no compiler')
 
 
+def test_a_reason_steers_no_terminal(tmp_path):
+    """ESC[8m hides what follows; rows have no such characters, reports do."""
+    [report] = make.write(tmp_path, [make.record('completed', 0.0, guard='exit_code')])
+    data = json.loads(report.read_text())
+    [case] = data['runs'][0]['testcases']
+    case['fail_reason'] = 'sanity error: \x1b[8mno\x9b\r ranks'
+    report.write_text(json.dumps(data))
+    [row] = records.read(tmp_path).itertuples()
+    assert row.reason == '\u241b[8mno?\u240d ranks'
+
+
 def test_repetitions_are_numbered_and_their_median_is_0(tmp_path):
     make.write(tmp_path, [
         make.record(repetition=1), make.record(repetition=2),

@@ -6,7 +6,7 @@
     $P bench/stacks.py --site lumi                    # one site's stacks
     $P bench/stacks.py --site lumi --stack mpi-rocm   # one pair, any pair
 
-Each pair is solved as `plumb spack concretize` does it, with two exceptions:
+Each pair is solved as `plumb dev spack install` does it, with two exceptions:
 Spack accepts a processor that this machine is not, and takes this machine for
 one of the site's processor family. Nothing is installed or fetched: Spack's
 recipes (PLUMBLINE_SPACK_PACKAGES, a clone of them) and clingo must be

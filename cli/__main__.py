@@ -26,9 +26,11 @@ from config.commandline import Parser, suggest_nearest_word
 from config.sessions import caller
 
 #: Words that people try -> the command that does it.
-OTHER_WORDS = {'check': './plumb site check', 'list': './plumb run -l',
+OTHER_WORDS = {'benchmark': './plumb dev benchmark', 'check': './plumb site check',
+               'docs': './plumb dev docs', 'list': './plumb run -l',
                'ls': './plumb run -l', 'results': './plumb verdict',
-               'status': './plumb verdict', 'version': './plumb --version'}
+               'spack': './plumb dev spack', 'status': './plumb verdict',
+               'version': './plumb --version'}
 
 #: Commands that pass options that they do not know on to another program.
 PASSING = {'run': 'reframe', 'nightly': 'reframe',
@@ -111,14 +113,12 @@ def refuse_words_unknown_to_reframe(options: Parser, words: list[str],
 
 
 #: Command, with its action where that has a module of its own -> module.
-MODULES = {'benchmark new': 'setup.benchmark',
-           'demo': 'demo.command', 'docs': 'setup.docs', 'doctor': 'site.doctor',
-           'locate': 'nightly.locate',
-           'nightly': 'nightly.nightly',
-           'nightly schedule': 'nightly.timers',
+MODULES = {'demo': 'demo.command', 'dev benchmark': 'setup.benchmark',
+           'dev docs': 'setup.docs', 'dev spack': 'setup.stacks',
+           'doctor': 'site.doctor', 'locate': 'nightly.locate',
+           'nightly': 'nightly.nightly', 'nightly schedule': 'nightly.timers',
            'references calibrate': 'session.calibrate',
-           'site check': 'site.check',
-           'site new': 'site.new', 'spack': 'setup.stacks'}
+           'site check': 'site.check', 'site new': 'site.new'}
 
 
 def import_command_function(args: argparse.Namespace) -> Callable[[Any], int]:

@@ -45,14 +45,11 @@ COMMANDS = {
                    './plumb doctor'),
         'site': ('create or check the folder of a site',
                  './plumb site new mycluster'),
-        'spack': ('install software stacks beforehand',
-                  './plumb spack install --site mycluster'),
         'env': ('print shell exports for plain reframe',
                 'eval "$(./plumb env)"')},
     'Develop': {
-        'benchmark': ('create a benchmark family',
-                      './plumb benchmark new copy'),
-        'docs': ('build the documentation as HTML', './plumb docs'),
+        'dev': ('build documentation, create a family, install or lock stacks',
+                './plumb dev docs'),
         'selftest': ('set up and pass the self-tests',
                      './plumb selftest')}}
 
@@ -253,11 +250,22 @@ Sphinx from config/python/sphinx.lock; no other step needs a network.
 Exit codes: 0 built; 1 a page has an error; 2 wrong usage.
 """
 
-SPACK = """Installs software stacks of spack-envs/ with Spack beforehand.
+DEV = """Commands for those who change the suite, its documentation or its stacks.
 
-Spack is found by SPACK_ROOT or on PATH. The environments are created in
-$PLUMBLINE_WORK/spack, if the settings of the site do not name another folder.
-`plumb spack ACTION --help` lists the options of an action.
+`plumb dev ACTION --help` lists the options of an action.
+"""
+
+SPACK = """Solves stacks of spack-envs/ with Spack, and installs or keeps the solution.
+
+Before anything is built, the solution is compared with the promises of the stack. Spack
+is found by SPACK_ROOT or on PATH. The environments are created in
+$PLUMBLINE_WORK/spack, if the settings of the site do not name another folder. A stack
+is installed from the solution in the site's folder if there is one.
+
+docs/how-to/spack.md has the commands of Spack that only solve a stack, and that push
+it into a build cache.
+
+Exit codes: 0 good; 1 Spack cannot solve or install a stack; 2 wrong usage.
 """
 
 SITE = """Creates the folder of a site, or checks it.
@@ -331,7 +339,6 @@ def build_parser() -> Parser:
         '--all', action='store_true', help='list the tools, environments and stores, '
         'the optional parts of each family, and the cost of each mode')
     _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
-    _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
     demo = add_command('demo', DEMO)
     demo.add_argument_group('what to show').add_argument(
         '--live', action='store_true', help='measure on this machine, with two real '
@@ -343,8 +350,7 @@ def build_parser() -> Parser:
     env.add_argument_group('which ReFrame').add_argument(
         '--own-reframe', action='store_true',
         help='keep the `reframe` of your PATH, for example that of a module')
-    _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
-    add_command('docs', DOCS)
+    _add_dev_actions(_add_command_with_actions(commands, 'dev', DEV))
     _add_selftest_options(add_command('selftest', SELFTEST,
                                       './plumb selftest -n0 tests/cli/test_run.py'))
     return parser
@@ -517,32 +523,6 @@ def _add_parse_options(parser: Parser) -> None:
                                          if not word.startswith('-')), ''))
 
 
-def _add_spack_actions(actions: Any) -> None:
-    for name, text in (
-            ('concretize', 'Solves a stack, checks what it promises, and '
-                           'prints the path of the lock file.'),
-            ('install', 'Solves and installs a stack, and prints the path of '
-                        'its view.'),
-            ('lock', 'Solves a stack anew and keeps the solution in the '
-                     "site's folder, from which it is then installed."),
-            ('buildcache', 'Installs a stack and pushes all its packages into '
-                           'a build cache.')):
-        mirror = ' /shared/mirror' * (name == 'buildcache')
-        parser = actions.add_parser(
-            name, help=f'{text[0].lower()}{text[1:-1]}', text=text,
-            example=f'./plumb spack {name} --site mycluster{mirror}')
-        what = parser.add_argument_group('what to install')
-        _add_site_option(what)
-        what.add_argument(
-            '--stack', action='append', metavar='STACK',
-            help='a folder of spack-envs/; may be repeated (default: all '
-                 'stacks that the environments of the site name)')
-        if name == 'buildcache':
-            parser.add_argument(
-                'mirror', metavar='MIRROR',
-                help='a folder, or the name of a mirror of the site')
-
-
 def _add_site_actions(actions: Any) -> None:
     new = actions.add_parser(
         'new', text=NEW, help='create a folder for this cluster',
@@ -592,16 +572,31 @@ def _add_site_actions(actions: Any) -> None:
         help='write cases.txt with the test cases that can run now')
 
 
-def _add_benchmark_actions(actions: Any) -> None:
+def _add_dev_actions(actions: Any) -> None:
+    actions.add_parser('docs', text=DOCS, help='build the documentation as HTML',
+                       example='./plumb dev docs')
     new = actions.add_parser(
-        'new', text=BENCHMARK, help='create a family, which can run at once',
-        example='./plumb benchmark new echo --service')
+        'benchmark', text=BENCHMARK, help='create a family, which can run at once',
+        example='./plumb dev benchmark new echo --service')
+    new.add_argument('new', choices=('new',), metavar='new', help='the only action')
     new.add_argument('name', metavar='NAME',
                      help='the name of the family: a-z, 0-9 and _')
     new.add_argument_group('kind').add_argument(
         '--service', action='store_true',
         help='a server that is started in the job, and its client (default: '
              'one program)')
+    spack = actions.add_parser(
+        'spack', text=SPACK, help='install stacks, or keep their solutions',
+        example='./plumb dev spack install --site mycluster')
+    spack.add_argument('what', choices=('install', 'lock'), metavar='WHAT',
+                       help='install: solve and install, and print the path of the '
+                            "view; lock: keep the solution in the site's folder")
+    which = spack.add_argument_group('what to install')
+    _add_site_option(which)
+    which.add_argument(
+        '--stack', action='append', metavar='STACK',
+        help='a folder of spack-envs/; may be repeated (default: all '
+             'stacks that the environments of the site name)')
 
 
 def _add_selftest_options(parser: Parser) -> None:

@@ -53,13 +53,13 @@ class Parser(argparse.ArgumentParser):
         """
         :param text: a sentence, shown above the options; after an empty line
             the rest, shown below them
-        :param example: a command line, shown at the end
+        :param example: a command line, shown below the sentence
         """
         head, _, rest = text.strip().partition('\n\n')
-        parts = [rest.strip(), f'Example:\n  {example}' if example else '']
+        parts = [head, f'Example:\n  {example}' if example else '']
         super().__init__(
-            allow_abbrev=False, description=head,
-            epilog='\n\n'.join(filter(None, parts)),
+            allow_abbrev=False, description='\n\n'.join(filter(None, parts)),
+            epilog=rest.strip(),
             formatter_class=Formatter, **more)
         self.set_defaults(parser=self)
 
@@ -74,6 +74,17 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             known.parser.refuse_unknown_word(unknown[0])
         return known
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2; for a wrong choice with the nearest word and the list.
+        """
+        match = re.search(r"invalid choice: (\S+) \(choose from (.*)\)$", message)
+        if match:
+            word, *choices = re.findall(r"[^\s',]+", f'{match[1]} {match[2]}')
+            self.exit(2, f'{self.prog}: error: unknown argument {word}: '
+                      f'{suggest_nearest_word(word, choices)}'
+                      f'the choice is {", ".join(choices)}\n')
+        super().error(message)
 
     def refuse_unknown_word(self, word: str) -> NoReturn:
         """End with exit code 2 because of an unknown argument."""

@@ -1,4 +1,4 @@
-"""Settings of Sphinx; `./plumb docs` builds the pages.
+"""Settings of Sphinx; `./plumb dev docs` builds the pages.
 
 The source folder is the checkout: pages of docs/ and the README files of other
 folders link to each other by their paths, on GitHub and here.

@@ -109,7 +109,11 @@ def command_section(command: str, parser: argparse.ArgumentParser) -> Iterator[s
                  and not isinstance(action, argparse._SubParsersAction)]
     actions = subparsers_by_name(parser)
     head = ['ACTION'] if actions else []
-    yield from (f'### plumb {command}', '', markdown_text(parser.description or ''), '')
+    about, _, example = (parser.description or '').partition('\n\nExample:\n')
+    yield from (f'### plumb {command}', '', markdown_text(about), '')
+    if example:
+        lines = [line[2:] for line in example.splitlines()]
+        yield from ('Example:', '', '```sh', *lines, '```', '')
     line = ' '.join(['./plumb', command, *head, '[OPTION...]', *arguments])
     yield from ('```text', line, '```', '')
     for group in parser._action_groups:
@@ -117,10 +121,6 @@ def command_section(command: str, parser: argparse.ArgumentParser) -> Iterator[s
         if rows:
             title = (group.title or 'option').removeprefix('positional ')
             yield from (f'| {title} | meaning |', '|---|---|', *rows, '')
-    example = (parser.epilog or '').partition('Example:\n')[2]
-    if example:
-        lines = [line[2:] for line in example.splitlines()]
-        yield from ('Example:', '', '```sh', *lines, '```', '')
 
 
 def family_option_rows() -> list[str]:

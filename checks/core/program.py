@@ -2,7 +2,7 @@
 
 The program is compiled from the family's `src/` and runs as one process. The
 family's parser (`parsers` in its family.yaml) reads its output.
-`./plumb benchmark new` creates such a family.
+`./plumb dev benchmark new` creates such a family.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Software stacks: spack-envs/<stack> solved and installed for a site.
 
 A :class:`Stack` is a manifest and a site. A person solves and installs it
-beforehand with ``plumb spack``, in a folder outside of every test's stage
+beforehand with ``plumb dev spack``, in a folder outside of every test's stage
 directory. The fixture of a family (`base.Programs`) finds it with
 :func:`installed_stack_record`, which needs no Spack, by a key over all that
     decides what
@@ -569,24 +569,6 @@ class Stack:
                      f'{time.monotonic() - start:.0f} s')
             return self._write_installation_record(lock)
 
-    def push_to_build_cache(self, mirror: str) -> None:
-        """Copy the installed stack into a build cache, a folder or a name.
-
-        :raises StackError: it is not installed, or Spack cannot write there.
-        """
-        if not self.read_installation_record():
-            raise StackError(f'{self.name} is not installed for '
-                             f'{self.site.name}: run plumb spack install '
-                             'first')
-        with self._hold_lock():
-            code, text = self._run_spack(
-                'buildcache', 'push', '--unsigned', '--update-index', mirror,
-                limit=self.settings_of_site['install_limit'], log='buildcache.log',
-                progress=True)
-        if code:
-            raise StackError(f'{self.name}: cannot write to the build cache '
-                             f'{mirror}: {failure_reason(text)}')
-
     # Steps --------------------------------------------------------------
 
     def _solve_and_check(self, anew: bool = False) -> dict[str, Any]:
@@ -602,7 +584,7 @@ class Stack:
             old = self._read_spack_lock_or_remove(self.site_spack_lock_file)
             if old is None:
                 raise StackError(f'{self.site_spack_lock_file} is not a lock file of '
-                                 'Spack: create it with plumb spack lock')
+                                 'Spack: create it with plumb dev spack lock')
             shutil.copy(self.site_spack_lock_file, lock_file)
         self._refuse_foreign_settings()
         start = time.monotonic()
@@ -635,7 +617,7 @@ class Stack:
                 and self.site_spack_lock_file.exists() and not anew:
             lock_file.unlink()
             raise StackError(f'{self.site_spack_lock_file} is older than the stack: '
-                             'create it again with plumb spack lock')
+                             'create it again with plumb dev spack lock')
         broken = unsatisfied_spec_promises(lock, self.stack_yaml_contents['promises'])
         if broken:
             lock_file.unlink()
@@ -850,7 +832,7 @@ def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
     where = site.name if site.parent == SITES else site
     raise StackError(
         f'the stack {name} is not installed for the site {site.name}, or '
-        f'files of either were changed since: ./plumb spack install --site '
+        f'files of either were changed since: ./plumb dev spack install --site '
         f'{where} --stack {name}; spack-envs/README.md has the commands of '
         'plain Spack')
 

@@ -1,7 +1,7 @@
 """The set-up of a checkout, in reading order:
 
 venv            virtual environment, MPI and stores from lock files
-stacks          ./plumb spack
-docs            ./plumb docs
-benchmark       ./plumb benchmark new, with its templates
+stacks          ./plumb dev spack
+docs            ./plumb dev docs
+benchmark       ./plumb dev benchmark new, with its templates
 """

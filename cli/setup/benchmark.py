@@ -1,4 +1,4 @@
-"""`plumb benchmark new NAME`: make the folders of a family that runs at once.
+"""`plumb dev benchmark new NAME`: make the folders of a family that runs at once.
 
 The templates cli/setup/templates/{program,service} are families that pass the
 contract tests. NAME and Name in their files and paths become the family's
@@ -105,7 +105,7 @@ def rendered_template_files(name: str, service: bool) -> dict[str, str]:
             if path.is_file() and '__pycache__' not in path.parts}
 
 
-def new(args: argparse.Namespace) -> int:
+def benchmark(args: argparse.Namespace) -> int:
     """Make the two folders of a family: both, or neither."""
     refuse_bad_family_name(args.name)
     made = rendered_template_files(args.name, args.service)

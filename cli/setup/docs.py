@@ -1,4 +1,4 @@
-"""`plumb docs`: build the documentation."""
+"""`plumb dev docs`: build the documentation."""
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,4 @@
-"""`plumb spack`: solve, install, lock and cache stacks before a session."""
+"""`plumb dev spack`: install stacks before a session, or keep their solutions."""
 from __future__ import annotations
 
 import argparse
@@ -96,7 +96,7 @@ def _detected_packages_yaml(spack: stacks.Spack) -> str:
 
 
 def spack(args: argparse.Namespace) -> int:
-    """Apply one action to the stacks of --stack, or to all of the site."""
+    """Install or lock the stacks of --stack, or all of the site."""
     folder = site_folder(args.site)
     # A signal must end Spack, too: else it would go on to build.
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -112,9 +112,9 @@ def spack(args: argparse.Namespace) -> int:
                              f'{", ".join(stacks.stack_names())}')
         own = stacks.detected_settings_folder(folder)
         for name in names:
-            _DO[args.action](
-                stacks.Stack(name, folder, spack_command, print_progress, own), args
-            )
+            stack = stacks.Stack(name, folder, spack_command, print_progress, own)
+            print(stack.install()['view'] if args.what == 'install'
+                  else stack.solve_and_save_spack_lock())
     except stacks.NoStack as err:
         raise SetupError(str(err)) from None
     except stacks.StackError as err:
@@ -130,27 +130,3 @@ def _reframe_site_configuration(folder: Path) -> dict:
         return {'environments': [{'extras': {'stack': word.strip()}}
                                  for word in words if word.strip()]}
     return load_site_configuration(folder / 'system.py')
-
-
-def _concretize_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    stack.concretize()
-    print(stack.environment_folder / 'spack.lock')
-
-
-def _install_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    print(stack.install()['view'])
-
-
-def _write_stack_lock_file(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    print(stack.solve_and_save_spack_lock())
-
-
-def _push_to_build_cache(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    stack.install()
-    stack.push_to_build_cache(args.mirror)
-    print(args.mirror)
-
-
-_DO = {'concretize': _concretize_stack, 'install': _install_stack,
-       'lock': _write_stack_lock_file,
-       'buildcache': _push_to_build_cache}

@@ -343,7 +343,7 @@ def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]
             site = site_option(site_name_or_path(folder))
             faults.append(
                 f'{path}:1: this is not a lock file of Spack; to make it '
-                f'again, run ./plumb spack lock{site} --stack {path.stem}'
+                f'again, run ./plumb dev spack lock{site} --stack {path.stem}'
             )
     known = {c['family']: {d['check'] for d in cases
                            if d['family'] == c['family']} for c in cases}

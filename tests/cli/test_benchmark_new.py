@@ -1,4 +1,4 @@
-"""`plumb benchmark new`: a folder that runs at once, and no other change."""
+"""`plumb dev benchmark new`: a folder that runs at once, and no other change."""
 from __future__ import annotations
 
 import json
@@ -36,7 +36,7 @@ def python_and_yaml(folder: Path) -> int:
                  marks=pytest.mark.strict)])
 def test_a_new_family_runs_and_holds_the_contracts(
         checkout, suite, name, options, check, metric, request):
-    output = checkout('benchmark', 'new', name, *options)
+    output = checkout('dev', 'benchmark', 'new', name, *options)
     assert f'./plumb run -n {check}' in output
     family = checkout.folder / 'checks' / name
     if not options:
@@ -72,7 +72,7 @@ def test_a_new_family_runs_and_holds_the_contracts(
     ('osu_rma', 'already has a class OsuRma'),
     ('a_name_that_is_long', 'longer than 12 characters')])
 def test_a_name_that_cannot_be(name, words):
-    done = subprocess.run([ROOT / 'plumb', 'benchmark', 'new', name],
+    done = subprocess.run([ROOT / 'plumb', 'dev', 'benchmark', 'new', name],
                           text=True, capture_output=True)
     assert done.returncode == 2 and words in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -51,6 +51,11 @@ def test_help_of_a_command(capsys, monkeypatch):
      'plumb run: error: unknown option --mdoe: did you mean --mode? '
      'write options of reframe after --'),
     (['list'], 'plumb: no command list: did you mean ./plumb run -l? '),
+    (['docs'], 'plumb: no command docs: did you mean ./plumb dev docs? '),
+    (['references', 'calibate'], 'plumb references: error: unknown argument calibate: '
+     'did you mean calibrate? the choice is calibrate, status'),
+    (['nightly', 'schedule', 'x'], 'plumb nightly schedule: error: unknown argument x: '
+     'the choice is cron, systemd, gitlab'),
     (['run', '--foo'], 'plumb run: error: unknown argument --foo: plumb run --help '),
     (['run', 'osu_latency'], 'plumb run: error: unknown argument osu_latency: '
      '-n osu_latency selects test cases by name'),

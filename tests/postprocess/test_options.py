@@ -115,13 +115,12 @@ def test_every_help_has_a_sentence_groups_and_an_example(parser, monkeypatch):
     monkeypatch.setenv('COLUMNS', '300')
     text = parser.format_help()
     assert max(map(len, text.splitlines())) <= 100
-    sentence = (parser.description or '').strip()
+    sentence, _, example = (parser.description or '').partition('\n\n')
     assert sentence.endswith('.') and '\n' not in sentence
     assert '. ' not in sentence and sentence[0].isupper()
     assert len(sentence.split()) <= 25
-    last = text.rstrip().split('\n\n')[-1]
     # The parser of references with its actions shows the steps.
-    assert last.startswith('Example:\n  ') or 'The steps are:' in text, last
+    assert example.startswith('Example:\n  ') or 'The steps are:' in text, example
     # All options but --help are in a group that says what they are for.
     [own] = [group for group in parser._action_groups
              if group.title in ('options', 'optional arguments')]

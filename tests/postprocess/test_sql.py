@@ -52,7 +52,7 @@ def test_csv_and_json(tree, tmp_path, capsys):
 def test_the_example_of_the_help(tree, tmp_path, monkeypatch):
     import shlex
     monkeypatch.chdir(tmp_path)
-    example = str(sql.parser().epilog).partition('./plumb sql ')[2]
+    example = str(sql.parser().description).partition('./plumb sql ')[2]
     assert ask(tree, *shlex.split(example)) == 0
     assert ask(tree, 'DESCRIBE results') == 0
     assert (tmp_path / 'latency.csv').read_text().count('\n') == 2

@@ -138,7 +138,7 @@ def test_one_that_was_changed_since_is_not_installed(place):
     path = place / 'site' / 'spack' / 'packages.yaml'
     path.write_text('{}\n# changed\n')
     with pytest.raises(stacks.StackError, match='the stack tiny is not '
-                       'installed for the site site, .* ./plumb spack install '
+                       'installed for the site site, .* ./plumb dev spack install '
                        f'--site {place}/site --stack tiny;'):
         stacks.installed_stack_record('tiny', place / 'site')
 
@@ -298,7 +298,7 @@ def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
     assert fresh.environment_folder != stack.environment_folder
     fresh.concretize()
     stack.site_spack_lock_file.write_text('{')
-    with pytest.raises(stacks.StackError, match='plumb spack lock'):
+    with pytest.raises(stacks.StackError, match='plumb dev spack lock'):
         tiny(place).concretize()
 
 
@@ -467,7 +467,7 @@ def test_a_stack_that_is_missing_fails_with_the_command(with_stack):
     done = with_stack.plumb(*CASE)
     assert done.returncode == 1
     assert ('the stack mpi is not installed for the site local' in done.stdout
-            and './plumb spack install --site local --stack mpi;'
+            and './plumb dev spack install --site local --stack mpi;'
             in done.stdout)
     assert 'not run: a build that it needs failed' in done.stdout
     assert not (with_stack.tmp / 'calls').exists(), 'Spack was called'

@@ -130,7 +130,7 @@ def import_command_function(args: argparse.Namespace) -> Callable[[Any], int]:
         return lambda args: command_module.main(args.rest)
     action = getattr(args, 'action', '')
     for command, name in ((f'{args.command} {action}', action),
-                          (args.command, args.command)):
+                          (args.command, args.command.rpartition(' ')[2])):
         if command in MODULES:
             return getattr(importlib.import_module(
                 f'cli.{MODULES[command]}'), name)

@@ -8,6 +8,7 @@ import datetime
 import email
 import email.policy
 import http.server
+import io
 import json
 import os
 import random
@@ -1057,8 +1058,10 @@ def options(*words: str) -> argparse.Namespace:
 
 
 def scheduled(kind: str, *words: str) -> str:
-    return timers.KINDS[kind](
-        __main__.parse_command_line(['nightly', 'schedule', kind, *words]))
+    args = __main__.parse_command_line(['nightly', 'schedule', kind, *words])
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert __main__.import_command_function(args)(args) == 0
+    return out.getvalue()
 
 
 #: Options, with letters that a shell, cron or systemd would read as their own.

@@ -398,7 +398,7 @@ def test_ended_means_that_spack_is_ended(suite, monkeypatch, number):
     folder.mkdir()
     (folder / 'packages.yaml').write_text('packages: {}\n')
     first = subprocess.Popen(
-        [str(ROOT / 'plumb'), 'spack', 'install', '--stack', 'mpi'],
+        [str(ROOT / 'plumb'), 'dev', 'spack', 'install', '--stack', 'mpi'],
         env={**os.environ, **suite.variables, 'FAKE_SECONDS': '600',
              'FAKE_ENVS': str(stacks.ENVS),
              'FAKE_CALLS': str(suite.tmp / 'calls')})
@@ -451,7 +451,7 @@ CASE = ['run', '--bringup', '--', *OSU, '-n', 'OsuPt2pt', '-p', '^mpi$',
 
 
 def test_checks_run_from_a_stack_and_say_which(with_stack):
-    done = with_stack.plumb('spack', 'install', '--site', 'local')
+    done = with_stack.plumb('dev', 'spack', 'install', '--site', 'local')
     assert done.returncode == 0, done.stderr
     done = with_stack.plumb(*CASE)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -474,7 +474,7 @@ def test_a_stack_that_is_missing_fails_with_the_command(with_stack):
 
 
 def test_an_install_that_fails_names_the_package(with_stack):
-    done = with_stack.plumb('spack', 'install', FAKE_SPACK='install')
+    done = with_stack.plumb('dev', 'spack', 'install', FAKE_SPACK='install')
     assert done.returncode == 1
     assert ('openmpi@1.0 failed to install: cc: error: no such file'
             in done.stderr and 'the-build.log' in done.stderr)

@@ -108,7 +108,7 @@ def fault_of_command_line(words: list[str], is_complete: bool) -> str:
     if actions and len(words) > 1 and words[1] in actions:
         parser, words = all_parsers()[f'{name} {words[1]}'], words[2:]
     elif actions and len(words) > 1 and not PLACEHOLDER.fullmatch(words[1]) and (
-            name != 'verdict' and words[1] not in HELP):
+            name not in ('nightly', 'verdict') and words[1] not in HELP):
         return f'no action {words[1]} of {name}'
     elif name == 'parse' and words[1:2] and words[1] not in HELP and (
             not PLACEHOLDER.fullmatch(words[1])):

@@ -104,280 +104,210 @@ class Counters(NamedTuple):
     connections: int
 
 
-class Dialect:
-    """The requests that the suite needs, in one protocol.
+class Settings(NamedTuple):
+    """How a server serves; None: it does not report it."""
+    #: Kinds of persistence that are on: aof, rdb.
+    persistence: Set[str] | None = None
+    #: Threads that serve connections.
+    threads: int | None = None
 
-    The defaults are those of a store without persistence that does not report
-    its settings.
+
+# RESP2, the protocol of Redis, Valkey, KeyDB and Dragonfly ---------------------
+
+#: Fields of INFO with the result of the last write; `ok` without one.
+WRITTEN = ('rdb_last_bgsave_status', 'aof_last_write_status',
+           'aof_last_bgrewrite_status')
+
+#: Fields of INFO that are 0 when all data is written: for every kind of
+#: persistence, and for rdb.
+WRITING = ('rdb_bgsave_in_progress', 'aof_rewrite_in_progress',
+           'aof_rewrite_scheduled', 'aof_pending_bio_fsync')
+UNWRITTEN = {'rdb': ('rdb_changes_since_last_save',)}
+
+
+@contextlib.contextmanager
+def resp_session(server: Server) -> Iterator[Callable[..., Any]]:
+    """An authenticated connection, as a function: command -> answer, which is str,
+    int, None or a list of them.
+
+    :raises OSError: no server listens.
+    :raises Refusal: the server answers with an error, or not in RESP.
     """
+    with server.connect() as sock, sock.makefile('rb') as stream:
+        def send(*words: object) -> Any:
+            out = [b'*%d\r\n' % len(words)]
+            for word in words:
+                data = str(word).encode()
+                out.append(b'$%d\r\n%s\r\n' % (len(data), data))
+            sock.sendall(b''.join(out))
+            return _read_resp(stream)
 
-    def ping(self, server: Server) -> None:
-        """Check that the server is ready.
-
-        :raises OSError: no server listens.
-        :raises Refusal: it is not ready.
-        """
-        raise NotImplementedError
-
-    def counters(self, server: Server) -> Counters:
-        """The counters of the server."""
-        raise NotImplementedError
-
-    def persistence_kinds(self, server: Server) -> Set[str] | None:
-        """Kinds of persistence that are on: aof, rdb; None: unknown."""
-        return None
-
-    def thread_count(self, server: Server) -> int | None:
-        """Threads that serve connections; None: unknown."""
-        return None
-
-    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
-        """Whether all its data is on disk.
-
-        :raises SaveError: it could not write.
-        """
-        return True
-
-
-class Resp(Dialect):
-    """RESP2, the protocol of Redis, Valkey, KeyDB and Dragonfly."""
-
-    @contextlib.contextmanager
-    def open_authenticated_connection(self, server: Server) -> Iterator[RespSession]:
-        """An authenticated connection."""
-        with server.connect() as sock, sock.makefile('rb') as stream:
-            session = RespSession(sock, stream)
-            if server.password:
-                try:
-                    session.send_command(
-                        'AUTH', *([server.user] if server.user else []),
-                        server.password)
-                except Refusal as err:
-                    raise PasswordRefused(err) from None
-            yield session
-
-    def ping(self, server: Server) -> None:
-        with self.open_authenticated_connection(server) as session:
-            if session.send_command('PING') != 'PONG':
-                raise Refusal('does not answer PING with PONG')
-
-    def counters(self, server: Server) -> Counters:
-        with self.open_authenticated_connection(server) as session:
-            info = _parse_info_fields(session.send_command('INFO'))
-        name = ('valkey' if 'valkey_version' in info else
-                'dragonfly' if 'dragonfly_version' in info else
-                info.get('server_name', 'redis'))
-
-        def numeric_field(key: str) -> float:
-            return float(info.get(key, 0))
-
-        keys = sum(int(cell.removeprefix('keys='))
-                   for line, value in info.items() if line.startswith('db')
-                   for cell in value.split(',') if cell.startswith('keys='))
-        return Counters(
-            name, info.get(f'{name}_version', info.get('redis_version', '')),
-            int(numeric_field('process_id')),
-            numeric_field('used_cpu_user') + numeric_field('used_cpu_sys'),
-            int(numeric_field('used_memory')),
-            int(numeric_field('total_commands_processed')), keys,
-            int(numeric_field('keyspace_misses')), int(numeric_field('evicted_keys')),
-            int(numeric_field('total_connections_received')))
-
-    def persistence_kinds(self, server: Server) -> Set[str] | None:
-        with self.open_authenticated_connection(server) as session:
-            info = _parse_info_fields(session.send_command('INFO', 'persistence'))
+        if server.password:
             try:
-                save = session.send_command('CONFIG', 'GET', 'save')
-            except Refusal:                     # not every RESP server has it
-                save = []
-        return {kind for kind, on in (
-            ('aof', info.get('aof_enabled') == '1'),
-            ('rdb', any(save[1:]))) if on}
-
-    #: Fields of INFO with the result of the last write; `ok` without one.
-    WRITTEN = ('rdb_last_bgsave_status', 'aof_last_write_status',
-               'aof_last_bgrewrite_status')
-
-    #: Fields of INFO that are 0 when all data is written: for every kind of
-    #: persistence, and for rdb.
-    WRITING = ('rdb_bgsave_in_progress', 'aof_rewrite_in_progress',
-               'aof_rewrite_scheduled', 'aof_pending_bio_fsync')
-    UNWRITTEN = {'rdb': ('rdb_changes_since_last_save',)}
-
-    def thread_count(self, server: Server) -> int | None:
-        with self.open_authenticated_connection(server) as session:
-            try:
-                answer = session.send_command('CONFIG', 'GET', '*-threads')
-            except Refusal:                     # as above
-                return None
-        has = dict(zip(answer[::2], answer[1::2], strict=False))
-        # KeyDB has both keys, and serves with the first.
-        number = has.get('server-threads') or has.get('io-threads')
-        return int(number) if number else None
-
-    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
-        with self.open_authenticated_connection(server) as session:
-            info = _parse_info_fields(session.send_command('INFO', 'persistence'))
-        for key in self.WRITTEN:
-            if info.get(key, 'ok') != 'ok':
-                raise SaveError(f'{key} is {info[key]}')
-        return not any(int(info.get(key, 0)) for key in (
-            *self.WRITING, *self.UNWRITTEN.get(persistence, ())))
+                send('AUTH', *filter(None, [server.user]), server.password)
+            except Refusal as err:
+                raise PasswordRefused(err) from None
+        yield send
 
 
-def _parse_info_fields(text: str) -> dict[str, str]:
-    """Parse lines `name:value`."""
+def _read_resp(stream: Any) -> Any:
+    line = stream.readline()
+    if not line.endswith(b'\r\n'):
+        raise ConnectionError('closed the connection')
+    kind, rest = line[:1], line[1:-2].decode(errors='replace')
+    if kind == b'-':
+        raise Refusal(rest)
+    if kind == b'+':
+        return rest
+    if kind == b':':
+        return int(rest)
+    if kind == b'$':
+        return None if rest == '-1' else stream.read(int(rest) + 2)[:-2].decode(
+            errors='replace')
+    if kind == b'*':
+        return [_read_resp(stream) for _ in range(int(rest))]
+    raise Refusal(f'does not speak RESP: {line[:40]!r}')
+
+
+def _info(send: Callable[..., Any], *sections: str) -> dict[str, str]:
+    """The fields of an answer to INFO or CLUSTER INFO."""
+    lines = send(*(sections or ('INFO',))).splitlines()
     return {name: value for name, colon, value in
-            (line.partition(':') for line in text.splitlines()) if colon}
+            (line.partition(':') for line in lines) if colon}
 
 
-class RespSession(NamedTuple):
-    """One connection of :class:`Resp`."""
-    sock: socket.socket
-    stream: Any
-
-    def send_command(self, *words: object) -> Any:
-        """The answer to a command: str, int, None or a list of them.
-
-        :raises Refusal: the server answered with an error.
-        """
-        out = [b'*%d\r\n' % len(words)]
-        for word in words:
-            data = str(word).encode()
-            out.append(b'$%d\r\n%s\r\n' % (len(data), data))
-        self.sock.sendall(b''.join(out))
-        return self._read_answer()
-
-    def _read_answer(self) -> Any:
-        line = self.stream.readline()
-        if not line.endswith(b'\r\n'):
-            raise ConnectionError('closed the connection')
-        kind, rest = line[:1], line[1:-2].decode(errors='replace')
-        if kind == b'-':
-            raise Refusal(rest)
-        if kind == b'+':
-            return rest
-        if kind == b':':
-            return int(rest)
-        if kind == b'$':
-            if rest == '-1':
-                return None
-            return self.stream.read(int(rest) + 2)[:-2].decode(
-                errors='replace')
-        if kind == b'*':
-            return [self._read_answer() for _ in range(int(rest))]
-        raise Refusal(f'does not speak RESP: {line[:40]!r}')
-
-
-class Memcached(Dialect):
-    """memcached's text protocol."""
-
-    def _send_request(self, server: Server, command: str, last: str) -> list[str]:
-        with server.connect() as sock, sock.makefile('rb') as stream:
-            if server.password:
-                # `memcached -Y`: the first set, of any key, authenticates.
-                sock.sendall(f'set auth 0 0 {len(server.password)}\r\n'
-                             f'{server.password}\r\n'.encode())
-                if stream.readline() != b'STORED\r\n':
-                    raise PasswordRefused('AUTH')
-            sock.sendall(f'{command}\r\n'.encode())
-            lines: list[str] = []
-            while not lines or not lines[-1].startswith(last):
-                line = stream.readline().decode(errors='replace')
-                if not line.endswith('\r\n'):
-                    raise ConnectionError('closed the connection')
-                if line.startswith(('ERROR', 'CLIENT_ERROR', 'SERVER_ERROR')):
-                    raise Refusal(line.strip())
-                lines.append(line.strip())
-        return lines
-
-    def ping(self, server: Server) -> None:
-        self._send_request(server, 'version', 'VERSION')
-
-    def counters(self, server: Server) -> Counters:
-        stats = dict(line.split(' ', 2)[1:] for line in
-                     self._send_request(server, 'stats', 'END')
-                     if line.startswith('STAT '))
-
-        return _memcached_counters(stats)
-
-    def persistence_kinds(self, server: Server) -> Set[str] | None:
-        return set()                            # memcached writes nothing
-
-    def thread_count(self, server: Server) -> int | None:
-        return next((int(line.split()[2]) for line in self._send_request(
-            server, 'stats settings', 'END')
-            if line.startswith('STAT num_threads ')), None)
-
-
-def _memcached_counters(stats: Mapping[str, str]) -> Counters:
-    """Counters from `stats`, of either protocol."""
-    def numeric_field(key: str) -> float:
-        return float(stats.get(key, 0))
-
+def resp_counters(server: Server) -> Counters:
+    with resp_session(server) as send:
+        info = _info(send)
+    name = ('valkey' if 'valkey_version' in info else
+            'dragonfly' if 'dragonfly_version' in info else
+            info.get('server_name', 'redis'))
+    keys = sum(int(cell.removeprefix('keys='))
+               for line, value in info.items() if line.startswith('db')
+               for cell in value.split(',') if cell.startswith('keys='))
     return Counters(
-        'memcached', stats.get('version', ''), int(numeric_field('pid')),
-        numeric_field('rusage_user') + numeric_field('rusage_system'),
-        int(numeric_field('bytes')),
-        int(numeric_field('cmd_get') + numeric_field('cmd_set')
-            + numeric_field('cmd_touch')),
-        int(numeric_field('curr_items')), int(numeric_field('get_misses')),
-        int(numeric_field('evictions')), int(numeric_field('total_connections')))
+        name, info.get(f'{name}_version', info.get('redis_version', '')),
+        _int(info, 'process_id'),
+        float(info.get('used_cpu_user', 0)) + float(info.get('used_cpu_sys', 0)),
+        _int(info, 'used_memory'), _int(info, 'total_commands_processed'), keys,
+        _int(info, 'keyspace_misses'), _int(info, 'evicted_keys'),
+        _int(info, 'total_connections_received'))
 
 
-class MemcachedBinary(Dialect):
-    """memcached's binary protocol, for servers without the text protocol."""
-
-    #: Request and answer: magic, opcode, lengths of key and extras, status,
-    #: length of the body.
-    HEADER = struct.Struct('>BBHBBHIIQ')
-    VERSION, STAT = 0x0b, 0x10
-
-    def _send_request(self, server: Server, opcode: int) -> Iterator[tuple[str, str]]:
-        """Key and value of each answer up to the last, which has no key."""
-        with server.connect() as sock, sock.makefile('rb') as stream:
-            sock.sendall(self.HEADER.pack(0x80, opcode, 0, 0, 0, 0, 0, 0, 0))
-            while True:
-                head = stream.read(self.HEADER.size)
-                if len(head) < self.HEADER.size:
-                    raise ConnectionError('closed the connection')
-                magic, of, keys, extras, _, status, size, *_ = (
-                    self.HEADER.unpack(head))
-                if magic != 0x81 or of != opcode:
-                    raise Refusal("does not speak memcached's binary protocol")
-                body = stream.read(size)
-                if status:
-                    raise Refusal(body.decode(errors='replace'))
-                start = extras + keys
-                yield (body[extras:start].decode(errors='replace'),
-                       body[start:].decode(errors='replace'))
-                if not keys:
-                    return
-
-    def ping(self, server: Server) -> None:
-        next(self._send_request(server, self.VERSION))
-
-    def counters(self, server: Server) -> Counters:
-        # tao_server speaks this protocol, too: the plan has the name.
-        return _memcached_counters(dict(self._send_request(server, self.STAT))
-                             )._replace(name='')
+def _int(fields: Mapping[str, str], name: str) -> int:
+    return int(fields.get(name, 0))
 
 
-class Tcp(Dialect):
-    """A server of an unknown protocol: it only accepts connections."""
+def resp_settings(server: Server) -> Settings:
+    with resp_session(server) as send:
+        def config(name: str) -> dict[str, str]:
+            try:
+                answer = send('CONFIG', 'GET', name)
+            except Refusal:                     # not every RESP server has it
+                return {}
+            return dict(zip(answer[::2], answer[1::2], strict=False))
 
-    def ping(self, server: Server) -> None:
-        server.connect().close()
+        aof = _info(send, 'INFO', 'persistence').get('aof_enabled') == '1'
+        # KeyDB has both keys, and serves with the first.
+        threads = config('*-threads')
+        number = threads.get('server-threads') or threads.get('io-threads')
+        return Settings({kind for kind, on in (
+            ('aof', aof), ('rdb', config('save').get('save'))) if on},
+            int(number) if number else None)
 
-    def counters(self, server: Server) -> Counters:
-        return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0, 0)
+
+def has_unsaved_data(server: Server, persistence: str) -> bool:
+    """Whether some data is not on disk yet.
+
+    :raises SaveError: the server could not write.
+    """
+    with resp_session(server) as send:
+        info = _info(send, 'INFO', 'persistence')
+    for key in WRITTEN:
+        if info.get(key, 'ok') != 'ok':
+            raise SaveError(f'{key} is {info[key]}')
+    return any(_int(info, key)
+               for key in (*WRITING, *UNWRITTEN.get(persistence, ())))
 
 
-#: Name in a plan -> protocol.
-DIALECTS: Mapping[str, Dialect] = {
-    'resp': Resp(), 'memcached': Memcached(),
-    'memcached_binary': MemcachedBinary(), 'tcp': Tcp()}
+# The protocols of memcached -----------------------------------------------------
 
+def _memcached_stats(server: Server, command: str) -> dict[str, str]:
+    """The answer to a command `stats ...` of the text protocol."""
+    stats = {}
+    with server.connect() as sock, sock.makefile('rb') as stream:
+        sock.sendall(f'{command}\r\n'.encode())
+        while (line := stream.readline().decode(errors='replace')) != 'END\r\n':
+            if not line.endswith('\r\n'):
+                raise ConnectionError('closed the connection')
+            if not line.startswith('STAT '):
+                raise Refusal(line.strip())
+            name, value = line.split(None, 2)[1:]
+            stats[name] = value.strip()
+    return stats
+
+
+def memcached_counters(server: Server) -> Counters:
+    return _counters_of_stats(_memcached_stats(server, 'stats'))
+
+
+def memcached_settings(server: Server) -> Settings:
+    # It writes nothing to disk.
+    settings = _memcached_stats(server, 'stats settings')
+    return Settings(set(), _int(settings, 'num_threads') or None)
+
+
+def _counters_of_stats(stats: Mapping[str, str]) -> Counters:
+    """Counters from `stats`, of either protocol."""
+    return Counters(
+        'memcached', stats.get('version', ''), _int(stats, 'pid'),
+        float(stats.get('rusage_user', 0)) + float(stats.get('rusage_system', 0)),
+        _int(stats, 'bytes'),
+        sum(_int(stats, name) for name in ('cmd_get', 'cmd_set', 'cmd_touch')),
+        _int(stats, 'curr_items'), _int(stats, 'get_misses'),
+        _int(stats, 'evictions'), _int(stats, 'total_connections'))
+
+
+def memcached_binary_counters(server: Server) -> Counters:
+    """Counters of a server without the text protocol (tao_server)."""
+    # Magic, opcode, lengths of key and extras, status, length of the body.
+    header, stat, stats = struct.Struct('>BBHBBHIIQ'), 0x10, {}
+    with server.connect() as sock, sock.makefile('rb') as stream:
+        sock.sendall(header.pack(0x80, stat, 0, 0, 0, 0, 0, 0, 0))
+        key = 'the last answer has no key'
+        while key:
+            head = stream.read(header.size)
+            if len(head) < header.size:
+                raise ConnectionError('closed the connection')
+            magic, opcode, keys, extras, _, status, size, *_ = header.unpack(head)
+            if magic != 0x81 or opcode != stat:
+                raise Refusal("does not speak memcached's binary protocol")
+            body = stream.read(size).decode(errors='replace')
+            if status:
+                raise Refusal(body)
+            key = body[extras:extras + keys]
+            stats[key] = body[extras + keys:]
+    # The plan has the name.
+    return _counters_of_stats(stats)._replace(name='')
+
+
+def tcp_counters(server: Server) -> Counters:
+    """No counters: a server of an unknown protocol only accepts connections."""
+    server.connect().close()
+    return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0, 0)
+
+
+#: Protocol of a plan -> its counters; a server that answers is ready.
+COUNTERS: Mapping[str, Callable[[Server], Counters]] = {
+    'resp': resp_counters, 'memcached': memcached_counters,
+    'memcached_binary': memcached_binary_counters, 'tcp': tcp_counters}
+
+#: Protocol -> its settings, for those that report some.
+SETTINGS: Mapping[str, Callable[[Server], Settings]] = {
+    'resp': resp_settings, 'memcached': memcached_settings}
+
+
+# Clusters of Redis ---------------------------------------------------------------
 
 def form_cluster(servers: Sequence[Server]) -> None:
     """Assign slots to every server and join all of them into one cluster."""
@@ -385,13 +315,13 @@ def form_cluster(servers: Sequence[Server]) -> None:
     first = 0
     for index, server in enumerate(servers):
         last = first + share + (index < rest)
-        with Resp().open_authenticated_connection(server) as session:
-            session.send_command('CLUSTER', 'ADDSLOTS', *range(first, last))
+        with resp_session(server) as send:
+            send('CLUSTER', 'ADDSLOTS', *range(first, last))
             # Servers need seconds to resolve equal epochs, none for different
             # ones.
-            session.send_command('CLUSTER', 'SET-CONFIG-EPOCH', index + 1)
+            send('CLUSTER', 'SET-CONFIG-EPOCH', index + 1)
             if index:
-                session.send_command('CLUSTER', 'MEET', *servers[0][:2])
+                send('CLUSTER', 'MEET', *servers[0][:2])
         first = last
 
 
@@ -402,9 +332,8 @@ def reason_cluster_is_incomplete(servers: Sequence[Server]) -> str:
     """
     maps = set()
     for server in servers:
-        with Resp().open_authenticated_connection(server) as session:
-            info = _parse_info_fields(session.send_command('CLUSTER', 'INFO'))
-            slots = session.send_command('CLUSTER', 'SLOTS')
+        with resp_session(server) as send:
+            info, slots = _info(send, 'CLUSTER', 'INFO'), send('CLUSTER', 'SLOTS')
         if info.get('cluster_state') != 'ok':
             return f'{server} is in state {info.get("cluster_state")}'
         if int(info.get('cluster_known_nodes', 0)) != len(servers):
@@ -441,7 +370,7 @@ def lines_of_servers(run: str) -> list[dict[str, Any]]:
     return sorted(found_lines, key=lambda line: line['index'])
 
 
-def read_counters(dialect: Dialect, servers: Mapping[str, Server]
+def read_counters(dialect: str, servers: Mapping[str, Server]
                   ) -> list[dict[str, Any]]:
     """The counters of servers, by their names.
 
@@ -450,7 +379,7 @@ def read_counters(dialect: Dialect, servers: Mapping[str, Server]
     result = []
     for name, server in servers.items():
         try:
-            result.append(dialect.counters(server)._asdict())
+            result.append(COUNTERS[dialect](server)._asdict())
         except (OSError, Refusal, ValueError) as err:
             raise Failed(f'{name} no longer answers: {err}') from None
     return result
@@ -468,8 +397,7 @@ def wait_until(missing: Callable[[], str], seconds: float) -> None:
         time.sleep(0.25)
 
 
-def wait_until_saved(dialect: Dialect, servers: Mapping[str, Server],
-                     persistence: str) -> None:
+def wait_until_saved(servers: Mapping[str, Server], persistence: str) -> None:
     """Wait until servers have written their data to disk.
 
     A workload that only reads would not notice a full disk.
@@ -479,7 +407,7 @@ def wait_until_saved(dialect: Dialect, servers: Mapping[str, Server],
     def describe_unsaved() -> str:
         for name, server in servers.items():
             try:
-                if not dialect.is_data_on_disk(server, persistence):
+                if has_unsaved_data(server, persistence):
                     return f'{name} has not written its data to disk'
             except SaveError as err:
                 raise Failed(f'{name} did not save its data ({err})') from None
@@ -487,7 +415,7 @@ def wait_until_saved(dialect: Dialect, servers: Mapping[str, Server],
                 return f'{name} does not answer ({err})'
         return ''
 
-    wait_until(describe_unsaved, WRITE_TIMEOUT if persistence != 'off' else 0)
+    wait_until(describe_unsaved, WRITE_TIMEOUT)
 
 
 def main(words: list[str]) -> int:
@@ -495,17 +423,16 @@ def main(words: list[str]) -> int:
 
     :returns: the exit code.
     """
-    action, run, secrets, kind, user, persistence, *numbers = words
+    action, run, secrets, dialect, user, persistence, *numbers = words
     try:
         secret = read_secrets(Path(secrets))
         servers = {line['name']: Server(line['address'], line['port'], secret[0], user,
                                         secret[1])
                    for line in lines_of_servers(run) if str(line['index']) in numbers}
-        dialect = DIALECTS[kind]
         if action == 'counters':
             print(json.dumps(read_counters(dialect, servers)))
         elif action == 'saved':
-            wait_until_saved(dialect, servers, persistence)
+            wait_until_saved(servers, persistence)
         else:
             form_cluster([*servers.values()])
             wait_until(lambda: reason_cluster_is_incomplete([*servers.values()]),

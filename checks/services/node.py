@@ -492,14 +492,13 @@ class Server:
                 self.start()
                 return False
             raise Failed(f'{self.name} {ended} before it answered')
-        dialect = ask.DIALECTS[self.options.dialect]
+        dialect, settings = self.options.dialect, ask.Settings()
         try:
             self.check_listening_user()
-            dialect.ping(self.where)
+            self.counters = ask.COUNTERS[dialect](self.where)
             self.seconds = time.monotonic() - self.began
-            self.counters = dialect.counters(self.where)
-            kept = dialect.persistence_kinds(self.where)
-            threads = dialect.thread_count(self.where)
+            if dialect in ask.SETTINGS:
+                settings = ask.SETTINGS[dialect](self.where)
         except ask.PasswordRefused as err:
             raise Failed(f'{self.name} {err}') from None
         except (OSError, ask.Refusal, ValueError) as err:
@@ -509,8 +508,8 @@ class Server:
             raise Failed(f'{self.name} did not answer in '
                          f'{self.options.ready_limit:g} s ({why})') from None
         self.check_process(self.counters.pid)
-        self.check_persistence(kept)
-        self.check_thread_count(threads)
+        self.check_persistence(settings.persistence)
+        self.check_thread_count(settings.threads)
         self.check_cpu_affinity(self.counters.pid)
         return True
 

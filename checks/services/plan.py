@@ -34,7 +34,7 @@ class Server:
     config: str = ''
     #: Files made in the data folder, name -> text; templates.
     files: Mapping[str, str] = field(default_factory=dict)
-    #: Protocol of readiness and counters: a key of ask.DIALECTS.
+    #: Protocol of readiness and counters: a key of ask.COUNTERS.
     dialect: str = 'resp'
     #: Nodes that it runs on.
     nodes: int = 1

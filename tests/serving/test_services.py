@@ -90,9 +90,9 @@ def requests(count, then):
                  'lines = dict(line.split(" ", 1) for line in open(sys.argv[1]))\n'
                  'host, port = lines["server"].split()\n'
                  'server = ask.Server(host, int(port), lines["password"].strip())\n'
-                 'with ask.Resp().open_authenticated_connection(server) as session:\n'
+                 'with ask.resp_session(server) as send:\n'
                  f'    for key in range({count}):\n'
-                 '        session.send_command("SET", key, secrets.token_hex(50000))\n'
+                 '        send("SET", key, secrets.token_hex(50000))\n'
                  f'    {then}\n'
                  'E')
 
@@ -424,7 +424,7 @@ def snapshots(store, lines):
 
 def test_snapshots_are_awaited(job, store):
     one = job(plan_of(snapshots(store, 'save 1 1'),
-                      *requests(10, 'session.send_command("GET", 1)')))
+                      *requests(10, 'send("GET", 1)')))
     assert one.end() == 0, one.messages()
     assert 'DB saved on disk' in (one.folder / 'run.1.server0.log').read_text()
     assert not one.leftovers()
@@ -436,7 +436,7 @@ def test_a_full_disk_under_snapshots(on_small_disk, store, seconds):
     # removes the file that it could not write.
     one = on_small_disk(plan_of(
         snapshots(store, 'save 2 1\nstop-writes-on-bgsave-error no'), *requests(
-            100, '[(session.send_command("GET", 1), time.sleep(0.1)) for _ in '
+            100, '[(send("GET", 1), time.sleep(0.1)) for _ in '
             f'range({10 * seconds})]')))
     line = one.refusal()
     assert 'did not save its data (rdb_last_bgsave_status is err)' in line
@@ -447,7 +447,7 @@ def test_a_full_disk_under_an_append_only_file(on_small_disk, store):
     server = replace(redis_like(store, persistence='aof'),
                      config=CONFIG + 'appendonly yes\nappendfsync always\n')
     line = on_small_disk(plan_of(server, *requests(
-        100, 'session.send_command("GET", 1)'))).refusal()
+        100, 'send("GET", 1)'))).refusal()
     assert 'the disk of ' in line and ' is full: free space' in line, line
 
 
@@ -732,7 +732,7 @@ def test_an_answer_in_another_protocol_is_not_readiness():
             connection.sendall(b'HTTP/1.1 400 Bad Request\r\n')
             os._exit(0)
         with pytest.raises(ask.Refusal, match='does not speak RESP'):
-            ask.Resp().ping(ask.Server(*server.getsockname()))
+            ask.resp_counters(ask.Server(*server.getsockname()))
         os.waitpid(child, 0)
 
 

@@ -604,11 +604,8 @@ def test_more_connections_than_allowed_are_refused(start):
 
 def test_the_job_script_can_ask_it(start):
     server = start()
-    dialect = ask.DIALECTS['memcached_binary']
-    address = ask.Server('127.0.0.1', server.port)
-    dialect.ping(address)
     server.client().ask(GET, b'a')
-    counters = dialect.counters(address)
+    counters = ask.memcached_binary_counters(ask.Server('127.0.0.1', server.port))
     assert counters.pid == server.process.pid
     assert counters.version == '1.0'
     assert (counters.commands, counters.keys, counters.misses) == (1, 1, 1)
@@ -654,7 +651,7 @@ def test_tls(start, pair, memtier):
                   '--requests', 200, ca=str(pair['ssl_chain_cert']))
     assert load['configuration']['tls'] == 'true'
     assert load['ALL STATS']['Gets']['Count'] == 2000
-    ask.DIALECTS['memcached_binary'].ping(ask.Server(
+    ask.memcached_binary_counters(ask.Server(
         '127.0.0.1', server.port, certificate=str(pair['ssl_chain_cert'])))
     # Who does not encrypt is let go.
     with pytest.raises((ConnectionError, AssertionError)):

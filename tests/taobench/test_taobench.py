@@ -259,7 +259,7 @@ def test_a_server_of_text_is_no_server_of_the_binary_protocol():
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(ask.Refusal, match="memcached's binary protocol"):
-            ask.MemcachedBinary().ping(ask.Server(*listener.getsockname()))
+            ask.memcached_binary_counters(ask.Server(*listener.getsockname()))
         thread.join()
 
 

@@ -648,11 +648,10 @@ def full_disk_hint(server: Server) -> str:
 def run_client(options: argparse.Namespace, command: list[str]) -> NoReturn:
     """Bind this process, report its CPUs, and become a client.
 
-    :raises Failed: it cannot be bound or started, or cannot reach its server.
+    :raises Failed: it cannot be bound or started, or has too few ports.
     """
     subset, placed_by = own_placement(options)
-    if options.server:
-        check_server_reachable(options.hostname, options.server, options.connections)
+    check_port_count(options.connections)
     bind_to_cpus(subset)
     raise_file_limit(options.connections + SPARE_FILES)
     # In one call: other ranks write to this file, too.
@@ -666,23 +665,11 @@ def run_client(options: argparse.Namespace, command: list[str]) -> NoReturn:
         raise Failed(f'{command[0]} cannot be started: {err.strerror}') from None
 
 
-def check_server_reachable(name: str, address: str, connections: int) -> None:
-    """Check that a client of this node can reach its server.
+def check_port_count(connections: int) -> None:
+    """Check that this node has enough ports for connections to one server.
 
-    :param name: host name of the server; empty: clients use its address.
-    :raises Failed: the name resolves to another address, or there are too few
-        ports for the connections.
+    :raises Failed: it has too few.
     """
-    if name:
-        try:
-            resolved = socket.gethostbyname(name)
-        except OSError as err:
-            raise Failed(f'{host_name()} cannot resolve {name!r}, the name of the '
-                         f'server ({err.strerror}): set a name that all clients can '
-                         f'resolve, or the address {address}') from None
-        if resolved != address:
-            raise Failed(f'{name!r} is {resolved} on {host_name()}, but the server '
-                         f'listens on {address}: set another host name')
     low, high = ephemeral_ports()
     if connections > high - low:
         raise Failed(f'{host_name()} has {high - low} ports for {connections} '
@@ -726,9 +713,7 @@ def parse_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
             ('persistence', str, 'off'), ('connections', int, 0),
             ('ready-limit', float, 30.0), ('bind-memory', str, 'may'),
             ('interface', str, ''), ('peer', str, ''), ('scratch', str, ''),
-            ('server', str, ''), ('hostname', str, ''),
-            ('link', float, 0.0),
-            ('parent', int, 0)):
+            ('link', float, 0.0), ('parent', int, 0)):
         parser.add_argument(f'--{name}', type=kind, default=default)
     parser.add_argument('--socket', action='store_true')
     return parser.parse_args(words[:place]), words[place + 1:]

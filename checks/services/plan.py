@@ -150,8 +150,6 @@ class Plan:
     server: Server
     clients: tuple[Clients, ...]
     steps: tuple[Step, ...]
-    #: Host name by which clients reach the server; empty: its address.
-    hostname: str = ''
     #: Slowest acceptable interface. Unit: Mb/s.
     link: float = 0
     #: Interface whose address servers bind to; empty: loopback on one node,

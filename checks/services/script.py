@@ -248,9 +248,6 @@ class Writer:
         beside = sum(1 for one, (where, _) in enumerate(slots)
                      if where == node and self.server_of(one) == server)
         options = {'role': role.name, 'slot': slot, 'parent': self.parent(),
-                   'server': '' if self.plan.server.socket or not self.server_nodes
-                   else f'"${{host[{server}]}}"',
-                   'hostname': quoted(self.plan.hostname),
                    'connections': role.connections * beside}
         return self.line_of_program(
             step, number, f'{role.name} {index}', self.launch(node), node, options,
@@ -286,8 +283,6 @@ class Writer:
             server=server, number=number, step=step.name,
             service=f'service{server}' if role.one_server else 'service')
             for key, text in LATE.items()}
-        if self.plan.hostname:
-            late['host'] = quoted(self.plan.hostname)
         now = {'index': index, 'count': count, 'connections': role.connections}
         observer = ([quoted(self.launching.observer), '--within', '--']
                     if self.launching.observer else [])

@@ -162,24 +162,6 @@ def test_a_memcached_that_has_the_port(built, refused):
     assert 'or request another port' in line
 
 
-def test_a_host_name_that_clients_do_not_know(built, refused):
-    line = refused(one_step(small(built),
-                                             hostname='no-such.invalid'))
-    assert "cannot resolve 'no-such.invalid'" in line
-    assert 'or the address 127.0.0.1' in line
-
-
-def test_a_host_name_of_another_machine(built, refused):
-    with open('/etc/hosts') as hosts:
-        name = next((cells[1] for cells in map(str.split, hosts)
-                     if cells[1:] and ':' not in cells[0]
-                     and not cells[0].startswith(('#', '127.0.0.1'))), None)
-    if not name:
-        pytest.skip('/etc/hosts knows no other address')
-    line = refused(one_step(small(built), hostname=name))
-    assert f'{name!r} is ' in line and 'listens on 127.0.0.1' in line
-
-
 def test_more_connections_than_a_machine_has_ports(built, refused):
     line = refused(replace(
         one_step(small(built)), clients=(Clients(connections=70_000),)))

@@ -2,11 +2,17 @@
 # Prints facts of this node, one per line: name, tab, value. A name may be
 # repeated (devices). Only facts that two nodes of one kind share: no host
 # name, address or serial number. Facts that are missing, or tools that do not
-# answer in time, are left out.
+# answer in time, are left out. With FILE they are written there, when all are known.
 #
-#   facts.sh SCRATCH LAUNCHER
-scratch=${1:-${TMPDIR:-/tmp}} launcher=$2
+#   facts.sh SCRATCH LAUNCHER [FILE]
+scratch=${1:-${TMPDIR:-/tmp}} launcher=$2 file=${3-}
 shopt -s nullglob
+if [ -n "$file" ]; then
+    draft=${file%/*}/.${file##*/}.$$
+    exec >"$draft" 2>/dev/null </dev/null
+    trap 'rm -f "$draft"' EXIT
+    trap 'exit 1' TERM
+fi
 
 fact() {  # name value
     local value
@@ -130,4 +136,5 @@ if [ -n "$mount" ]; then
 fi
 # Here, because nothing else runs once per session on each node.
 timeout 5 "${BASH_SOURCE[0]%/*}/remove_leftovers.sh"
+if [ -n "$file" ]; then mv "$draft" "$file"; fi
 exit 0

@@ -30,9 +30,8 @@
  *       "seen": of all other processes, "busiest": [[name, uid, pid, s]...]}
  *
  * The last four come from a look at all processes, by the first rank of a
- * node. It also runs SCRIPT (facts.sh) once, when FOLDER has no file of the
- * node's name yet: its output, facts of the node, becomes that file.
- * Reads /proc, and needs no rights. */
+ * node. It also runs SCRIPT (facts.sh) once per node. Reads /proc, and needs
+ * no rights. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
@@ -40,7 +39,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,24 +49,22 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KTHREAD = 0x00200000, TOP = 5, NAME = 16 };
-/* For orphans to end, then to end on SIGTERM, then on SIGKILL; for facts.sh.
- * Unit: seconds. */
-static const double LEFT_TIMEOUT = 5, TERM_TIMEOUT = 1, KILL_TIMEOUT = 2,
-                    FACTS_TIMEOUT = 20;
+enum { KTHREAD = 0x00200000, TOP = 5 };
+/* For orphans to end, then to end on SIGTERM. Unit: seconds. */
+static const double LEFT_TIMEOUT = 5, TERM_TIMEOUT = 1;
 
 struct process {
     int pid, parent;
     unsigned flags;
     unsigned long long cpu, start;              /* ticks                  */
-    char name[NAME];
+    char name[16];
 };
 struct scan { struct process *list; size_t count; };
 struct reading { double at, clock, busy, irq, steal; int cpus; };
 
 static char host[256];
 static double tick;
-static sigset_t handled_signals;
+static sigset_t handled_signals, usual_signals;
 
 static double clock_of(clockid_t which)
 {
@@ -77,40 +73,44 @@ static double clock_of(clockid_t which)
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-static double now(void)
+/* A file of /proc/PID as a string; its length, or -1. */
+static ssize_t read_file_of(int pid, const char *name, char *text, size_t room)
 {
-    return clock_of(CLOCK_MONOTONIC);
-}
-
-/* A small file as a string; its length, or -1. */
-static ssize_t slurp(const char *path, char *text, size_t room)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(text, room, "/proc/%d/%s", pid, name);
+    int fd = open(text, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    ssize_t got = read(fd, text, room - 1);
+    ssize_t size = read(fd, text, room - 1);
     close(fd);
-    text[got < 0 ? 0 : got] = 0;
-    return got;
+    text[size < 0 ? 0 : size] = 0;
+    return size;
 }
 
-static struct reading read_machine(void)
+/* CPU time of the machine. With `usable` also the ticks of these CPUs in user mode,
+ * in the system (with interrupts, see proc_stat(5)), idle and stolen. */
+static struct reading read_machine(const cpu_set_t *usable,
+                                   unsigned long long sum[4])
 {
-    struct reading r = {.at = now(), .clock = clock_of(CLOCK_REALTIME)};
-    unsigned long long user, nice, system, idle, wait, irq, soft, steal;
+    static const int column[8] = {0, 0, 1, 2, 2, 1, 1, 3};
+    struct reading r = {.at = clock_of(CLOCK_MONOTONIC),
+                        .clock = clock_of(CLOCK_REALTIME)};
+    unsigned long long t[8];
     char line[512];
     FILE *file = fopen("/proc/stat", "re");
-    while (file && fgets(line, sizeof line, file)
-           && !strncmp(line, "cpu", 3)) {
-        if (isdigit((unsigned char)line[3]))
-            r.cpus++;
-        else if (sscanf(line + 3, "%llu %llu %llu %llu %llu %llu %llu %llu",
-                        &user, &nice, &system, &idle, &wait, &irq, &soft,
-                        &steal) == 8) {
-            r.busy = (user + nice + system) * tick;
-            r.irq = (irq + soft) * tick;
-            r.steal = steal * tick;
+    while (file && fgets(line, sizeof line, file) && !strncmp(line, "cpu", 3)) {
+        char *rest = strchr(line, ' ');
+        if (!rest || sscanf(rest, "%llu %llu %llu %llu %llu %llu %llu %llu", t,
+                            t + 1, t + 2, t + 3, t + 4, t + 5, t + 6, t + 7) != 8)
+            continue;
+        if (line[3] == ' ') {                   /* of all CPUs            */
+            r.busy = (t[0] + t[1] + t[2]) * tick;
+            r.irq = (t[5] + t[6]) * tick;
+            r.steal = t[7] * tick;
+            continue;
         }
+        r.cpus++;
+        for (int k = 0; usable && CPU_ISSET(atoi(line + 3), usable) && k < 8; k++)
+            sum[column[k]] += t[k];
     }
     if (file)
         fclose(file);
@@ -119,24 +119,22 @@ static struct reading read_machine(void)
 
 static int read_process(int pid, struct process *p)
 {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    if (slurp(path, text, sizeof text) <= 0)
+    char text[1024];
+    if (read_file_of(pid, "stat", text, sizeof text) <= 0)
         return 0;
     /* The name may hold anything, parentheses too. */
-    char *open = strchr(text, '('), *close = strrchr(text, ')');
+    char *name = strchr(text, '('), *end = strrchr(text, ')');
     unsigned long long user, system;
-    if (!open || !close || sscanf(
-            close + 1, " %*c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %llu %llu"
+    if (!name || !end || sscanf(
+            end + 1, " %*c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %llu %llu"
             " %*d %*d %*d %*d %*d %*d %llu", &p->parent, &p->flags, &user,
             &system, &p->start) != 5)
         return 0;
-    *close = 0;
-    size_t i = 0;
-    for (open++; *open && i < NAME - 1; open++)
-        p->name[i++] = *open >= ' ' && *open < 127 && !strchr("\"\\{}", *open)
-                       ? *open : '?';
-    p->name[i] = 0;
+    *end = 0;
+    snprintf(p->name, sizeof p->name, "%s", name + 1);
+    for (char *c = p->name; *c; c++)
+        if (*c < ' ' || *c > '~' || strchr("\"\\{}", *c))
+            *c = '?';
     p->pid = pid;
     p->cpu = user + system;
     return 1;
@@ -147,6 +145,7 @@ static int by_pid(const void *a, const void *b)
     return ((const struct process *)a)->pid - ((const struct process *)b)->pid;
 }
 
+/* All processes, sorted by pid. */
 static struct scan all_processes(void)
 {
     struct scan s = {0};
@@ -178,29 +177,12 @@ static struct process *find(struct scan s, int pid)
                    : NULL;
 }
 
-/* Whether `pid` is, or comes from, `ancestor`. */
-static int comes_from(struct scan s, int pid, int ancestor)
-{
-    struct process *p;
-    /* Processes come and go while they are listed: no chain is endless. */
-    for (int steps = 0; pid > 0 && steps < 1000; steps++, pid = p->parent) {
-        if (pid == ancestor)
-            return 1;
-        if (!(p = find(s, pid)))
-            break;
-    }
-    return 0;
-}
-
-/* What measure.sh started beside the launcher's own descendants has its
- * mark; the processes of other users cannot be read, and have not. */
+/* Whether a process has the mark of measure.sh; those of others cannot be read. */
 static int is_marked(int pid)
 {
     static char text[1 << 17];
-    char path[64];
     const char *job = getenv("PLUMBLINE_JOB");
-    snprintf(path, sizeof path, "/proc/%d/environ", pid);
-    ssize_t size = job ? slurp(path, text, sizeof text) : -1;
+    ssize_t size = job ? read_file_of(pid, "environ", text, sizeof text) : -1;
     for (char *word = text; size > 0 && word < text + size;
          word += strlen(word) + 1)
         if (!strncmp(word, "PLUMBLINE_JOB=", 14) && !strcmp(word + 14, job))
@@ -208,13 +190,14 @@ static int is_marked(int pid)
     return 0;
 }
 
-/* Some servers write their title over their environment: the process that
- * started them has it. */
-static int is_of_job(struct scan s, int pid)
+/* Whether a process is, or comes from, `ancestor`; or, if that is 0, from a marked
+ * process. (Some servers write their title over their environment.) */
+static int comes_from(struct scan s, int pid, int ancestor)
 {
     struct process *p;
-    for (int steps = 0; pid > 1 && steps < 1000; steps++, pid = p->parent) {
-        if (is_marked(pid))
+    /* Processes come and go while they are listed: no chain is endless. */
+    for (int steps = 0; pid > !ancestor && steps < 1000; steps++, pid = p->parent) {
+        if (ancestor ? pid == ancestor : is_marked(pid))
             return 1;
         if (!(p = find(s, pid)))
             break;
@@ -230,38 +213,17 @@ static int owner(int pid)
     return stat(path, &about) ? -1 : (int)about.st_uid;
 }
 
-struct text { char room[3000]; size_t used; };
-
-__attribute__((format(printf, 2, 3)))
-static void add(struct text *t, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(t->room + t->used, sizeof t->room - t->used, format,
-                      args);
-    va_end(args);
-    if (n > 0 && t->used + n < sizeof t->room)
-        t->used += n;
-}
-
-/* In one piece: other ranks write there too. */
-static void tell(const struct text *t)
-{
-    if (write(STDERR_FILENO, t->room, t->used) < 0)
-        return;
-}
-
 /* CPU time of each process between two scans. What the parent started reports itself,
  * unless this observer is only beside it. */
-static void add_processes(struct text *t, struct scan before, int beside)
+static void print_processes(FILE *to, struct scan before, int beside)
 {
     struct scan after = all_processes();
-    struct { struct process *p; double s; } top[TOP] = {{0}};
+    struct { struct process *p; double s; } top[TOP + 1] = {{0}};
     double launcher = 0, kernel = 0, seen = 0;
     int me = getpid(), parent = getppid(),
         mine = parent > 1 && !beside ? parent : me;
-    for (size_t i = 0; i < after.count; i++) {
-        struct process *p = after.list + i, *old = find(before, p->pid);
+    for (struct process *p = after.list; p < after.list + after.count; p++) {
+        struct process *old = find(before, p->pid);
         double s = (p->cpu - (old && old->start == p->start ? old->cpu : 0))
                    * tick;
         if (s <= 0)
@@ -272,25 +234,22 @@ static void add_processes(struct text *t, struct scan before, int beside)
             launcher += s;
         else if (comes_from(after, p->pid, mine))
             continue;                           /* reports itself         */
-        else if (is_of_job(after, p->pid))
+        else if (comes_from(after, p->pid, 0))
             launcher += s;
         else {
             seen += s;
-            for (int k = 0; k < TOP; k++)
-                if (s > top[k].s) {
-                    memmove(top + k + 1, top + k,
-                            (TOP - 1 - k) * sizeof *top);
-                    top[k].p = p, top[k].s = s;
-                    break;
-                }
+            int k = TOP;
+            for (; k > 0 && s > top[k - 1].s; k--)
+                top[k] = top[k - 1];
+            top[k].p = p, top[k].s = s;
         }
     }
-    add(t, ", \"launcher\": %.2f, \"kernel\": %.2f, \"seen\": %.2f, "
-        "\"busiest\": [", launcher, kernel, seen);
+    fprintf(to, ", \"launcher\": %.2f, \"kernel\": %.2f, \"seen\": %.2f, "
+            "\"busiest\": [", launcher, kernel, seen);
     for (int k = 0; k < TOP && top[k].p; k++)
-        add(t, "%s[\"%s\", %d, %d, %.2f]", k ? ", " : "", top[k].p->name,
-            owner(top[k].p->pid), top[k].p->pid, top[k].s);
-    add(t, "]");
+        fprintf(to, "%s[\"%s\", %d, %d, %.2f]", k ? ", " : "", top[k].p->name,
+                owner(top[k].p->pid), top[k].p->pid, top[k].s);
+    fputs("]", to);
     free(after.list);
 }
 
@@ -313,11 +272,9 @@ static int is_first(void)
 /* Waits for a signal, at most so long; 0: none came. */
 static int await(double seconds)
 {
-    if (seconds < 0)
-        seconds = 0;
     struct timespec t = {.tv_sec = (time_t)seconds,
                          .tv_nsec = (seconds - (time_t)seconds) * 1e9};
-    int number = sigtimedwait(&handled_signals, NULL, &t);
+    int number = seconds > 0 ? sigtimedwait(&handled_signals, NULL, &t) : 0;
     return number > 0 ? number : 0;
 }
 
@@ -340,23 +297,31 @@ static int reap(int pid, int *status)
 /* Waits for all children, until the time is over or a signal comes. */
 static int any_left(double seconds, int *told)
 {
-    double until = now() + seconds;
+    double until = clock_of(CLOCK_MONOTONIC) + seconds, now;
     while (reap(0, NULL)) {
-        if (now() >= until || *told)
+        if ((now = clock_of(CLOCK_MONOTONIC)) >= until || *told)
             return 1;
-        int number = await(until - now());
+        int number = await(until - now);
         if (is_end(number))
             *told = number;
     }
     return 0;
 }
 
-static void signal_left(struct scan s, int number)
+/* Sends a signal to all descendants; each is told, if so asked. */
+static void signal_left(int number, int is_told)
 {
-    for (size_t i = 0; i < s.count; i++)
-        if (s.list[i].pid != getpid()
-            && comes_from(s, s.list[i].pid, getpid()))
-            kill(s.list[i].pid, number);
+    struct scan s = all_processes();
+    for (struct process *p = s.list; p < s.list + s.count; p++) {
+        if (p->pid == getpid() || !comes_from(s, p->pid, getpid()))
+            continue;
+        if (is_told)
+            dprintf(STDERR_FILENO, "plumbline-left %s {\"pid\": %d, \"name\": "
+                    "\"%s\", \"uid\": %d}\n", host, p->pid, p->name,
+                    owner(p->pid));
+        kill(p->pid, number);
+    }
+    free(s.list);
 }
 
 /* Orphans of the program get LEFT_TIMEOUT to end, then they are killed. */
@@ -365,25 +330,12 @@ static void end_what_is_left(int *told)
     if (!any_left(LEFT_TIMEOUT, told))
         return;
     int ignored = 0;
-    struct scan s = all_processes();
-    for (size_t i = 0; i < s.count; i++)
-        if (s.list[i].pid != getpid()
-            && comes_from(s, s.list[i].pid, getpid())) {
-            struct text t = {.used = 0};
-            add(&t, "plumbline-left %s {\"pid\": %d, \"name\": \"%s\", "
-                "\"uid\": %d}\n", host, s.list[i].pid, s.list[i].name,
-                owner(s.list[i].pid));
-            tell(&t);
-        }
-    signal_left(s, SIGTERM);
-    free(s.list);
+    signal_left(SIGTERM, 1);
     if (!any_left(*told ? TERM_TIMEOUT / 4 : TERM_TIMEOUT, &ignored))
         return;
     /* More than once: they may fork meanwhile. */
-    for (double until = now() + KILL_TIMEOUT; now() < until;) {
-        s = all_processes();
-        signal_left(s, SIGKILL);
-        free(s.list);
+    for (int round = 0; round < 40; round++) {
+        signal_left(SIGKILL, 0);
         ignored = 0;
         if (!any_left(0.05, &ignored))
             return;
@@ -398,67 +350,29 @@ static int ended(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Writes the node's facts unless the file exists; a failure leaves no file. */
+/* Lets facts.sh write the node's facts, unless the file exists. */
 static void keep_facts(char **words)
 {
-    const char *folder = words[0];
-    char path[4096], draft[4200];
-    snprintf(path, sizeof path, "%s/%s", folder, host);
-    snprintf(draft, sizeof draft, "%s/.%s.%d", folder, host, getpid());
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", words[0], host);
     if (access(path, F_OK) == 0)
         return;
     int pid = fork();
     if (pid == 0) {
-        int to = open(draft, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        int none = open("/dev/null", O_RDWR);
-        if (to < 0 || none < 0 || dup2(none, 0) < 0 || dup2(to, 1) < 0
-            || dup2(none, 2) < 0)
-            _exit(1);
-        sigprocmask(SIG_UNBLOCK, &handled_signals, NULL);
-        setsid();
-        execl("/bin/bash", "bash", words[1], words[2], words[3],
-              (char *)NULL);
+        prctl(PR_SET_PDEATHSIG, SIGTERM);       /* which timeout passes on */
+        execlp("timeout", "timeout", "20", "bash", words[1], words[2], words[3],
+               path, (char *)NULL);
         _exit(127);
     }
-    int status = -1;
-    double until = now() + FACTS_TIMEOUT;
-    while (pid > 0 && reap(pid, &status) && status == -1 && now() < until)
-        if (is_end(await(until - now())))
-            break;
-    if (pid > 0 && status == -1)
-        kill(-pid, SIGKILL);
-    if (status || rename(draft, path))
-        unlink(draft);
+    waitpid(pid, NULL, 0);
 }
 
-/* A row of the CPU use of the CPUs that this process may use: seconds since 1970,
- * then ticks since boot. System includes interrupts, see proc_stat(5). */
-static void write_cpu_use(FILE *to)
-{
-    unsigned long long sum[4] = {0}, t[8];
-    static const int column[8] = {0, 0, 1, 2, 2, 1, 1, 3};
-    char line[512];
-    cpu_set_t usable;
-    FILE *file = fopen("/proc/stat", "re");
-    int cpu;
-    sched_getaffinity(0, sizeof usable, &usable);
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "cpu%d %llu %llu %llu %llu %llu %llu %llu %llu", &cpu, t,
-                   t + 1, t + 2, t + 3, t + 4, t + 5, t + 6, t + 7) == 9
-            && CPU_ISSET(cpu, &usable))
-            for (int k = 0; k < 8; k++)
-                sum[column[k]] += t[k];
-    if (file)
-        fclose(file);
-    fprintf(to, "%.3f,%llu,%llu,%llu,%llu\n", clock_of(CLOCK_REALTIME), sum[0],
-            sum[1], sum[2], sum[3]);
-    fflush(to);
-}
-
-/* Until a signal ends it: the observer of a node beside the programs of its job. */
+/* Until a signal ends it: the observer of a node beside the programs of its job. A
+ * row of samples: seconds since 1970, then ticks of the CPUs that it may use. */
 static void stay_beside(double interval, const char *name)
 {
     char path[4096];
+    cpu_set_t usable;
     FILE *to = NULL;
     if (interval > 0) {
         snprintf(path, sizeof path, "%s.%.*s.csv", name,
@@ -468,32 +382,89 @@ static void stay_beside(double interval, const char *name)
         else
             fputs("at,user,system,idle,steal\n", to);
     }
+    sched_getaffinity(0, sizeof usable, &usable);
     for (int number = 0; !is_end(number) && number != SIGUSR1;) {
-        if (to)
-            write_cpu_use(to);
+        unsigned long long sum[4] = {0};
+        if (to) {
+            double at = read_machine(&usable, sum).clock;
+            fprintf(to, "%.3f,%llu,%llu,%llu,%llu\n", at, sum[0], sum[1], sum[2],
+                    sum[3]);
+            fflush(to);
+        }
         number = await(to ? interval : 3600);
     }
     if (to)
         fclose(to);
 }
 
-/* Notes the pid of a launcher for remove_session_folders.sh. */
-static void note_launcher(int pid)
+/* Starts the program, and waits for its end and that of its orphans. */
+static int run_program(char **words, int launcher, int *told)
 {
-    const char *path = getenv("PLUMBLINE_LAUNCHERS");
+    int me = getpid(), pid = fork(), status = -1;
+    if (pid < 0) {
+        fprintf(stderr, "observe: %s\n", strerror(errno));
+        exit(126);
+    }
+    if (pid == 0) {
+        sigprocmask(SIG_SETMASK, &usual_signals, NULL);
+        /* A signal to a rank is meant for its program. */
+        if (!launcher && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != me))
+            _exit(1);
+        execvp(words[0], words);
+        fprintf(stderr, "%s: %s\n", words[0], strerror(errno));
+        _exit(errno == ENOENT ? 127 : 126);
+    }
+    /* Noted for remove_session_folders.sh. */
+    const char *path = launcher ? getenv("PLUMBLINE_LAUNCHERS") : NULL;
     FILE *file = path ? fopen(path, "ae") : NULL;
     if (file) {
         fprintf(file, "%d\n", pid);
         fclose(file);
     }
+    while (reap(pid, &status) && status == -1) {
+        int number = await(3600);
+        if (is_end(number))
+            *told = number;
+        /* A launcher counts its signals: the second makes it drop all. It
+         * is in our process group, which is what people signal. */
+        if (number && number != SIGCHLD && !launcher)
+            kill(pid, number);
+    }
+    end_what_is_left(told);
+    return status;
+}
+
+static void report(struct reading begin, int status, int within, int beside,
+                   const struct scan *before)
+{
+    char text[3000] = "";
+    struct reading end = read_machine(NULL, NULL);
+    FILE *to = fmemopen(text, sizeof text, "w");
+    if (!to)
+        return;
+    fprintf(to, "plumbline-node %s {\"cpus\": %d, \"begin\": [%.3f, %.2f, %.2f, "
+            "%.2f], \"end\": [%.3f, %.2f, %.2f, %.2f], \"clock\": [%.3f, %.3f], "
+            "\"rc\": %d, \"own\": %.3f, \"scanned\": %s%s", host, end.cpus,
+            begin.at, begin.busy, begin.irq, begin.steal, end.at, end.busy,
+            end.irq, end.steal, begin.clock, end.clock, ended(status),
+            spent(RUSAGE_CHILDREN) + spent(RUSAGE_SELF), before ? "true" : "false",
+            within ? ", \"within\": true" : "");
+    if (before)
+        print_processes(to, *before, beside);
+    fputs("}\n", to);
+    fclose(to);
+    /* In one piece: other ranks write there too. */
+    dprintf(STDERR_FILENO, "%s", text);
 }
 
 int main(int argc, char **argv)
 {
+    static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT,
+                                  SIGUSR1, SIGUSR2};
     char **facts = NULL;
     const char *samples = "";
     double interval = 0;
-    int launcher = 0, within = 0, beside = 0, parent = getppid(), i = 1;
+    int launcher = 0, within = 0, beside = 0, parent = getppid(), told = 0, i = 1;
     for (; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--launcher"))
             launcher = 1;
@@ -514,81 +485,33 @@ int main(int argc, char **argv)
                 "LAUNCHER | --launcher | --within] -- PROGRAM ...\n");
         return 2;
     }
-    if (slurp("/proc/sys/kernel/hostname", host, sizeof host) <= 0)
-        gethostname(host, sizeof host - 1);
-    host[strcspn(host, "\n")] = 0;
+    gethostname(host, sizeof host - 1);
     tick = 1.0 / sysconf(_SC_CLK_TCK);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    int first = !launcher && !within && is_first();
-    struct scan before = {0};
-    if (first)
-        before = all_processes();
-    struct reading begin = read_machine();
-
-    sigset_t usual;
-    static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT,
-                                  SIGUSR1, SIGUSR2};
     sigemptyset(&handled_signals);
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++)
         sigaddset(&handled_signals, signals[k]);
-    sigprocmask(SIG_BLOCK, &handled_signals, &usual);
-    int me = getpid(), pid = beside ? 0 : fork(), status = -1, told = 0;
-    if (beside) {
+    sigprocmask(SIG_BLOCK, &handled_signals, &usual_signals);
+
+    int first = !launcher && !within && is_first(), status = 0;
+    struct scan before = {0};
+    if (first)
+        before = all_processes();
+    struct reading begin = read_machine(NULL, NULL);
+    if (beside)
         stay_beside(interval, samples);
-        status = 0;
-    } else if (pid == 0) {
-        sigprocmask(SIG_SETMASK, &usual, NULL);
-        /* A signal to a rank is meant for its program. */
-        if (!launcher && (prctl(PR_SET_PDEATHSIG, SIGKILL)
-                          || getppid() != me))
-            _exit(1);
-        execvp(argv[i], argv + i);
-        fprintf(stderr, "%s: %s\n", argv[i], strerror(errno));
-        _exit(errno == ENOENT ? 127 : 126);
-    }
-    if (pid < 0) {
-        fprintf(stderr, "observe: %s\n", strerror(errno));
-        return 126;
-    }
-    if (launcher)
-        note_launcher(pid);
+    else
+        status = run_program(argv + i, launcher, &told);
     signal(SIGPIPE, SIG_IGN);
-    while (!beside && reap(pid, &status) && status == -1) {
-        int number = await(3600);
-        if (is_end(number))
-            told = number;
-        /* A launcher counts its signals: the second makes it drop all. It
-         * is in our process group, which is what people signal. */
-        if (number && number != SIGCHLD && !launcher)
-            kill(pid, number);
-    }
-    if (!beside)
-        end_what_is_left(&told);
-    if (!launcher) {
-        struct text t = {.used = 0};
-        struct reading end = read_machine();
-        add(&t, "plumbline-node %s {\"cpus\": %d, \"begin\": [%.3f, %.2f, "
-            "%.2f, %.2f], \"end\": [%.3f, %.2f, %.2f, %.2f], \"clock\": [%.3f, "
-            "%.3f], \"rc\": %d, \"own\": %.3f, "
-            "\"scanned\": %s%s", host, end.cpus, begin.at, begin.busy,
-            begin.irq, begin.steal, end.at, end.busy, end.irq, end.steal,
-            begin.clock, end.clock, ended(status),
-            spent(RUSAGE_CHILDREN) + spent(RUSAGE_SELF),
-            first ? "true" : "false", within ? ", \"within\": true" : "");
-        if (first)
-            add_processes(&t, before, beside);
-        add(&t, "}\n");
-        tell(&t);
-        if (first && facts && !told)
-            keep_facts(facts);
-    }
+    if (!launcher)
+        report(begin, status, within, beside, first ? &before : NULL);
+    sigprocmask(SIG_SETMASK, &usual_signals, NULL);
+    if (first && facts && !told)
+        keep_facts(facts);
     if (WIFSIGNALED(status)) {
-        struct rlimit none = {0, 0};
-        setrlimit(RLIMIT_CORE, &none);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         signal(WTERMSIG(status), SIG_DFL);
-        sigprocmask(SIG_SETMASK, &usual, NULL);
         raise(WTERMSIG(status));
-        return 128 + WTERMSIG(status);
     }
     return ended(status);
 }

@@ -47,11 +47,6 @@ def _listening_sockets(port: int) -> Iterator[list[str]]:
                     yield fields
 
 
-def has_listener(port: int) -> bool:
-    """Whether a process listens on this port, without a connection to it."""
-    return any(True for _ in _listening_sockets(port))
-
-
 def find_listening_user(port: int) -> int | None:
     """The id of the user who listens on a port; None: no user, or unknown."""
     return next((int(fields[7]) for fields in _listening_sockets(port)), None)

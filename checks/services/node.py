@@ -33,7 +33,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Set
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -507,10 +506,7 @@ class Server:
                 return False
             raise Failed(f'{self.name} did not answer in '
                          f'{self.options.ready_limit:g} s ({why})') from None
-        self.check_process(self.counters.pid)
-        self.check_persistence(settings.persistence)
-        self.check_thread_count(settings.threads)
-        self.check_cpu_affinity(self.counters.pid)
+        self.check_is_as_planned(settings)
         return True
 
     def check_listening_user(self) -> None:
@@ -526,56 +522,47 @@ class Server:
                 raise Failed(f'{self.name}: another user listens on this '
                              'port: another server has the port')
 
-    def check_process(self, pid: int) -> None:
-        """Check that the process that answers is this server (0: unknown).
+    def check_is_as_planned(self, settings: ask.Settings) -> None:
+        """Check that the server that answers is this one, with the persistence, the
+        threads and the CPUs of the plan.
 
-        :raises Failed: it is another one.
+        :raises Failed: it is another one, or differs.
         """
-        with contextlib.suppress(ProcessLookupError):
-            if not pid or os.getsid(pid) == self.process.pid:
-                return
-        raise Failed(f'{self.name}: process {pid} answers on this port, but the suite '
-                     f'started process {self.process.pid}: another server has the port')
+        pid, wrapper = self.counters.pid, f'a wrapper at {self.command[0]}'
+        if pid and not self.has_started(pid):
+            raise Failed(f'{self.name}: process {pid} answers on this port, but the '
+                         f'suite started process {self.process.pid}: another server '
+                         'has the port')
+        has, expected = '', ''
+        kinds, request = settings.persistence, {self.options.persistence} - {'off'}
+        if kinds not in (None, request):
+            has, expected = (
+                ' and '.join(PERSISTENCE_NAMES[kind] for kind in sorted(some))
+                or 'nothing on disk' for some in (kinds or (), request))
+            has = f'writes {has}'
+        elif self.options.threads and settings.threads not in (
+                None, self.options.threads):
+            has = (f'serves with {settings.threads} '
+                   f'thread{"s" * (settings.threads > 1)}')
+            expected = str(self.options.threads)
+        if has:
+            raise Failed(f'{self.name} {has}, but the plan requires {expected}: find '
+                         f'what changes its configuration ({wrapper}, a default of '
+                         'its build)')
+        with contextlib.suppress(OSError):      # it has ended, or is in a container
+            usable = os.sched_getaffinity(pid or self.process.pid)
+            if usable - set(self.cpu_set):
+                raise Failed(f'{self.name} was bound to the CPUs '
+                             f'{sorted(self.cpu_set)}, but may run on '
+                             f'{sorted(usable)}: find what unbinds it ({wrapper}, an '
+                             'option of its own)')
 
-    def check_persistence(self, kinds: Set[str] | None) -> None:
-        """Check that the persistence is that of the plan: it costs time.
-
-        :raises Failed: the server has more persistence, or less.
-        """
-        request = {self.options.persistence} - {'off'}
-        if kinds is None or kinds == request:
-            return
-        has, expected = (' and '.join(PERSISTENCE_NAMES[kind] for kind in sorted(some))
-                         or 'nothing on disk' for some in (kinds, request))
-        raise Failed(f'{self.name} writes {has}, but the plan requires {expected}: '
-                     'find what changes its configuration (a wrapper at '
-                     f'{self.command[0]}, a default of its build)')
-
-    def check_thread_count(self, count: int | None) -> None:
-        """Check that it serves with as many threads as the plan requires.
-
-        :raises Failed: it has more threads, or fewer.
-        """
-        if count is None or self.options.threads in (0, count):
-            return
-        raise Failed(f'{self.name} serves with {count} thread{"s" * (count > 1)}, but '
-                     f'the plan requires {self.options.threads}: find what changes its '
-                     f'configuration (a wrapper at {self.command[0]}, a default of '
-                     'its build)')
-
-    def check_cpu_affinity(self, pid: int) -> None:
-        """Check that it may run only on the CPUs of the plan.
-
-        :raises Failed: it may run on others.
-        """
+    def has_started(self, pid: int) -> bool:
+        """Whether a process is in the session of this server."""
         try:
-            has = os.sched_getaffinity(pid or self.process.pid)
-        except OSError:                         # ended, or in a container
-            return
-        if has - set(self.cpu_set):
-            raise Failed(f'{self.name} was bound to the CPUs {sorted(self.cpu_set)}, '
-                         f'but may run on {sorted(has)}: find what unbinds it (a '
-                         f'wrapper at {self.command[0]}, an option of its own)')
+            return os.getsid(pid) == self.process.pid
+        except ProcessLookupError:
+            return False
 
     def record(self) -> dict[str, Any]:
         """The line of a server that is ready; parser.py has the meaning."""

@@ -133,15 +133,10 @@ class ServiceBenchmark(Benchmark, special=True):
 
     @run_before('run')
     def add_services_to_job_script(self) -> None:
-        plan, launching = self.service_plan(), self.launching()
-        is_mpi = any(program.mpi for step in plan.steps for program in step.programs)
-        if is_mpi != self.has_mpi_steps:
-            raise TypeError(f'{type(self).__name__}: has_mpi_steps does not agree with '
-                            f'the programs of its plan; set it to {is_mpi}')
         # Otherwise only this test case's next run would find leftover secrets.
         remove_secrets_of_dead_runs(rt.runtime().stage_prefix)
         self.prerun_cmds = [f'cd {shlex.quote(self.stagedir)}', *self.prerun_cmds,
-                            *job_script_lines(plan, launching)]
+                            *job_script_lines(self.service_plan(), self.launching())]
         # The script itself starts launchers.
         self.job.launcher = LocalLauncher()
         self.executable = 'run_and_stop'

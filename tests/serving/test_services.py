@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +29,6 @@ from checks.services.plan import (
     command_with_environment,
 )
 from checks.services.script import Launching, job_script_lines
-from checks.services.service import ServiceBenchmark
 from tests.conftest import ROOT, until
 from tests.serving.job import CONFIG, LOCAL, Job, build_observer, redis_like
 
@@ -734,14 +732,3 @@ def test_an_answer_in_another_protocol_is_not_readiness():
         with pytest.raises(ask.Refusal, match='does not speak RESP'):
             ask.resp_counters(ask.Server(*server.getsockname()))
         os.waitpid(child, 0)
-
-
-@pytest.mark.parametrize('is_mpi', [True, False])
-def test_a_check_declares_whether_its_plan_has_mpi_programs(is_mpi):
-    step = Step('load', (Program(('true',), mpi=is_mpi),), 1)
-    check = SimpleNamespace(
-        has_mpi_steps=not is_mpi, launching=lambda: None,
-        service_plan=lambda: SimpleNamespace(steps=(step,)))
-    with pytest.raises(TypeError, match='SimpleNamespace: has_mpi_steps does not '
-                                        f'agree .*; set it to {is_mpi}'):
-        ServiceBenchmark.add_services_to_job_script(check)

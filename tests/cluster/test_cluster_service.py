@@ -1,4 +1,4 @@
-"""Services on the cluster in a box: killed, at fault, and out of reach."""
+"""Services on the cluster in a box: killed, and out of reach."""
 from __future__ import annotations
 
 import random
@@ -54,16 +54,6 @@ def ranks(tools):
         ensure_folder_of_lock(folder)
     rounds.build_ranks(tools)
     return tools
-
-
-def refused(job: Job, plan) -> str:
-    """What ReFrame says of a job that fails, in one line, and leaves nothing."""
-    before = seen(job.cluster)
-    job.submit(plan)
-    job.cluster.wait(job.number)
-    assert len(job.lines()) == 1
-    assert left(job.cluster, before, job.folder) == []
-    return job.verdict()
 
 
 # It works -----------------------------------------------------------------
@@ -188,16 +178,6 @@ def test_the_count_sees_what_is_left(cluster, tmp_path, monkeypatch):
     assert len(result) == len(words)
     for word in words:
         assert any(word in one for one in result), result
-
-
-# Faults ---------------------------------------------------------------------
-
-@pytest.mark.cluster
-def test_a_wrong_interface(cluster, tools, tmp_path):
-    line = refused(Job(cluster, 'srun', tmp_path / 'job'),
-                   replace(load(1, tools), interface='ib7'))
-    assert "no interface 'ib7' with an IPv4 address" in line
-    assert 'eth0 (10.0.0.2)' in line and 'correct service_interface' in line
 
 
 # Reach ----------------------------------------------------------------------

@@ -217,45 +217,59 @@ class Writer:
         for program in step.programs:
             role = self.plan.find_client_role(program.role)
             slots = self.client_slots[role.name][:1 if program.alone else None]
-            numbers = [(len(lines), 0)] if program.mpi else [
-                (len(lines) + index, index) for index in range(len(slots))]
-            for number, index in numbers:
-                server = self.server_of(index)
-                name = f'service{server}' if role.one_server else 'service'
-                files[name] = ' '.join(map(str, [server] if role.one_server else range(
-                    len(self.server_nodes))))
-                lines.append(self.mpi_line(step, program, role, number, slots)
-                             if program.mpi else
-                             self.client_line(step, program, role, number, index,
-                                              slots))
+            for index in range(1 if program.mpi else len(slots)):
+                servers = ([self.server_of(index)] if role.one_server
+                           else range(len(self.server_nodes)))
+                files[self.service_name(role, index)] = ' '.join(map(str, servers))
+                lines.append(self.client_line(step, program, role, slots, len(lines),
+                                              index))
         gate = 'gate' if step.gate else ''
-        for name, servers in files.items():
-            yield f"    service_file {name} '{gate}' {servers}"
+        for name, numbers in files.items():
+            yield f"    service_file {name} '{gate}' {numbers}"
         yield f'    begin_step {step.name} {math.ceil(step.limit)} || return'
         yield from lines
         yield f'    end_step {"check" if step.check else ""}'.rstrip() + ' || return'
 
-    def client_line(self, step: Step, program: Program, role: Clients, number: int,
-                    index: int, slots: Sequence[tuple[int, int]]) -> str:
-        """The line that starts one client.
+    def service_name(self, role: Clients, client: int) -> str:
+        """The name of the file with the servers of a client."""
+        return f'service{self.server_of(client)}' if role.one_server else 'service'
 
-        :param number: number of the client in the step
-        :param index: number of the client in its role
+    def client_line(self, step: Step, program: Program, role: Clients,
+                    slots: Sequence[tuple[int, int]], number: int, index: int) -> str:
+        """The line that starts a client, or all ranks of an MPI program.
+
+        :param slots: node number and slot of each client of the program
+        :param number: number of the line in the step
+        :param index: number of the client in its role; 0 for ranks
         """
-        node, slot = slots[index]
-        server = self.server_of(index)
+        (node, slot), server = slots[index], self.server_of(index)
+        if program.mpi:
+            launcher = self.launch_of_ranks(step, slots)
+            name, ranks = f'the MPI program of {role.name}', len(slots)
+            slot, parent, connections = -1, '', role.connections
+        else:
+            launcher, name, ranks = self.launch(node), f'{role.name} {index}', 1
+            parent = self.parent()
+            connections = role.connections * sum(
+                where == node and self.server_of(one) == server
+                for one, (where, _) in enumerate(slots))
+        options = {'role': role.name, 'slot': slot, 'parent': parent,
+                   'connections': connections}
+        late = {key: text.format(server=server, number=number, step=step.name,
+                                 service=self.service_name(role, index))
+                for key, text in LATE.items()}
+        now = {'index': index, 'count': len(slots), 'connections': role.connections}
         words = program.commands[index] if program.commands else program.command
-        beside = sum(1 for one, (where, _) in enumerate(slots)
-                     if where == node and self.server_of(one) == server)
-        options = {'role': role.name, 'slot': slot, 'parent': self.parent(),
-                   'connections': role.connections * beside}
-        return self.line_of_program(
-            step, number, f'{role.name} {index}', self.launch(node), node, options,
-            words, server, role, index, len(slots))
+        observer = ([quoted(self.launching.observer), '--within', '--']
+                    if self.launching.observer else [])
+        return ' '.join(filter(None, [
+            f"    client {number} '{name}' '{'gate' if step.gate else ''}' {ranks}",
+            launcher, '"${node[@]}" client', self.roles_on(node),
+            options_text(options), '--', *observer,
+            *(fill_template(word, now, late) for word in words)]))
 
-    def mpi_line(self, step: Step, program: Program, role: Clients, number: int,
-                 slots: Sequence[tuple[int, int]]) -> str:
-        """The line that starts the ranks of an MPI program.
+    def launch_of_ranks(self, step: Step, slots: Sequence[tuple[int, int]]) -> str:
+        """Words in front of an MPI program.
 
         :raises PlanError: the launcher is unknown, or the ranks differ by node
         """
@@ -268,30 +282,7 @@ class Writer:
         if step.gate or len(slots) != each * len(nodes):
             raise PlanError(f'step {step.name}: an MPI program needs the same number '
                             'of ranks on every node, and no gate')
-        options = {'role': role.name, 'slot': -1, 'connections': role.connections}
-        return self.line_of_program(
-            step, number, f'the MPI program of {role.name}',
-            self.launch(nodes[0], len(nodes), each, mpi=True), nodes[0], options,
-            program.command, 0, role, 0, len(slots))
-
-    def line_of_program(self, step: Step, number: int, name: str, launcher: str,
-                        node: int, options: Mapping[str, object],
-                        words: Sequence[str], server: int, role: Clients, index: int,
-                        count: int) -> str:
-        """The line that starts a client or the ranks of an MPI program."""
-        late = {key: text.format(
-            server=server, number=number, step=step.name,
-            service=f'service{server}' if role.one_server else 'service')
-            for key, text in LATE.items()}
-        now = {'index': index, 'count': count, 'connections': role.connections}
-        observer = ([quoted(self.launching.observer), '--within', '--']
-                    if self.launching.observer else [])
-        command = ' '.join(fill_template(word, now, late) for word in words)
-        return ' '.join(filter(None, [
-            f"    client {number} '{name}' '{'gate' if step.gate else ''}'",
-            str(count if options['slot'] == -1 else 1), launcher,
-            '"${node[@]}" client', self.roles_on(node), options_text(options), '--',
-            *observer, command]))
+        return self.launch(nodes[0], len(nodes), each, mpi=True)
 
 
 def quoted(value: object) -> str:

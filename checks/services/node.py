@@ -614,23 +614,12 @@ def serve(options: argparse.Namespace, command: list[str]) -> int:
         while not server.exit_reason():
             if signal.sigwait(STOP | {signal.SIGCHLD}) != signal.SIGCHLD:
                 return 0
-        raise Failed(f'{server.name} {server.exit_reason()} while it served'
-                     + full_disk_hint(server))
+        raise Failed(f'{server.name} {server.exit_reason()} while it served')
     finally:
         server.stop()
 
 
-def full_disk_hint(server: Server) -> str:
-    """A hint that the disk of a server's data is full; empty: it is not."""
-    room = os.statvfs(server.data.folder)
-    # A store may have removed its partial file.
-    if server.options.persistence == 'off' or room.f_bavail * room.f_frsize > 1 << 20:
-        return ''
-    return (f'; the disk of {server.data.folder.parent} on {host_name()} is full: '
-            "free space there, or set another scratch in the site's system.py")
-
-
-# Clients and observers -------------------------------------------------------
+# Clients and launchers -------------------------------------------------------
 
 def run_client(options: argparse.Namespace, command: list[str]) -> NoReturn:
     """Bind this process, report its CPUs, and become a client.

@@ -146,7 +146,7 @@ check_servers() {
             wait "${servers[index]}"
             REPLY="the launcher of server $index ended with exit code $?"
         fi
-        fail "$REPLY; the last lines of $run.server$index.log: $(
+        fail "$REPLY$(disk_hint); the last lines of $run.server$index.log: $(
             last_lines "$run.server$index.log")"
         return
     done
@@ -389,8 +389,8 @@ disk_hint() {
     local index
     for index in "${!servers[@]}"; do
         if tail -n 20 "$run.server$index.log" |
-            grep -qE 'No space left|[Qq]uota exceeded'; then
-            first_line '{' "$run.server$index.line"
+            grep -qE 'No space left|[Qq]uota exceeded|Short write'; then
+            first_line '{' "$run.server$index.line" || return
             printf '; the disk of %s on %s is full: free space there, or set another %s' \
                 "$(field scratch)" "$(field node)" "scratch in the site's system.py"
             return

@@ -61,6 +61,10 @@ for pid in "${pids[@]}"; do
     code=$?
     # A signal ends `wait`, too.
     while kill -0 "$pid" 2>/dev/null; do wait "$pid"; code=$?; done
+    # The process may have ended between the signal and kill; 127: nothing is known.
+    wait "$pid" 2>/dev/null
+    again=$?
+    if [ "$again" != 127 ]; then code=$again; fi
     if [ "$code" != 0 ]; then rc=$code; fi
 done
 exit "$rc"

@@ -76,7 +76,8 @@ def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
             if tag and not before[tag.end():].strip(' '):
                 before = before[:tag.start()]
             pattern = _prefix_pattern(before)
-            after = next((text for text in lines[number + 1:] if text.strip()), '')
+            after = next((lines[place] for place in range(number + 1, len(lines))
+                          if lines[place].strip()), '')
             if pattern and (row.fullmatch(before) or not pattern.match(after)):
                 pattern = None
             prefixes.append((number, pattern))

@@ -37,9 +37,6 @@ from .parser import (
     strip_prefixes,
 )
 
-#: Prefixes of lines: Open MPI 4 and 5, srun --label, MPICH's -prepend-rank.
-_PREFIX = re.compile(r'^(?:\[[^\[\]\s]*\d+(?:,\d+)?\](?:<std(?:out|err|diag)>)?'
-                     r'(?:\[[^\[\]]*\])?: ?|\[\d+\] |[ 0]*\d+: )')
 _LAUNCHER = (r'mpirun|mpiexec(?:\.\w+)?|orterun|prterun|prun|srun|jsrun|lrun|aprun'
              r'|ibrun|flux(?: mini)? run')
 _COMMAND = re.compile(
@@ -167,7 +164,6 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
             zip(lines, strip_prefixes(lines), strict=True), 1):
         if len(raw) > LONGEST and not raw.startswith('METADATA '):
             raise ParseError(number, raw, f'the line has {len(raw)} characters')
-        line = _PREFIX.sub('', line, count=1)
         stripped = line.strip()
         here = segments[-1] if segments else None
         if match := _ALLOCATED.fullmatch(stripped):

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from ..core import text as saved
 from ..core.parsers import Output, ParseError
 from .folders import read_sessions
 from .saved import RankStatistics, SessionRecords, session_parameters
 
+_TITLE = re.compile(r'# tensorload \d')
 _OUTPUT = re.compile(
     r'^# tensorload \d+\.\d+ (throughput|inference|producer|consumer)\n'
     r'# client (\S+) commands (\S+)\n'
@@ -45,15 +47,21 @@ class Run:
 
 
 def parse_run(text: str) -> Run:
-    """The output of a run. Lines of other programs before and after it are
-    ignored: UCX, for example, writes its messages to stdout.
+    """The output of a run, without the prefix that a launcher puts before each line.
+
+    Lines of other programs before and after it are ignored: UCX, for example,
+    writes its messages to stdout.
 
     :raises ParseError: another line is within the output, or the output is cut
     """
-    match = _OUTPUT.search(text)
-    if not match or text.count('# tensorload ') > 1:
-        raise ParseError(1, text.partition('\n')[0], 'expected the output of '
-                         'tensorload, from "# tensorload" to "# end"')
+    lines = saved.strip_prefixes(text.split('\n'), _TITLE, re.compile('(?!)'))
+    titles = [number for number, line in enumerate(lines) if _TITLE.search(line)]
+    match = _OUTPUT.search('\n'.join(lines))
+    if not match or len(titles) > 1:
+        first = titles[0] if titles else 0
+        raise ParseError(first + 1, lines[first], 'expected one output of tensorload, '
+                         'from "# tensorload" to "# end"'
+                         + saved.foreign_cause(lines[first:]))
     mode, client, commands, *numbers = match.groups()
     return Run(mode, client, commands, *map(int, numbers))
 

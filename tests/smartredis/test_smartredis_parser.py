@@ -33,6 +33,11 @@ def test_output_of_tensorload():
     run = parser.parse_run('\n' + ucx + ''.join(LINES) + ucx)
     assert run == parser.Run('throughput', 'embedded', 'AI.TENSORSET', 2, 10, 65536,
                              20)
+    tagged = ''.join(f'[1,0]<stdout>: {line}' for line in LINES)
+    assert parser.parse_run(ucx + tagged) == run
+    with pytest.raises(ParseError, match='a message of UCX') as caught:
+        parser.parse_run(ucx.join(LINES))
+    assert caught.value.line == 1
 
 
 @pytest.mark.parametrize('number', range(len(LINES)))
@@ -40,7 +45,7 @@ def test_a_missing_cut_or_additional_line_is_refused(number):
     before, after = LINES[:number], LINES[number + 1:]
     for middle in ([], [LINES[number][:len(LINES[number]) // 2]],
                    [LINES[number], 'rank 3 says hello\n' if after else LINES[0]]):
-        with pytest.raises(ParseError, match='expected the output of tensorload'):
+        with pytest.raises(ParseError, match='expected one output of tensorload'):
             parser.parse_run(''.join([*before, *middle, *after]))
 
 

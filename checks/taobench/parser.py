@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ..core import text as saved
 from ..core.parsers import ParseError, Record, Remark, parse_json
 from ..loadgen import memtier
 
@@ -58,6 +59,7 @@ _WOBBLE = 0.015
 _NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
 #: The rest of a number after a comma: 675,943.1 must not be read as 675.
 _AFTER_COMMA = re.compile(r'[0-9][0-9.]*M?')
+_DIGITS = re.compile('[0-9]+')
 _LINE_END = re.compile('\r\n|\n|\r')
 #: fast / (fast + slow) equals the hit rate apart from two errors: requests in
 #: flight at the ends of an interval (one per connection; an interval has at
@@ -75,6 +77,9 @@ _USUAL = re.compile(', '.join(
 _PIECE = re.compile(r'\b(?:fast_qps|hit_rate|slow_qps|wh_qps|curr_it|'
                     r'slow_qps_oom|crnt_conn|slow_th|slow_reqs|slow_resp|'
                     r'nanosleeps_per_sec) =')
+#: The beginnings of an output, and damage before one: a part of another line.
+_TITLE = re.compile('fast_qps =|ALL STATS|Results Report:')
+_DAMAGE = re.compile(f'.*(?:{_PIECE.pattern}).*')
 # Smaller than the difference of two 64-bit counters that ran backwards.
 _MAXIMUM = 1e12
 # Lines of a client besides those of memtier: phases, command lines, threads,
@@ -179,6 +184,7 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: nothing in the text can be trusted
     """
+    text = _strip_prefixes(text)
     if _REPORT.search(text):
         return parse_report(text)
     if _is_client_log(text):
@@ -197,6 +203,7 @@ def parse(text: str) -> tuple[Record, ...]:
 
 def remarks(text: str) -> Iterator[Remark]:
     """The lines of a valid log that are not counted, with the reasons."""
+    text = _strip_prefixes(text)
     if _REPORT.search(text) or _is_client_log(text):
         return
     logs = parse_server_logs(text)
@@ -213,6 +220,27 @@ def remarks(text: str) -> Iterator[Remark]:
                          serious=True)
 
 
+def _strip_prefixes(text: str) -> str:
+    """The text without what a launcher or a page puts before each line.
+
+    :raises ParseError: the prefixes are those of several servers
+    """
+    lines = text.split('\n')
+    falls, last = 0, ()
+    for number, line in enumerate(lines, 1):
+        before, start, _ = line.partition(_START)
+        if not start or _DAMAGE.fullmatch(before):
+            continue
+        # A time grows, apart from midnight. Labels of servers take turns.
+        now = tuple(map(int, _DIGITS.findall(before)))
+        falls += now < last
+        last = now
+        if falls > 1:
+            raise ParseError(number, line, 'the lines of several servers alternate: '
+                             'parse each server separately')
+    return '\n'.join(saved.strip_prefixes(lines, _TITLE, _DAMAGE))
+
+
 # A server's log ------------------------------------------------------------
 
 def parse_server_logs(text: str, split_at_restarts: bool = True) -> list[Log]:
@@ -221,7 +249,7 @@ def parse_server_logs(text: str, split_at_restarts: bool = True) -> list[Log]:
     :param split_at_restarts: False: the file is known to be of one server
     :raises ParseError: there are no statistics that can be trusted
     """
-    lines = _LINE_END.split(text)
+    lines = _LINE_END.split(_strip_prefixes(text))
     points: list[Point] = []
     seen: dict[str, int] = {}
     pieces: list[Remark] = []
@@ -311,8 +339,8 @@ def _raise_no_usable_line(points: Sequence[Point], lines: Sequence[str]) -> None
                          f'{points[0].fault}')
     for number, line in enumerate(lines, 1):
         if _START in line:
-            raise ParseError(number, line, 'the statistics do not begin at '
-                             'the start of the line: remove the labels')
+            raise ParseError(number, line, 'the statistics do not begin at the start '
+                             'of the line, and the next line has no such prefix')
     raise ParseError(1, lines[0], f'the text has no statistics ({_START} '
                      '...): it is not the log of a server or a client of '
                      'TaoBench'

@@ -226,7 +226,8 @@ def _strip_prefixes(text: str) -> str:
     :raises ParseError: the prefixes are those of several servers
     """
     lines = text.split('\n')
-    falls, last = 0, ()
+    falls = 0
+    last: tuple[int, ...] = ()
     for number, line in enumerate(lines, 1):
         before, start, _ = line.partition(_START)
         if not start or _DAMAGE.fullmatch(before):

@@ -41,6 +41,8 @@ UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
          'hit_ratio': '1', 'num_data_points': '1', 'score': '1'}
 #: Length of the window, and between two lines, in the original. Unit: s.
 WINDOW, INTERVAL = 360.0, 5.0
+#: Points of 72 that may be missing.
+_MISSING = 10
 
 _T = TypeVar('_T')
 #: A report of benchpress, alone or among what it prints.
@@ -160,21 +162,17 @@ def counted_window_seconds(test_time: float) -> float:
     return min(test_time, WINDOW)
 
 
-def expected_point_count(window: float = WINDOW, interval: float = INTERVAL,
-                         rule: str = 'code') -> int:
+def expected_point_count(window: float = WINDOW, interval: float = INTERVAL) -> int:
     """Number of points that a server's log needs in a window.
 
-    Of the 72 points in 360 s, every 5 s, the original's code needs 62 and its
-    guide 58.  Longer windows may lack the same number, shorter windows the
-    same share.
+    Of the 72 points in 360 s, every 5 s, the original's code needs 62.  Longer
+    windows may lack the same number, shorter windows the same share.
 
     :param window: unit: s
     :param interval: between two lines. Unit: s
-    :param rule: code | guide
     """
-    allowed = {'code': 10, 'guide': 14}[rule]
     count = window / interval
-    return max(math.ceil(count - min(allowed, count * allowed / 72)), 1)
+    return max(math.ceil(count - min(_MISSING, count * _MISSING / 72)), 1)
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -509,7 +507,7 @@ def _remarks_on_counted_points(log: Log, counted: Sequence[Point], expected: int
 
 
 def combine_summaries(summaries: Sequence[Summary | None]
-            ) -> dict[str, float | int | str]:
+                      ) -> dict[str, float]:
     """Values of all servers under the names of the original's report.
 
     :param summaries: one per server that was started; None: it has no values
@@ -518,7 +516,7 @@ def combine_summaries(summaries: Sequence[Summary | None]
     total = sum(summary.total_qps for summary in good)
     return {
         'spawned_instances': len(summaries),
-        'successful_instances': len(good), 'role': 'server',
+        'successful_instances': len(good),
         'fast_qps': sum(summary.fast_qps for summary in good),
         'slow_qps': sum(summary.slow_qps for summary in good),
         'hit_ratio': sum(summary.hit_ratio for summary in good)

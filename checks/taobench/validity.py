@@ -271,7 +271,7 @@ def _find_hit_ratio_violations(summary: Sequence[Summary | None]) -> list[Reason
     good = [one for one in summary if one and one.num_data_points]
     if not good:
         return []
-    ratio = float(combine_summaries(good)['hit_ratio'])
+    ratio = combine_summaries(good)['hit_ratio']
     low, high = HIT_RATIO
     if low <= ratio <= high:
         return []

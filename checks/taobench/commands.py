@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .jobs import Job
-from .sizing import Client, Instance
+from .sizing import Client, Instance, Job
 
 #: Length of a key: a constant prefix and the index.
 KEY_BYTES = 220

@@ -16,7 +16,6 @@ from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from . import parser as tao
 from . import validity
-from .jobs import read_script_result
 from .scenarios import PAUSE
 from .sizing import REST
 from .taobench import HERE, TaoBenchmark, TaoPrograms, register, runnable_scenarios
@@ -140,7 +139,7 @@ class TaoBenchOriginal(TaoBenchmark):
             errors='replace')
         logs = [self.read_log(text) for text in texts or [printed]]
         result = ({} if self.scenario.dcperf_job.has_one_server
-                  else read_script_result(printed))
+                  else tao.read_script_result(printed))
         expected = validity.Expected(
             int(result.get('spawned_instances', 1)), sized.warmup_time, seconds,
             self.statistics_interval, rest, self.scenario.dcperf_job.semaphore)

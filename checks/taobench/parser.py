@@ -17,6 +17,7 @@ line was lost.  It keeps the logs of several servers in one file apart.
 from __future__ import annotations
 
 import bisect
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -563,6 +564,26 @@ def parse_report(text: str) -> tuple[Record, ...]:
                          'fast_qps and slow_qps')
     return tuple(Record('tao_bench_server', '', None, name, float(value), UNITS[name],
                         line_of(name)) for name, value in values.items())
+
+
+#: Numbers that a script prints for all servers.
+_RESULT = ('spawned_instances', 'successful_instances', 'fast_qps', 'slow_qps',
+          'total_qps', 'hit_ratio', 'num_data_points')
+
+
+def read_script_result(text: str) -> dict[str, float]:
+    """The numbers of the JSON that a script prints at its end.
+
+    :raises ParseError: it has none
+    """
+    match = re.search(r'^\{\n(?:.*\n)*?\}$', text, re.MULTILINE)
+    try:
+        data = json.loads(match[0]) if match else {}
+        return {name: float(data[name]) for name in _RESULT}
+    except (ValueError, KeyError) as err:
+        missing = f' with {err}' if match else ''
+        raise ParseError(len(text.splitlines()), text[-80:],
+                         f'DCPerf printed no result{missing}') from None
 
 
 # A client's log ------------------------------------------------------------

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from config.records.scenarios import modes_starting_at
 
-from .jobs import JOBS, Job
-from .sizing import REST, Sizes, cache_size_mb, server_count
+from .sizing import JOBS, REST, Job, Sizes, cache_size_mb, server_count
 
 #: Program -> feature of an environment that has it.
 PROGRAMS = {'tao_server': 'tao_server', 'tao_bench_server': 'tao_bench',

@@ -1,15 +1,14 @@
-"""Rules that size a job of TaoBench: servers, threads, memory, keys, clients.
+"""The jobs of TaoBench, and rules for their servers, threads, memory, keys and clients.
 
-They are those of the original's code (DCPerf, packages/tao_bench, 2025-06), whose
-guide is older, for programs that DCPerf's own scripts do not start.
+The jobs are those of benchpress/config/jobs.yml of DCPerf: a script with some options.
+The rules are those of the code of these scripts (packages/tao_bench, 2025-06), whose
+guide is older. They serve programs that the scripts do not start.
 docs/reference/studies/taobench.md lists the differences.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from checks.taobench.jobs import Job
 
 #: CPUs that one server can use well.
 CPUS_PER_SERVER = 72
@@ -27,6 +26,49 @@ CONNECTIONS, CONNECTIONS_PER_THREAD = 32768, 380
 SPARE_CPUS = 6
 #: Pause of the clients after the warm-up. Unit: s.
 REST = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of DCPerf (2025-06)."""
+    #: Script in packages/tao_bench.
+    script: str
+    #: Memory of the machine in GB, of which the cache has three quarters; 0: all of it.
+    memory: float = 0
+    #: Share of the memory that the servers may have: the rest is for the clients.
+    memory_share: float = 1
+    #: Default times in s; a warm-up of 0 depends on the memory.
+    warmup_time: int = 0
+    test_time: int = 720
+    #: Fast threads per CPU.
+    fast_threads: float = 0.75
+    #: Whether slow threads wait on a semaphore instead of sleeping.
+    semaphore: bool = False
+    #: Connections of all clients per CPU of the server; 0: the clients' own default.
+    connections_per_cpu: int = 0
+    #: Replacement of a deprecated job.
+    deprecated: str = ''
+
+    @property
+    def has_one_server(self) -> bool:
+        """Whether it has one server whose clients have a command of their own."""
+        return self.script == 'run.py'
+
+    @property
+    def is_standalone(self) -> bool:
+        """Whether servers and clients share a machine."""
+        return self.script == 'run_standalone.py'
+
+
+#: Name without tao_bench_ -> job.
+JOBS = {
+    'autoscale': Job('run_autoscale.py'),
+    'standalone': Job('run_standalone.py', memory_share=0.75),
+    'autoscale_v2_beta': Job('run_autoscale.py', fast_threads=1.25, semaphore=True,
+                             connections_per_cpu=85),
+    'custom': Job('run.py', 64, warmup_time=1200, test_time=360),
+    '64g': Job('run.py', 64, warmup_time=1200, test_time=360, deprecated='autoscale'),
+}
 
 
 @dataclass(frozen=True)

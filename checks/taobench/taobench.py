@@ -217,7 +217,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 self.invalid, *(f'{which}{one}' for one in reasons)]))
             self.files['invalid.txt'] = self.invalid.replace('; ', '\n') + '\n'
         return {**{name: float(value) for name, value in
-                   tao.combine_summaries(rows).items() if not isinstance(value, str)},
+                   tao.combine_summaries(rows).items()},
                 **({'cpu_total': cpu.total, 'cpu_user': cpu.user} if cpu else {})}
 
     @property

@@ -32,7 +32,7 @@ from checks.services.script import Launching, job_script_lines
 from checks.stores import aimodule
 from checks.stores.servers import Needs, make_server_role
 from checks.taobench import commands, sizing
-from checks.taobench.jobs import JOBS
+from checks.taobench.sizing import JOBS
 from config.sites.launch import step_launch_command
 
 SRC = ROOT / 'checks' / 'core' / 'src'

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checks.core.parsers import ParseError
-from checks.taobench import jobs
+from checks.taobench import parser
 from tests.conftest import LIMIT, ROOT, of_family, suite_in, until
 
 #: A script that does nothing for some seconds and then prints and writes what DCPerf's
@@ -168,9 +168,9 @@ def test_a_client_of_one_server_gets_its_host(installed, tmp_path):
 
 def test_a_script_without_result_is_refused():
     with pytest.raises(ParseError, match='printed no result'):
-        jobs.read_script_result('Spawn server instance: x\n')
+        parser.read_script_result('Spawn server instance: x\n')
     with pytest.raises(ParseError, match="no result with 'spawned_instances'"):
-        jobs.read_script_result('x\n{\n    "role": "server"\n}\n')
+        parser.read_script_result('x\n{\n    "role": "server"\n}\n')
 
 
 #: A site with nodes of 16 CPUs and an installed DCPerf.

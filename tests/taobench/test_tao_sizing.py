@@ -13,8 +13,7 @@ import pytest
 
 from checks.machine.cpus import Cpu, divide_cpus, numa_nodes_of_cpus
 from checks.taobench import sizing
-from checks.taobench.jobs import JOBS
-from checks.taobench.sizing import Machine, Sizes
+from checks.taobench.sizing import JOBS, Machine, Sizes
 from tests.conftest import ROOT
 
 GOLDEN = json.loads((ROOT / 'tests' / 'taobench' / 'golden'

@@ -46,6 +46,7 @@ from config.sessions.judged import (
     worsening_of_metric,
 )
 from config.sessions.modes import SMOKE, VETO
+from config.sessions.slurm_jobs import PBS, SLURM
 
 from ..machine import builds, gpus, nodes
 from ..spack import stack
@@ -321,13 +322,19 @@ class Launch(Plugin):
 class NoRequeue(Plugin):
     """Let a job that lost a node fail.
 
-    Slurm would start it again in the same stage directory.
+    The scheduler would start it again in the same stage directory.
     """
+
+    #: Scheduler -> the option of a job that it does not start a second time.
+    NO_REQUEUE: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(SLURM, '--no-requeue'), **dict.fromkeys(PBS, '-r n')}
 
     @run_before('run')
     def disable_requeue(self) -> None:
-        if self.current_partition.scheduler.registered_name in ('slurm', 'squeue'):
-            self.job.options.append('--no-requeue')
+        option = self.NO_REQUEUE.get(
+            self.current_partition.scheduler.registered_name)
+        if option:
+            self.job.options.append(option)
 
 
 class Measured(Plugin):
@@ -593,7 +600,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     def read_transport_log(self, run: guards.Run) -> str:
         """The output in which the library reports its transport."""
-        return run.err
+        return run.out + run.err
 
     def metrics_to_compare(self, values: Any) -> set[str]:
         """The metrics that need a reference with a tolerance."""
@@ -626,6 +633,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
     def check_and_collect_values(self) -> bool:
         """Run every guard and collect the values of every repetition."""
         guards.check_disk_not_full(Path(self.stagedir))
+        guards.check_started_once(Path(self.stagedir), self.job)
         guards.check_service_failures(Path(self.stagedir), self.job)
         guards.check_job_state(self.job)
         runs = guards.read_repetitions(Path(self.stagedir), self.repetitions,

@@ -133,6 +133,18 @@ def check_disk_not_full(stage: Path) -> None:
         )
 
 
+def check_started_once(stage: Path, job: Any) -> None:
+    """Check that the scheduler did not start the job a second time.
+
+    measure.sh makes a folder `again.XXXXXX` if the stage directory has the files of
+    an earlier execution. The earlier one may have been cut short at any place.
+    """
+    if again := sorted(stage.glob('again.*')):
+        fail_test_case('runs', f'job {job.jobid} was started {len(again) + 1} times in '
+                       f'{stage}, so none of its values counts: the scheduler must '
+                       'not run a job again (Slurm: --no-requeue, PBS: -r n)')
+
+
 def check_service_failures(stage: Path, job: Any) -> None:
     """Check that the job script reported no failure of its servers or clients.
 
@@ -249,7 +261,7 @@ def check_transport(run: Run, request: Mapping[str, Any] | None, output: str
     """Check that the library's output proves the requested transport."""
     if request and not re.search(request['evidence'], output):
         fail_test_case('transport', f"{run.name}: {request['name']} was requested, "
-                       f'but no line of {run.name}.err matches '
+                       f'but no line of {run.name}.out and {run.name}.err matches '
                        f"{request['evidence']!r}; another transport was used")
 
 

@@ -357,8 +357,8 @@ class NcclBenchmark(Benchmark, special=True):
                 sorted(Path(self.stagedir).glob('nccl.*.log'))]
 
     def read_transport_log(self, run: guards.Run) -> str:
-        """NCCL's logs, which are in files of their own, and stderr."""
-        return '\n'.join(self.read_nccl_logs()) + run.err
+        """NCCL's logs, which are in files of their own, and both outputs."""
+        return '\n'.join([*self.read_nccl_logs(), run.out, run.err])
 
     def busbw_limits(self, values: dict[str, float]) -> dict[str, float]:
         """The limit of busbw of links and NICs, at each size; empty: not known.

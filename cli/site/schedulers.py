@@ -12,10 +12,8 @@ from cli.nightly import nodes
 from cli.nightly.summary import shortened_list_text
 from cli.setup.venv import SetupError
 from cli.site import pbs
-from config.sessions.slurm_jobs import SLURM
+from config.sessions.slurm_jobs import PBS, SLURM
 
-#: Schedulers of ReFrame with PBS' commands.
-PBS = ('pbs', 'pbspro')
 #: Commands whose output pbs.parse_partitions reads.
 PBS_COMMANDS = (('pbsnodes', '-a', '-F', 'json'), ('qstat', '-Qf', '-F', 'json'))
 

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 #: Schedulers of ReFrame whose jobs squeue lists.
 SLURM = ('slurm', 'squeue')
+#: Schedulers of ReFrame with PBS' commands.
+PBS = ('pbs', 'pbspro')
 #: Seconds until the first report of jobs that wait. Each report doubles it, up
 #: to the maximum.
 FIRST_REPORT, MAX_REPORT_INTERVAL = 60.0, 3600.0

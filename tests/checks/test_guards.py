@@ -71,6 +71,13 @@ def test_each_repetition_has_its_line(tmp_path, tsv):
     refused('runs', guards.read_repetitions, stage(tmp_path, tsv), 1)
 
 
+def test_a_job_that_started_twice(tmp_path):
+    guards.check_started_once(tmp_path, job())
+    (tmp_path / 'again.X1').mkdir()
+    words = refused('runs', guards.check_started_once, tmp_path, job())
+    assert 'job 7 was started 2 times' in words
+
+
 @pytest.mark.parametrize('err', [
     'plumbline-rank a\n' * 3, 'plumbline-rank a\nplumbline-rank b\n'])
 def test_ranks(tmp_path, err):
@@ -597,3 +604,17 @@ def test_a_rank_alone_is_not_asked_how_mpi_went():
     assert base.Benchmark.required_transport(check) is None
     check.num_tasks = 2
     assert base.Benchmark.required_transport(check) == transport
+
+
+@pytest.mark.parametrize('out, err', [
+    ('selected pml ucx', ''), ('', 'selected pml ucx')])
+def test_the_evidence_of_a_transport_may_be_in_both_outputs(out, err):
+    request = {'name': 'UCX', 'evidence': 'selected pml ucx'}
+
+    def check(out, err):
+        run = guards.Run(1, 0, 1.0, 1.0, 0.0, out, err, 'run.1')
+        guards.check_transport(
+            run, request, base.Benchmark.read_transport_log(None, run))
+
+    check(out, err)
+    refused('transport', check, '', '')

@@ -185,6 +185,7 @@ def test_job_scripts_for_pbs(made, tmp_path, suite):
     script = next(suite.tmp.rglob('rfm_job.sh'), None)
     lines = (script.read_text() if script else '').splitlines()
     assert '#PBS -q preemptable' in lines, done.stdout
+    assert '#PBS -r n' in lines         # not twice in one stage directory
     assert any(re.fullmatch(r'#PBS -l select=\d+:mpiprocs=\d+:ncpus=\d+:ngpus=4', line)
                for line in lines), lines
 

@@ -292,12 +292,11 @@ def read_node_facts_files(
         name. A name is a hash of the content, so like nodes share it.
     """
     names, files = [], {}
-    # A scheduler may use short host names while nodes use long ones.
-    known = {path.name.partition('.')[0]: path for path in sorted(folder.glob('*'))
+    known = {path.name: path for path in sorted(folder.glob('*'))
              if path.name[0] != '.'}
     for host in hosts:
         try:
-            facts = parse_facts(known[host.partition('.')[0]].read_text(
+            facts = parse_facts(known[_full_name(host, known)].read_text(
                 errors='replace'))
         except (OSError, KeyError):
             names.append('-')
@@ -309,6 +308,19 @@ def read_node_facts_files(
     if not files:
         return '', {}
     return ' '.join(names if len(set(names)) > 1 else names[:1]), files
+
+
+def _full_name(host: str, known: Iterable[str]) -> str:
+    """A host as the nodes name it; '': none or several of them can be it.
+
+    A scheduler may use short names while nodes use full ones, or the reverse.
+    """
+    names = [*known]
+    if host in names:
+        return host
+    alike = [name for name in names if host.startswith(f'{name}.')
+             or name.startswith(f'{host}.')]
+    return alike[0] if len(alike) == 1 else ''
 
 
 def parse_facts(text: str) -> dict[str, str | list[str]]:

@@ -435,6 +435,14 @@ def test_nodes_of_one_kind_share_a_file(tmp_path):
     assert nodes.read_node_facts_files(tmp_path, ['n1.cluster'])[0] == name
 
 
+def test_nodes_of_two_domains_keep_their_full_names(tmp_path):
+    for host in ('n1.east', 'n1.west'):
+        (tmp_path / host).write_text(f'kernel\t{host}\n')
+    name, files = nodes.read_node_facts_files(tmp_path, ['n1.east'])
+    assert json.loads(files[name]) == {'kernel': 'n1.east'}
+    assert nodes.read_node_facts_files(tmp_path, ['n1']) == ('', {})
+
+
 # Clocks, and exit codes that a launcher swallows --------------------------
 
 def run_of(*lines, rc=0):

@@ -24,7 +24,7 @@ TABLE = Path(__file__).resolve().parents[2] / 'config' / 'hardware.yaml'
 
 #: Required and optional keys of a row.
 KEYS = {'gpu': ({'arch', 'link', 'source', 'date'},
-                {'effective', 'detect', 'mesh'}),
+                {'effective', 'detect', 'mesh', 'nvls'}),
         'nic': ({'arch', 'rate', 'source', 'date'}, {'one_flow', 'detect'})}
 
 

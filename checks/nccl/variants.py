@@ -8,9 +8,10 @@ from typing import Any
 
 import reframe.core.runtime as rt
 
+from config import places
 from config.families import record_needed_node_count
 
-from ..core import features, placement
+from ..core import features, hardware, placement
 from . import programs
 
 #: Networks; if a node has one of them, NCCL must not use TCP.
@@ -130,8 +131,8 @@ class Choice:
     env: Mapping[str, str]
     #: Pattern of the channels in NCCL's log that show it; '': the log does not.
     channel: str = ''
-    #: What it needs: 'switch' of NVLink, or a feature of the environment that only a
-    #: site can declare: 'sharp', 'll128'; '': nothing.
+    #: What it needs: 'nvls' (config/hardware.yaml), or a feature of the environment
+    #: that only a site can declare: 'sharp', 'll128'; '': nothing.
     needs: str = ''
     #: Nodes on which it is measured.
     nodes: tuple[int, ...] = (1, 2)
@@ -145,10 +146,10 @@ _NVLS = {'NCCL_NVLS_ENABLE': '1'}
 CHOICES: dict[str, Choice] = {
     'algo=Ring': Choice({'NCCL_ALGO': 'Ring'}),
     'algo=Tree': Choice({'NCCL_ALGO': 'Tree'}),
-    'algo=NVLS': Choice({'NCCL_ALGO': 'NVLS', **_NVLS}, needs='switch', nodes=(1,)),
-    'algo=NVLSTree': Choice({'NCCL_ALGO': 'NVLSTree', **_NVLS}, needs='switch',
+    'algo=NVLS': Choice({'NCCL_ALGO': 'NVLS', **_NVLS}, needs='nvls', nodes=(1,)),
+    'algo=NVLSTree': Choice({'NCCL_ALGO': 'NVLSTree', **_NVLS}, needs='nvls',
                             nodes=(2,)),
-    'nvls=off': Choice({'NCCL_NVLS_ENABLE': '0'}, needs='switch'),
+    'nvls=off': Choice({'NCCL_NVLS_ENABLE': '0'}, needs='nvls'),
     'proto=LL': Choice({'NCCL_PROTO': 'LL'}),
     # RCCL of MI250X switches LL128 off, unless its build supports it.
     'proto=LL128': Choice({'NCCL_PROTO': 'LL128'}, needs='ll128'),
@@ -168,13 +169,12 @@ def supported_choices(nodes: int) -> list[str]:
     """Choices on so many nodes that some partition of this system supports."""
     here = {''} if partitions_with_gpus() else set()
     record_needed_node_count('nccl', 2)
+    models = hardware.models_by_name(places.current_site_folder())
     for part in partitions_with_gpus():
-        archs = {device.arch for device in part.devices}
-        links = part.extras.get('gpu_bandwidth')
-        if archs & {'sm_90', 'sm_100'} and links and (
-                links == part.extras.get('gpu_link_bandwidth')):
-            here.add('switch')
-        if 'gfx90a' not in archs:
+        if any(models.get(device.info.get('model'), {}).get('nvls')
+               for device in part.devices):
+            here.add('nvls')
+        if 'gfx90a' not in {device.arch for device in part.devices}:
             here.add('ll128')
         here |= {feature for env in part.environs for feature in env.features}
     return [name for name, choice in CHOICES.items()

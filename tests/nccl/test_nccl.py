@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from checks.core import features, hardware
-from checks.nccl import log, parser, physics, programs
+from checks.nccl import log, parser, physics, programs, variants
 from config import families
 from tests.conftest import LIMIT, ROOT, of_family
 
@@ -485,3 +486,14 @@ def test_another_transport_fails_and_leaves_no_values(box, cluster):
     assert 'the network of the stand-in was requested' in re.sub(
         r'\s+', ' ', text)
     assert 'busbw' not in {r['metric'] for r in box.records}
+
+
+@pytest.mark.parametrize('nvls', [True, False])
+def test_a_switch_that_reduces_is_a_property_of_the_model(tmp_path, monkeypatch, nvls):
+    (tmp_path / 'hardware.yaml').write_text(
+        'gpu: {B300: {arch: sm_103, link: 900, source: x, date: 2026-01, '
+        f'nvls: {str(nvls).lower()}}}}}')
+    monkeypatch.setattr(variants.places, 'current_site_folder', lambda: tmp_path)
+    monkeypatch.setattr(variants, 'partitions_with_gpus', lambda: [SimpleNamespace(
+        devices=[SimpleNamespace(arch='sm_103', info={'model': 'B300'})])])
+    assert ('algo=NVLS' in variants.supported_choices(1)) == nvls

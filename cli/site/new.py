@@ -242,9 +242,10 @@ def refuse_bad_site_name(name: str, folder: Path) -> None:
 
     :raises SetupError: the name cannot be used
     """
-    if not re.fullmatch('[a-z][a-z0-9-]*', name):
-        raise SetupError(f'{name!r} is not a valid name for a site; use a-z, '
-                         '0-9 and -, and begin with a letter')
+    # ReFrame's names of systems.
+    if not re.fullmatch('[A-Za-z_][A-Za-z0-9_-]*', name):
+        raise SetupError(f'{name!r} is not a valid name for a site; use letters, '
+                         'digits, _ and -, and begin with a letter')
     if folder.exists() or folder.is_symlink():
         raise SetupError(f'{folder} exists, and plumb does not overwrite it; '
                          'choose another name or --path')

@@ -243,10 +243,15 @@ def test_a_terminal_is_asked(tmp_path, monkeypatch, word):
         assert environ['env_vars'] == [['SLURM_MPI_TYPE', 'pmix']]
 
 
-@pytest.mark.parametrize('name', ['Quarry', 'a/b', ''])
+@pytest.mark.parametrize('name', ['2x', 'a/b', 'a.b', ''])
 def test_bad_names(name):
     with pytest.raises(SetupError, match='is not a valid name for a site'):
         new.new(options(name))
+
+
+@pytest.mark.parametrize('name', ['x', 'Quarry', 'my_site'])
+def test_any_name_of_reframe(tmp_path, name):
+    new.refuse_bad_site_name(name, tmp_path / name)
 
 
 def test_an_existing_folder_is_left_alone(tmp_path):

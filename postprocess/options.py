@@ -93,10 +93,12 @@ def parse_positive_number(text: str) -> int:
 
 
 def records_of_site(frame: pd.DataFrame, site: str) -> pd.DataFrame:
-    """The records of a site; '': of all.
+    """The records of a site, given by name or path; '': of all.
 
     :raises ValueError: it has none
     """
+    if Path(site, places.SYSTEM).is_file():
+        site = Path(site).resolve().name
     if not site or frame.empty:
         return frame
     refuse_unknown_site(site, frame['system'].unique())

@@ -41,6 +41,7 @@ import pandas as pd
 
 from config.commandline import Parser, add_require_compared_option
 from config.console import count_with_noun
+from config.places import SITES, default_site, site_folder_of_name
 from config.sites import topology
 
 from .. import debts, options, records
@@ -52,8 +53,6 @@ from .decisions import Decision
 from .finding import Regression, Verdict
 from .judging import judge_session, select_session
 from .sessions import session_dates
-
-SITES = Path(__file__).resolve().parents[2] / 'site-configs'
 
 HELP = """\
 Lists regressions: where, since when, and how much.
@@ -210,24 +209,25 @@ def verdict_of_perflogs(folder: str, session: str | None = None, site: str = ''
                          'first, or name another folder with --perflogs')
     return verdict_of_records(
         options.records_of_site(read.frame, site), session, read.decided,
-        read.sessions, len(read.faults)), read.faults
+        read.sessions, len(read.faults), site), read.faults
 
 
 def verdict_of_records(frame: pd.DataFrame, session: str | None = None,
                        decided: Sequence[Decision] = (),
-                       sessions: pd.DataFrame | None = None, damaged: int = 0
-                       ) -> Verdict:
+                       sessions: pd.DataFrame | None = None, damaged: int = 0,
+                       site: str = '') -> Verdict:
     """The verdict on records that were read already.
 
     :param frame: as records.read and debts.add_debts give it
     :param sessions: as records.sessions gives them; None: none was cut short
     :param damaged: damaged places of the perflogs
+    :param site: name or path of the site; '': as of commands without --site
     """
     systems = sorted(map(str, frame['system'].unique()))
     verdict = judge_session(
         frame, session, decisions=decided,
         switches={system: above for system in systems
-                  if (above := _read_switches_by_node(system))})
+                  if (above := _read_switches_by_node(system, site))})
     levels = session_levels(*select_session(frame, session)[1:]) if session \
         else newest_levels(frame)
     return dataclasses.replace(
@@ -271,9 +271,10 @@ def newest_levels(frame: pd.DataFrame) -> list[Level]:
     return levels
 
 
-def _read_switches_by_node(system: str) -> dict[str, list[str]]:
+def _read_switches_by_node(system: str, site: str) -> dict[str, list[str]]:
     """Node -> the switches above it, by the site's topology.yaml."""
-    path = SITES / system / topology.NAME
+    folder = site_folder_of_name(site or default_site()).resolve()
+    path = (folder if folder.name == system else SITES / system) / topology.NAME
     if not path.is_file():
         return {}
     try:

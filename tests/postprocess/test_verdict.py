@@ -6,9 +6,11 @@ import random
 import re
 import xml.etree.ElementTree as ET
 
+import pandas as pd
 import perflogs_factory as factory
 import pytest
 
+from postprocess import options
 from postprocess.records import read as read_records
 from postprocess.regressions import telling, verdict
 from postprocess.report import build
@@ -673,3 +675,17 @@ def test_the_power_of_a_short_history_is_not_known(tmp_path, capsys):
     factory.write(tmp_path, sessions(count=4))
     assert verdict.main(['--perflogs', str(tmp_path), '--power']) == 0
     assert 'No test case has enough sessions' in capsys.readouterr().out
+
+
+def test_the_switches_of_a_site_that_is_given_by_a_path(tmp_path):
+    site = tmp_path / 'alpha'
+    site.mkdir()
+    (site / 'system.py').touch()
+    (site / 'topology.yaml').write_text(
+        'switches: {leaf1: {nodes: n1}, leaf2: {nodes: n2}, '
+        'top: {switches: "leaf[1-2]"}}')
+    assert verdict._read_switches_by_node('alpha', str(site)) == {
+        'n1': ['leaf1', 'top'], 'n2': ['leaf2', 'top']}
+    assert verdict._read_switches_by_node('other', str(site)) == {}
+    frame = pd.DataFrame({'system': ['alpha', 'other']})
+    assert len(options.records_of_site(frame, str(site))) == 1

@@ -405,7 +405,10 @@ def run(args: argparse.Namespace) -> int:
         if action:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
-            return run_reframe_action(work, *serial)
+            code = run_reframe_action(work, *serial)
+            if serial:
+                print_installed_programs(args.site)
+            return code
         if ids:
             ended = [*run_test_cases(work, find_test_cases(work, args.site, ids))]
         elif is_cost_accepted(work, args.mode, args.yes):
@@ -475,6 +478,16 @@ def read_perflogs(folder: str) -> Read:
         return debts.read(folder)
     except ValueError as err:
         raise SetupError(str(err)) from None
+
+
+def print_installed_programs(site: str) -> None:
+    """Print whether the programs of the site's environments are installed: a dry run
+    passes without them."""
+    from cli.site import programs
+    folder = site_folder(site)
+    for line in programs.environment_lines(
+            folder, load_site_configuration(folder / 'system.py')):
+        print(f'programs: {line}')
 
 
 def suspect_ids(site: str) -> list[str]:

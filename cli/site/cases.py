@@ -25,7 +25,7 @@ from reframe.frontend.loader import RegressionCheckLoader
 from checks.core import references
 from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
-from cli.site import partitions
+from cli.site import partitions, programs
 from config import sites
 from config.families import NEEDED_NODES, families
 from config.references import source_key
@@ -253,6 +253,7 @@ def main() -> int:
             'needed_nodes': {
                 family: sorted(counts) for family, counts in NEEDED_NODES.items()
             },
+            'programs': programs.environment_lines(folder, configuration),
             'stacks': stack_by_environment(configuration),
             'environments': used_environments(configuration),
             'unused': unused_environments(configuration),

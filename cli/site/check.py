@@ -117,6 +117,7 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
         compare_test_cases_with_snapshot(verdict, folder, answer['cases'],
                                          answer['complete'],
                                          update)
+        verdict.facts += [f'programs    {line}' for line in answer['programs']]
         faults = stack_faults(folder, answer['stacks'])
         verdict.findings += faults
         if answer['stacks'] and not faults:

@@ -167,8 +167,8 @@ def gpu_models_of_gres(gres: str) -> dict[str, int]:
     """
     models: Counter[str] = Counter()
     for item in re.sub(r'\([^)]*\)', '', gres).split(','):
-        kind, *words = item.split(':')
-        if kind == 'gpu' and words and words[-1].isdigit():
+        kind, *words = item.replace(':no_consume', '').split(':')
+        if kind == 'gpu' and words and words[-1].isdigit() and int(words[-1]):
             models['+'.join(words[:-1])] += int(words[-1])
     return dict(models)
 

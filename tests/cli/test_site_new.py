@@ -370,6 +370,8 @@ def test_json_of_pbs_is_read_as_pbs_writes_it(change, nodes_text):
 
 @pytest.mark.parametrize('gres, other, alike', [
     ('gpu:h100:8(S:0-1)', 'gpu:H100:8(S:0,1),nvme:1', True),
+    ('gpu:h100:8', 'gpu:h100:no_consume:8', True), ('', 'gpu:0', True),
+    ('gpu:h200:4(S:0),gpu:l40s:2(S:1)', 'gpu:l40s:2(S:1),gpu:h200:4(S:0)', True),
     ('gpu:h100:8', 'gpu:h100:4', False), ('gpu:8', 'gpu:h100:8', False)])
 def test_nodes_are_compared_by_model_and_number(gres, other, alike):
     kinds = {nodes.Node('n', 'idle', gres=one).hardware_kind for one in (gres, other)}

@@ -169,7 +169,10 @@ def supported_choices(nodes: int) -> list[str]:
     """Choices on so many nodes that some partition of this system supports."""
     here = {''} if partitions_with_gpus() else set()
     record_needed_node_count('nccl', 2)
-    models = hardware.models_by_name(places.current_site_folder())
+    try:
+        models = hardware.models_by_name(places.current_site_folder())
+    except hardware.HardwareError:      # `plumb site check` reports it with its file
+        models = hardware.models_by_name()
     for part in partitions_with_gpus():
         if any(models.get(device.info.get('model'), {}).get('nvls')
                for device in part.devices):

@@ -44,23 +44,23 @@ def _state_of_environment(folder: Path, environment: Row, here: bool) -> str:
     extras = environment.get('extras', {})
     missing = [str(origin['prefix']) for origin in extras.get('programs', {}).values()
                if origin.get('prefix') and not Path(origin['prefix']).is_dir()]
-    found = []
+    paths = []
     if name := extras.get('stack'):
         try:
             record = stack.installed_stack_record(name, folder)
-            found.append(record['view'])
+            paths.append(record['view'])
         except stack.StackError:
             missing.append(f'the stack {name}')
     elif not missing and environment.get('modules'):
         return f'cannot know here: jobs load {" ".join(environment["modules"])}'
     elif compiler := _needed_compiler(environment):
         path = shutil.which(compiler, path=_search_path(folder))
-        (found if path else missing).append(path or f'{compiler} (not in PATH)')
+        (paths if path else missing).append(path or f'{compiler} (not in PATH)')
     if missing and not here:
         return f'cannot know here: this machine is not of the site ({missing[0]})'
     if missing:
         return f'not installed: {", ".join(missing)}'
-    return 'installed' + f' ({", ".join(found)})' * bool(found)
+    return 'installed' + f' ({", ".join(paths)})' * bool(paths)
 
 
 def _needed_compiler(environment: Row) -> str:

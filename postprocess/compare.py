@@ -379,22 +379,13 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, st
                                   sort=False):
         if len(group) < detect.FEWEST:
             continue
-        spread, free = _spread_between_sessions(np.log(group['value'].to_numpy()))
+        spread, free = detect.spread_between_sessions(
+            np.log(group['value'].to_numpy()))
         first = group.iloc[0]
         key = tuple(str(first[name]) for name in (*keys, 'metric', 'point'))
         old = spreads.get(key, (0.0, 0.0))
         spreads[key] = max(old, (spread, free))
     return spreads
-
-
-def _spread_between_sessions(logarithms: np.ndarray) -> tuple[float, float]:
-    """The spread from the steps between sessions, which one change of level
-    does not widen."""
-    steps = np.diff(logarithms) / math.sqrt(2)
-    middle = float(np.median(np.abs(steps))) * 1.4826
-    inner = np.clip(steps, -2.5 * middle, 2.5 * middle)
-    return float(np.sqrt((inner ** 2).mean() / detect.HUBER_LEFT)), max(
-        len(steps) / 1.5, 2.0)
 
 
 def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
@@ -420,8 +411,7 @@ def _compare_with_zero(first: Any, point: str, a: pd.Series, b: pd.Series) -> Ro
     middle_a, middle_b = float(a.median()), float(b.median())
     worse = judged.worsening_ratio(
         first['better'], middle_b, middle_a,
-        judged.printed_resolution(first['family'], first['metric'])
-        if first['family'] in judged.judged_rules_by_family() else 0.0)
+        judged.printed_resolution(first['family'], first['metric']))
     outcome = 'same' if worse == 1 else (
         'other' if first['better'] not in ('lower', 'higher')
         else 'worse' if worse > 1 else 'better')

@@ -214,8 +214,8 @@ def is_improved(better: str, value: float, reference: float,
 
 def printed_resolution(family: str, metric: str) -> float:
     """Last digit that the program prints, in the metric's unit; 0: unknown."""
-    return next((rule.get('resolution', 0) for rule in judged_rules_by_family()[family]
-                 if rule['metric'] == metric), 0)
+    return next((rule.get('resolution', 0) for rule in judged_rules_by_family().get(
+        family, ()) if rule['metric'] == metric), 0)
 
 
 def relative_resolution(family: str, metric: str, value: float) -> float:
@@ -225,8 +225,6 @@ def relative_resolution(family: str, metric: str, value: float) -> float:
     >>> relative_resolution('osu', 'latency', 0.16)
     0.0625
     """
-    if family not in judged_rules_by_family():
-        return 0.0
     return printed_resolution(family, metric) / value
 
 

@@ -278,21 +278,34 @@ def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: floa
     return Change(size, size - wide, size + wide)
 
 
+def spread_between_sessions(x: np.ndarray) -> tuple[float, float]:
+    """Spread of a series, and its degrees of freedom.
+
+    It comes from the steps between neighbouring sessions, so that changes of level do
+    not widen it (von Neumann, Ann. Math. Stat. 12, 1941); Huber's estimate.
+
+    :param x: at least two sessions
+    """
+    steps = np.diff(x) / math.sqrt(2)
+    middle = 1.4826 * float(np.median(np.abs(steps)))
+    inner = np.clip(steps, -HUBER * middle, HUBER * middle)
+    return float(np.sqrt((inner ** 2).mean() / HUBER_LEFT)), max(len(steps) / 1.5, 2.0)
+
+
 def earlier_spells(x: np.ndarray, centre: float, size: float) -> list[tuple[int, int]]:
     """First and last position of the spells in which a series was at a level before.
 
     A spell has at least three sessions, and so many that the standard error of its mean
     is at most a sixth of the change. The median of each session and its neighbours is
-    then within half of the change of the new level. The noise is that of neighbouring
-    sessions, so that earlier spells do not add to it (von Neumann, Ann. Math. Stat. 12,
-    1941).
+    then within half of the change of the new level. The noise is that between
+    neighbouring sessions, so that earlier spells do not add to it.
 
     :param x: the sessions before the change
     :param size: distance of the new level from the centre, not 0
     """
     if len(x) < 3:
         return []
-    noise = 1.4826 * float(np.median(np.abs(np.diff(x)))) / math.sqrt(2)
+    noise, _ = spread_between_sessions(x)
     padded = np.pad((x - centre) / size, 1, mode='edge')
     smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), 1)
     near = np.concatenate([[False], abs(smooth - 1) < 0.5, [False]])

@@ -235,13 +235,9 @@ def _smallest_spread_and_change(metrics: pd.DataFrame, value: np.ndarray, x: np.
     with np.errstate(invalid='ignore'):
         middle = np.array([np.median(np.abs(row[np.isfinite(row)]))
                            for row in value]) if len(value) else np.empty(0)
-    digit = np.array([judged.printed_resolution(family, metric)
-                      if family in judged.judged_rules_by_family() else 0.0
-                      for family, metric in zip(
-                          metrics['family'], metrics['metric'],
-                          strict=True)])
-    digit = np.divide(digit, middle, out=np.zeros(len(middle)),
-                      where=middle > 0)
+    digit = np.array([judged.relative_resolution(family, metric, size) if size else 0.0
+                      for family, metric, size in zip(
+                          metrics['family'], metrics['metric'], middle, strict=True)])
     floor, minimum = np.full(len(x), FLOOR), np.full(len(x), MINIMUM)
     floor, minimum = np.maximum(floor, digit / 2), np.maximum(minimum, digit)
     # Values that jump to and fro between few: their gap is a digit.

@@ -177,11 +177,11 @@ def out_of_tolerance_text(perfvalues: Mapping[str, Sequence[Any]]) -> str:
 def deviation_rank(value: float, reference: float, unit: str) -> tuple[bool, float]:
     """Rank of a metric out of tolerance: of several, the highest is reported.
 
-    It is |log(value / reference)|, infinite if one of them is not positive. Ratios of
+    It is |log(value / reference)|, infinite if one of them is missing. Ratios of
     metrics (unit `1`) rank lowest, because they depend on other metrics.
     """
-    return unit != '1', (abs(math.log(value / reference))
-                         if value > 0 and reference > 0 else math.inf)
+    ratio = worsening_ratio('lower', value, reference)
+    return unit != '1', math.inf if math.isnan(ratio) else abs(math.log(ratio))
 
 
 def change_in_percent(value: float, reference: float) -> str:

@@ -21,7 +21,11 @@ import pandas as pd
 from config.families import printed_name
 from config.records.columns import MADE_UP
 from config.records.units import number_text, size_text, unit_text
-from config.sessions.judged import change_in_percent, is_improved
+from config.sessions.judged import (
+    change_in_percent,
+    is_improved,
+    worsening_ratio,
+)
 from config.sites.topology import nodes_of_record
 
 from .. import outcomes, results
@@ -292,7 +296,8 @@ class Page:
             for side, part in (('higher', row.lower), ('lower', row.upper))
             if pd.notna(part) and pd.notna(row.reference)
         ]
-        ratio = row.value / row.reference if row.reference else float('nan')
+        ratio = worsening_ratio(
+            'lower', row.value, row.reference) if row.reference else float('nan')
         better = row.result == 'pass' and is_improved(
             row.better, row.value, row.reference, row.lower, row.upper)
         key = key_of_record(row)

@@ -7,7 +7,8 @@ power       the smallest change that is found, and what hides smaller ones
 judging     from series to regressions and failures
 changes     what else changed: versions, nodes, software
 finding     a verdict as data
-telling     a verdict in words and as JUnit
+telling     a verdict in words
+junit       a verdict as JUnit XML
 decisions   what people accepted, muted or retired
 locating    which node or link is slow, from pairs of nodes
 """

@@ -48,7 +48,7 @@ from .. import debts, options, records
 from ..files import git_commit_hint
 from ..references.level import FEWEST_METRICS, Level, session_levels
 from ..results import OPEN, RECENT, exit_code_of_state
-from . import decisions, telling
+from . import decisions, junit, telling
 from .decisions import Decision
 from .finding import Regression, Verdict
 from .judging import judge_session, select_session
@@ -288,7 +288,7 @@ def _write_output(args: argparse.Namespace, verdict: Verdict) -> int:
     if args.json:
         options.write_text_answer(args.json, verdict.json())
     if args.junit:
-        options.write_text_answer(args.junit, telling.junit_xml(verdict))
+        options.write_text_answer(args.junit, junit.junit_xml(verdict))
     if args.power:
         telling.print_power_table(verdict)
     elif '-' not in (args.json, args.junit):

@@ -23,7 +23,7 @@ import perflogs_factory as make
 
 from cli.session import table
 from postprocess import debts, records, results
-from postprocess.regressions import telling, verdict
+from postprocess.regressions import junit, telling, verdict
 from postprocess.report import build as report
 from postprocess.report import page, plots, sections
 
@@ -153,7 +153,7 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
         seen.add('row')
 
     # JUnit.
-    [suite] = ET.fromstring(telling.junit_xml(judged))
+    [suite] = ET.fromstring(junit.junit_xml(judged))
     number = len(bad) + len(judged.failed_levels)
     assert suite.get('failures') == str(number or code), judged.state
     for one, test in zip(judged.results, suite, strict=False):

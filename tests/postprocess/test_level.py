@@ -13,7 +13,7 @@ import pytest
 from cli.session import commands
 from postprocess.records import read as read_records
 from postprocess.references import level
-from postprocess.regressions import telling, verdict
+from postprocess.regressions import junit, telling, verdict
 from postprocess.report import build
 
 METRICS = 20
@@ -115,7 +115,7 @@ def test_a_level_of_long_ago_is_not_told(tmp_path):
 
 def test_a_level_that_is_not_judged_is_skipped_in_junit(tmp_path):
     make.write(tmp_path, history(4) + session(4, 1.2))
-    suite = ElementTree.fromstring(telling.junit_xml(
+    suite = ElementTree.fromstring(junit.junit_xml(
         verdict.verdict_of_perflogs(str(tmp_path))[0]))[0]
     [test] = [one for one in suite if one.get('name').startswith('level of all')]
     assert 'not judged: needs sessions on 6 more days' in test[0].get('message')

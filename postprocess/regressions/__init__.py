@@ -4,7 +4,10 @@ verdict     ./plumb verdict, and the rules of a verdict
 sessions      values as series over nightly sessions
 detect      change detection in many series
 power       the smallest change that is found, and what hides smaller ones
-judging     from series to regressions and failures
+deviations  how far each metric is from its baseline
+grouping    which test cases became worse together
+describing  regressions as data: what, where, since when, how much
+judging     the verdict on a session
 changes     what else changed: versions, nodes, software
 finding     a verdict as data
 telling     a verdict in words

@@ -278,6 +278,19 @@ def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: floa
     return Change(size, size - wide, size + wide)
 
 
+def compare_levels(before: np.ndarray, after: np.ndarray) -> tuple[float, Change]:
+    """The centre of the sessions before a change, and the distance of those after it;
+    for a series that stands alone.
+
+    :param before: values of the sessions, at least one
+    """
+    stats = _baseline_stats(before[None], np.ones((1, len(before)), bool), None)
+    centre = float(stats.centre[0])
+    return centre, compare_with_baseline(
+        after, centre, max(float(stats.spread[0]), 1e-5), float(stats.phi[0]),
+        len(before), float(stats.df[0]))
+
+
 def spread_between_sessions(x: np.ndarray) -> tuple[float, float]:
     """Spread of a series, and its degrees of freedom.
 

@@ -26,8 +26,7 @@ class Regression:
     better). A text is '' if the metrics of the regression differ in it."""
     #: Stays the same from session to session; `accept` and `mute` name it.
     id: str
-    #: metric, case, check, program, family, stack, partition, system, node or
-    #: switch.
+    #: metric, node, switch, stack, program, family or system.
     kind: str
     #: Name of the group, for people; '' if `kind` is metric.
     group: str
@@ -82,7 +81,7 @@ class Regression:
     @property
     def is_of_single_test_case(self) -> bool:
         """Whether it is the regression of a test case, not of a group."""
-        return self.kind in ('metric', 'case')
+        return self.kind == 'metric'
 
     @property
     def node(self) -> str:

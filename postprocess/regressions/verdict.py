@@ -5,15 +5,8 @@ with a better side is compared with its own history (sessions.py, detect.py),
 with or without a reference. A test case fails because of a reference, a limit
 or a guard, as in `plumb report` (postprocess/results.py).
 
-**Together.** For each test case, program, stack, partition, system and, from
-the nodes of each job, node and switch, the mean of its cases' z each session
-is a series of its own, whose spread and autocorrelation hold what its members
-have in common: a loss of 1 % that 25 metrics share shows there in a session or
-two. Of all groups that alarm, or most of whose test cases do, the one that
-explains most comes first: the largest n * mean(z)^2 of n test cases, which a
-group of all that is worse and of nothing else has. Its test cases are taken
-out, and the rest judged again; what is left are single metrics. So a bad
-switch is one line.
+**Together.** Test cases that became worse together are one regression: that of the
+node, switch, stack, program, family or system that explains most (grouping.py).
 
 **The baseline** of a metric never follows a regression. It is told every
 session, with the session it began, until it is over or somebody accepts it
@@ -332,7 +325,7 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
         line = _find_regression(args.id, [*verdict.regressions, *verdict.muted])
         names = [decisions.decision_target_names(one.test_case, one.metric, one.point)
                  for one in line.members]
-        whole = line.kind not in ('metric', 'case')
+        whole = line.kind != 'metric'
         ident, since = line.id, line.since
         metrics = [name[2 if whole else 1] for name in names]
         text = f'muted until {until}' if until else (

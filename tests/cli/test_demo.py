@@ -97,7 +97,7 @@ def test_test_cases_are_named_like_real_ones():
 
 @pytest.mark.parametrize('name, place, words', [
     ('slow link', 'node n17 of made-up-north', 'since 2025-04-18'),
-    ('new kernel', 'check StoreServes on made-up-south:cpu', 'kernel 5.14.0-503.26'),
+    ('new kernel', 'family keyvalue on made-up-south', 'kernel 5.14.0-503.26'),
     ('missing GPU', 'g05 of made-up-north: 5 nccl test cases failed', 'exit_code'),
     ('flaky node', 's11 of made-up-south: 3 osu test cases failed', 'job_state')])
 def test_each_event_is_reported_with_its_place(demo, made_verdict, name, place, words):

@@ -117,10 +117,30 @@ def test_a_bad_switch_is_one_line(judge):
     assert len(line.cases) == 7
 
 
+def half(case, session):
+    """A name that the first five test cases share, and another for the others."""
+    return 'aa' if case < 5 else 'b'
+
+
+@pytest.mark.parametrize('kind, group, columns', [
+    ('program', 'program aa on alpha', {'program': half}),
+    ('stack', 'environment aa on alpha:cpu', {'environ': half}),
+    ('family', 'family aa on alpha',
+     {'family': half, 'program': lambda c, n: f'{c % 2}'}),
+    ('metric', '', {})])
+def test_the_smallest_group_that_has_all_worse_test_cases_is_named(
+        judge, kind, group, columns):
+    columns = {'nodes': lambda c, n: f'n{c}', **columns}
+    lines = judge(sessions(lambda c, n: 1.1 if c < 5 and n > 34 else 1, **columns)
+                  ).regressions
+    assert {(line.kind, line.group) for line in lines} == {(kind, group)}
+    assert sum(len(line.cases) for line in lines) == 5
+
+
 def test_a_small_loss_of_all_is_seen_before_a_large_one_of_one(judge):
     verdict_ = judge(sessions(lambda c, n: 1.012 if n > 36 else 1, cases=25))
     line, = verdict_.regressions
-    assert line.kind == 'partition' and len(line.cases) > 20
+    assert line.kind == 'stack' and len(line.cases) > 20
     assert 1.005 < line.ratio < 1.02
 
 

@@ -195,6 +195,11 @@ def test_no_place_of_a_machine_and_no_registry_is_named():
 #: Code that names a family or a program of one, and why.
 NAMED = {
     'postprocess/report/plot.py': {'osu_barrier': 'the example of its --help'},
+    'config/variables.py': dict.fromkeys(
+        ('libtorch', 'optcast', 'redis', 'smartredis', 'tao_bench_server'),
+        'the one table of variables'),
+    'cli/demo/live.py': {'osu_latency': 'a fault of its ranks is shown',
+                         'valkey': 'a fault of its server is shown'},
 }
 #: Where no family's programs and features are named either.
 COMMON = ('cli', 'config', 'postprocess', 'checks/core')

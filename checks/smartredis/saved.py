@@ -185,17 +185,17 @@ def session_parameters(session: Session) -> str:
 def _run_time_and_id(session: Session) -> tuple[datetime.datetime, str]:
     """Time and identifier of the run of the driver that a session is part of.
 
-    The time is in the name of the folder, or the day is in run.cfg, or it is
-    unknown: 1970. Its zone is unknown, and UTC is assumed.
+    The time is in the name of the folder, or the day is in run.cfg; otherwise it is
+    that at which the folder was written. Its zone is unknown, and UTC is assumed.
     """
     folder = session.path.parent
     name = _RUN.search(folder.name)
     day = session.attributes.get('date', '')
     try:
-        time = datetime.datetime.fromisoformat(
-            f'{name[1]}T{name[2]}' if name else day or '1970-01-01')
+        time = datetime.datetime.fromisoformat(f'{name[1]}T{name[2]}' if name else day)
     except ValueError:
-        time = datetime.datetime(1970, 1, 1)
+        time = datetime.datetime.fromtimestamp(
+            int(folder.stat().st_mtime), datetime.timezone.utc)
     unique = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
     return (time.replace(tzinfo=datetime.timezone.utc),
             f'{time:%Y%m%dT%H%M%SZ}-{unique}')

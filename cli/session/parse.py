@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from checks.core.parsers import Output, ParseError, Remark, load_parser_module
 from config import families
+from postprocess.options import safe_cell
 
 #: Columns of the tidy CSV; postprocess/records/parsed.py reads them. `output`
 #: counts the outputs in a file.
@@ -89,7 +90,8 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
                     print(f'{where}: {output.reason}', file=err)
                     code = max(code, 1)
                 else:
-                    rows.writerows(_csv_rows(name, counts[name], family, output))
+                    rows.writerows(map(safe_cell, row) for row in _csv_rows(
+                        name, counts[name], family, output))
             if warning:
                 print(warning, file=err)
             for remark in remarks:

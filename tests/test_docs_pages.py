@@ -98,7 +98,7 @@ def test_the_build_reports_each_fault(copy_in_place):
     page.write_text('# Lost\n\n[a](nosuch.md) [b](sql.md#nosuch)\n\n#### Skipped\n')
     (copy_in_place.folder / 'checks' / 'osu' / 'README.md').write_text(
         '# OSU\n\n[c](nosuch/)\n')
-    done = copy_in_place.run('./plumb', 'docs')
+    done = copy_in_place.run('./plumb', 'dev', 'docs')
     assert done.returncode == 1
     faults = [line.partition(f'{ROOT}/')[2] for line in done.stderr.splitlines()
               if 'WARNING' in line or 'ERROR' in line]

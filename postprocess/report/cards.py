@@ -229,7 +229,7 @@ def _regression_table_row(regressions: Sequence[Regression], values: list[dict]
     worst = next((row for row in values if row['values']), {})
     return {'what': ', '.join(programs[:2]) + f' and {len(programs) - 2} more' * (
                 len(programs) > 2) + f': {count_with_noun(cases, "test case")} worse'
-            + f", {worst['metric']}" * bool(worst),
+            + f', {worst.get("metric")}' * bool(worst),
             'values': worst.get('values', ''), 'change': worst.get('change', ''),
             'where': first.node or ', '.join(places),
             'since': f'{first.since} ({first.sessions})'}

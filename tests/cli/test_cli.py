@@ -187,9 +187,10 @@ def test_parse(suite, tmp_path):
     done = suite.plumb('parse', 'osu', str(good))
     assert done.returncode == 0
     rows = done.stdout.splitlines()
-    assert rows[0] == ('file,output,family,program,version,num_nodes,num_tasks,params,'
-                       'size,metric,value,unit')
-    assert rows[1].startswith(f'{good},1,osu,osu_latency,7.2,,,,1,latency,')
+    assert rows[0] == ('file,output,time,family,program,version,num_nodes,num_tasks,'
+                       'params,size,metric,value,unit')
+    assert rows[1].startswith(f'{good},1,') and ',osu_latency,7.2,,,,1,latency,' in (
+        rows[1])
     file = tmp_path / 'saved.csv'
     done = suite.plumb('parse', 'osu', str(good), '--csv', str(file))
     assert (done.returncode, done.stdout) == (0, '')

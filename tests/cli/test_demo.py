@@ -264,7 +264,7 @@ def test_the_faults_of_the_live_demo_are_found_and_go(tmp_path, monkeypatch, cap
     assert (tmp_path / 'demo' / 'perflogs' / 'local').is_dir()
 
 
-@pytest.mark.strict
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @two_cpus
 def test_the_live_demo_makes_references_and_ends_green(tmp_path, copy_in_place):

@@ -495,5 +495,6 @@ def test_a_switch_that_reduces_is_a_property_of_the_model(tmp_path, monkeypatch,
         f'nvls: {str(nvls).lower()}}}}}')
     monkeypatch.setattr(variants.places, 'current_site_folder', lambda: tmp_path)
     monkeypatch.setattr(variants, 'partitions_with_gpus', lambda: [SimpleNamespace(
-        devices=[SimpleNamespace(arch='sm_103', info={'model': 'B300'})])])
+        devices=[SimpleNamespace(arch='sm_103', info={'model': 'B300'})],
+        environs=[])])
     assert ('algo=NVLS' in variants.supported_choices(1)) == nvls

@@ -52,8 +52,9 @@ OPERATIONS = {
 #: Options of memtier_benchmark that set each key once.
 FILL = ('--ratio', '1:0', '--key-pattern', 'P:P', '--requests', 'allkeys')
 
-#: Options of memtier_benchmark: JSON on standard output, and no text.
-JSON = ('--out-file', '/dev/null', '--json-out-file', '/dev/stdout',
+#: Options of memtier_benchmark: JSON on standard output, and no text. (A container may
+#: lack /dev/stdout.)
+JSON = ('--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1',
         '--print-percentiles', '50,90,99,99.9,99.99,100')
 
 #: Values in flight on each connection while the store is filled. Unit: bytes.

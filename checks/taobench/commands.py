@@ -62,7 +62,7 @@ def load_options(client: Client, phase: Phase, requests: int) -> list[str]:
             '--key-prefix', PREFIX, '--key-maximum', str(client.keys - 1),
             '--test-time', str(phase.seconds),
             *(['--requests', str(each)] if requests else []),
-            '--out-file', '/dev/null', '--json-out-file', '/dev/stdout']
+            '--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1']
 
 
 def look_aside_options(sizes: str, interval: float) -> Sequence[str]:

@@ -44,7 +44,7 @@ BUILD = ROOT / 'checks/loadgen/src/build.sh'
 
 #: One connection of one thread, unless a test has others.
 USUAL = {'--threads': 1, '--clients': 1}
-JSON = ('--out-file', '/dev/null', '--json-out-file', '/dev/stdout')
+JSON = ('--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1')
 GET, SET = ('--ratio', '0:1'), ('--ratio', '1:0')
 MIXED = ('--ratio', '1:1')
 FILL = (*SET, '--key-pattern', 'P:P', '--requests', 'allkeys', '--verify', 'bytes')

@@ -525,7 +525,7 @@ def loaded(memtier: Path, server: Tao, *args: object, ca: str = '') -> dict:
         done = subprocess.run(
             [memtier, '--service', service.name, '--protocol', 'memcache_binary',
              '--key-prefix', 'k' * 219, '--ratio', '0:1', '--out-file', '/dev/null',
-             '--json-out-file', '/dev/stdout', *map(str, args)],
+             '--json-out-file', '/proc/self/fd/1', *map(str, args)],
             capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

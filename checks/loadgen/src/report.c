@@ -310,7 +310,7 @@ void print_report(void)
 {
     static struct sum all, s;
     const char *json_path = opt.json ? opt.json : "/dev/null";
-    const char *out_path = opt.out ? opt.out : "/dev/stdout";
+    const char *out_path = opt.out ? opt.out : "/proc/self/fd/1";
     FILE *out = opt.out ? opened_file("out-file", opt.out) : stdout;
     FILE *json = opened_file("json-out-file", json_path);
 

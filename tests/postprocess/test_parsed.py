@@ -32,6 +32,12 @@ STUDY = ROOT / 'tests' / 'data' / 'osu-study'
 LOG = STUDY / 'run4-crd-metrics-20x-4-0.json'
 
 
+@pytest.fixture(autouse=True)
+def no_perflogs(tmp_path, monkeypatch):
+    """Saved results are added to the perflogs; here are none."""
+    monkeypatch.setenv('PLUMBLINE_PERFLOGS', str(tmp_path / 'no-perflogs'))
+
+
 class Json:
     json = True
 

@@ -215,7 +215,7 @@ labelled as made up, and no reference can be made of them.
 --live measures the latency between two ranks and a store, and writes references. Then
 it binds both ranks to one CPU, and takes half of the store's memory away: both test
 cases fail. Without the faults they pass. Each step prints its command. All files are
-in $PLUMBLINE_WORK/demo-live. It takes one to two minutes on two idle CPUs.
+in $PLUMBLINE_WORK/demo-live. It takes two to three minutes on two idle CPUs.
 
 Exit codes: 0 shown; 2 wrong usage, a file cannot be written, no browser can be
 started, or a step of --live had another result than expected.

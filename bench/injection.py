@@ -577,7 +577,7 @@ def running_box(folder: Path) -> Iterator[Box]:
     box = Box(folder, Cluster(folder / 'box'))
     try:
         if os.geteuid() == 0:
-            # A small disk that nobody else sees, and that ends with us.
+            # A small disk that only this process sees; it ends with the process.
             namespaces.unshare(namespaces.NEWNS, 'CLONE_NEWNS')
             namespaces.own_mounts()
             namespaces.mount('box', str(small), 'tmpfs',

@@ -110,6 +110,15 @@ class Family:
             for metric, band in row['bands'].items()}
 
 
+def parameters_by_name(params: str) -> dict[str, str]:
+    """The parameters of a test case: name -> value.
+
+    :param params: ``name=value``, separated by blanks
+    """
+    return {name: value for name, _, value
+            in (word.partition('=') for word in params.split())}
+
+
 def parameters_match(when: Row | list[Row], params: str) -> bool:
     """Whether a test case has the parameters that `when` of a rule selects.
 
@@ -118,8 +127,7 @@ def parameters_match(when: Row | list[Row], params: str) -> bool:
         does not have is ''.
     :param params: ``name=value``, separated by blanks
     """
-    values = {name: value for name, _, value
-              in (word.partition('=') for word in params.split())}
+    values = parameters_by_name(params)
     return any(
         all(any(fnmatch.fnmatchcase(values.get(name, ''), str(pattern))
                 for pattern in (patterns if isinstance(patterns, list)

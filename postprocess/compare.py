@@ -33,6 +33,7 @@ import pandas as pd
 
 from config import console
 from config.commandline import Parser
+from config.families import parameters_by_name
 from config.records.units import change_text, point_text, value_text
 from config.sessions import judged
 
@@ -206,8 +207,7 @@ def _texts_of_name(frame: pd.DataFrame, name: str) -> pd.Series:
     if name in frame:
         return frame[name].astype(str)
     params = frame['params'].astype(str)
-    value = {text: dict(word.partition('=')[::2] for word in text.split(' ')).get(name)
-             for text in params.unique()}
+    value = {text: parameters_by_name(text).get(name) for text in params.unique()}
     if not any(one is not None for one in value.values()):
         raise ValueError(f'the records have no column or parameter {name!r} '
                          '(`plumb sql "SELECT DISTINCT params FROM results"` lists the '
@@ -312,12 +312,9 @@ def _without_parameters_of_one_side(sides: list[pd.DataFrame], keys: list[str]
     Saved results name fewer parameters, or others, than a check does. Test cases that
     would become equal keep all of their parameters, so that they are never mixed.
     """
-    def names(text: str) -> set[str]:
-        return {word.partition('=')[0] for word in text.split()}
-
     texts = [side['params'].astype(str) for side in sides]
     common = set.intersection(*(
-        set().union(*map(names, of_side.unique())) for of_side in texts))
+        set().union(*map(parameters_by_name, of_side.unique())) for of_side in texts))
     reduced_sides = []
     for side, of_side in zip(sides, texts, strict=True):
         fewer = {text: ' '.join(word for word in text.split()

@@ -82,6 +82,8 @@ def print_faults(command: str, faults: Iterable[object]) -> None:
 
 def system_name(site: str) -> str:
     """The name that a site has in the records, from its name or folder."""
+    if site and Path(site, places.SYSTEM).is_file():
+        return Path(site).resolve().name
     return Path(site).name
 
 
@@ -97,8 +99,7 @@ def records_of_site(frame: pd.DataFrame, site: str) -> pd.DataFrame:
 
     :raises ValueError: it has none
     """
-    if Path(site, places.SYSTEM).is_file():
-        site = Path(site).resolve().name
+    site = system_name(site)
     if not site or frame.empty:
         return frame
     refuse_unknown_site(site, frame['system'].unique())

@@ -53,7 +53,7 @@ def regressions_of_metrics(now: Deviations, rows: Collection[int],
 
 
 def muted_regressions(now: Deviations) -> list[Regression]:
-    """A regression for each metric that is worse and that somebody muted."""
+    """A regression for each muted metric that is worse."""
     return [dataclasses.replace(_regression_of_metric(now, [row]), reason=mute.reason,
                                 until=str(mute.until))
             for row, mute in sorted(now.muted.items())

@@ -308,7 +308,7 @@ static int any_left(double seconds, int *told)
     return 0;
 }
 
-/* Sends a signal to all descendants; each is told, if so asked. */
+/* Sends a signal to all descendants. Prints a line about each, if is_told. */
 static void signal_left(int number, int is_told)
 {
     struct scan s = all_processes();

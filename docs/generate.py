@@ -123,7 +123,7 @@ sites the environments in `system.py` have these folders ([site
 files](site-files.md#environments)).
 """,
     'Noise on the site `local`': """\
-[Noise](../explanation/noise.md) explains the limit. On other sites the partition has it
+[Noise](../explanation/detection.md#interference) explains the limit. On other sites the partition has it
 in its extras.
 """,
     'Job scripts with servers': """\

@@ -38,7 +38,7 @@ that FILE lists, for example:
        by: program, name: barrier}     # name: of the files
     - {kind: ratio, of: system, base: alpha, metric: bandwidth}
 
-docs/reference/plots.md describes the kinds and their options.
+docs/reference/page.md describes the kinds and their options.
 
 --from draws saved results, of other people too, without perflogs:
   ./plumb parse osu old/*.txt --csv old.csv

@@ -48,8 +48,8 @@ def test_every_kind_takes_the_options_that_it_has():
 
 
 def test_every_kind_is_documented():
-    text = (ROOT / 'docs/reference/plots.md').read_text('utf-8')
-    text = text.partition('## Kinds\n')[2].partition('\n## ')[0]
+    text = (ROOT / 'docs/reference/page.md').read_text('utf-8')
+    text = text.partition('### Kinds\n')[2].partition('\n###')[0]
     assert plots.plot_kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
     for kind in map(plots.module_of_kind, plots.plot_kinds()):
         assert kind.READING and callable(kind.drawings_from_records)

@@ -133,7 +133,7 @@ Set it to run a job script where no scheduler names the nodes, for example
 """,
     'Spack': """\
 Plain Spack also needs `PLUMBLINE_SITE`, here the path of the site's folder, and
-may need `PLUMBLINE_ROOT`, the checkout ([stacks](stacks.md#precedence-of-settings)).
+may need `PLUMBLINE_ROOT`, the checkout ([Spack](../how-to/spack.md#precedence-of-settings)).
 """,
     'Variables that the suite sets': """\
 The suite sets these variables for its own processes. Do not set them. All programs run

@@ -1,6 +1,6 @@
 """Build and load the module that answers RedisAI's commands.
 
-Its commands and networks are described in docs/reference/families/ai-module.md.
+Its commands and networks are described in docs/reference/families/smartredis.md.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The embedded memtier_benchmark, and the parsers of load generators.
 
 It is built from src/ on the node where it runs; see
-docs/reference/families/loadgen.md.
+docs/reference/families/keyvalue.md.
 """
 from pathlib import Path
 

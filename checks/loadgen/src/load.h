@@ -1,7 +1,7 @@
 /*
  * load.h - what the files of the embedded memtier_benchmark share: a load
  * generator for stores that speak RESP or memcached's binary protocol.
- * docs/reference/families/loadgen.md describes it.
+ * docs/reference/families/keyvalue.md describes it.
  */
 #ifndef LOAD_H
 #define LOAD_H

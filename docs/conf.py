@@ -35,15 +35,19 @@ myst_heading_anchors = 4
 
 
 def add_toctrees(app: Any, name: str, source: list[str]) -> None:
-    """Add a table of contents for the links below each heading of the index.
+    """Add a table of contents for the links below each heading of the index, and one
+    for the README files of folders.
 
     So the index is a list of links on GitHub, too.
     """
     if name != root_doc:
         return
-    for title, links in re.findall(r'^## (.+)\n\n((?:- .+\n(?:  .+\n)*)+)',
-                                   source[0], re.M):
-        pages = re.findall(r'\]\((\S+)\.md\)', links)
+    contents = {title: re.findall(r'\]\((\S+)\.md\)', links) for title, links
+                in re.findall(r'^## (.+)\n\n((?:- .+\n(?:  .+\n)*)+)', source[0], re.M)}
+    contents['README files of folders'] = sorted(
+        f'/{page}' for page in app.env.found_docs
+        if '/' in page and not page.startswith('docs/'))
+    for title, pages in contents.items():
         source[0] += '\n'.join(['', '```{toctree}', ':hidden:', ':maxdepth: 1',
                                 f':caption: {title}', '', *pages, '```', ''])
 

@@ -123,8 +123,8 @@ sites the environments in `system.py` have these folders ([site
 files](site-files.md#environments)).
 """,
     'Noise on the site `local`': """\
-[Noise](../explanation/detection.md#interference) explains the limit. On other sites the partition has it
-in its extras.
+[Interference](../explanation/detection.md#interference) explains the limit. On other
+sites the partition has it in its extras.
 """,
     'Job scripts with servers': """\
 Set it to run a job script where no scheduler names the nodes, for example
@@ -132,8 +132,8 @@ Set it to run a job script where no scheduler names the nodes, for example
 ([services](../explanation/services.md#run-a-job-script-again)).
 """,
     'Spack': """\
-Plain Spack also needs `PLUMBLINE_SITE`, here the path of the site's folder, and
-may need `PLUMBLINE_ROOT`, the checkout ([Spack](../how-to/spack.md#precedence-of-settings)).
+Plain Spack also needs `PLUMBLINE_SITE`, here the path of the site's folder, and may
+need `PLUMBLINE_ROOT`, the checkout ([Spack](../how-to/spack.md)).
 """,
     'Variables that the suite sets': """\
 The suite sets these variables for its own processes. Do not set them. All programs run

@@ -47,7 +47,7 @@ VARIABLES: tuple[Variable, ...] = (
          '`references` of the site; for the site `local` `.plumbline/references`'),
         ('PLUMBLINE_LOCK',
          'file of the lock of the machine '
-         '([sessions](../explanation/scheduling.md#one-session-per-machine))',
+         '([sessions](sessions.md#order-and-concurrency))',
          '`plumbline.lock` in `$XDG_RUNTIME_DIR`')),
     *_section(
         'Set-up', 'carried',

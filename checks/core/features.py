@@ -37,37 +37,32 @@ PARTITION_EXTRAS: dict[str, str] = {
     'max_nodes': 'nodes that one job may have; default: 1',
     'node_counts': 'numbers of nodes on which collectives run, in addition to 1 and 2 '
     '(list); default: 4, 8, ... and max_nodes',
-    'launcher_pin': 'launcher options that bind each rank to one core per thread, '
-    'shared with no other rank; `{cpus}` is the number of cores of a rank, `{ranks}` '
-    'the number of ranks per node, `{sockets}` the first cores of each socket (list; '
-    'empty if the launcher binds by default); default: PIN in config/sites/launch.py',
-    'gpu_cores': 'instead of launcher_pin for ranks with GPUs of their own: for each '
-    "GPU, in the order of nvidia-smi or rocm-smi, cores of its NUMA node that no "
-    "other GPU has, without second hardware threads (list: ['0-13', '14-27', ...])",
+    'launcher_pin': 'launcher options that bind each rank to one core per thread '
+    '(list); `{cpus}` is the number of cores of a rank, `{ranks}` the number of ranks '
+    'per node, `{sockets}` the first cores of each socket; default: PIN in '
+    'config/sites/launch.py',
+    'gpu_cores': 'instead of launcher_pin for ranks with GPUs: cores near each GPU '
+    "(list: ['0-13', '14-27', ...])",
     'launcher_socket_pin': 'instead of launcher_pin for a pair of ranks on two '
-    'sockets of a node: launcher options that bind neighbouring ranks to cores of '
-    'different sockets (list); default: SOCKETS in config/sites/launch.py',
-    'launcher_free': 'instead of launcher_pin: launcher options that bind '
-    'no rank, for CPUs that are shared anyway (list)',
+    'sockets of a node (list); default: SOCKETS in config/sites/launch.py',
+    'launcher_free': 'instead of launcher_pin: launcher options that bind no rank '
+    '(list)',
     'launcher_oversubscribe': 'options for more ranks than cores (list); default: '
     'SHARE in config/sites/launch.py',
-    'launcher_step': 'words of a command that starts processes inside a job of '
-    'several nodes, beside others and bound to no core: servers and their clients; '
-    '{ranks}, {nodes}, {each} (processes per node), {names} (n2,n3) and {slots} '
-    '(n2:4,n3:4) are filled in (list); default: STEP in config/sites/launch.py',
+    'launcher_step': 'command that starts servers and clients inside a job of several '
+    'nodes (list); {ranks}, {nodes}, {each} (processes per node), {names} (n2,n3) and '
+    '{slots} (n2:4,n3:4) are filled in; default: STEP in config/sites/launch.py',
     'service_interface': 'network interface of servers inside a job; default: '
-    'loopback on one node, on several nodes the address at which they reach '
-    'each other',
+    'loopback on one node, else the address at which nodes reach each other',
     'scratch': "folder on a node's own disk for the data of servers inside a "
     'job; default: TMPDIR or /tmp',
     'gpus_only_if_used': 'True: a test case requests only the GPUs that it uses; '
-    'default: it requests all GPUs of its nodes, so that no other job uses them',
+    'default: all GPUs of its nodes',
     'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
     '(mapping); default: SHARE_ENV in config/sites/launch.py',
-    'others_cpu_limit': 'interference: CPU time of other programs, as a share '
-    'of the CPUs that a test case uses on a node, above which it is '
-    'inconclusive; default: 0.05',
+    'others_cpu_limit': 'share of the CPUs of a test case that other programs may use '
+    'before it is inconclusive; default: 0.05',
     'max_pending': 'time that a job may wait in the queue, such as 30m; '
     'default: 1h',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
@@ -82,8 +77,7 @@ PARTITION_EXTRAS: dict[str, str] = {
 ENVIRON_EXTRAS: dict[str, str] = {
     'mpi_library': 'name and version of the MPI, for the records',
     'programs': 'family -> {source, prefix, version}: the origin of the '
-                "family's programs; with source spack, it is the "
-                "environment's stack",
+                "family's programs",
     'stack': 'the folder under spack-envs/ with the software of this '
              'environment',
     'wheel': 'lock files of config/python/, separated by blanks: each is '
@@ -259,15 +253,15 @@ def node_counts(partition: Any, only: Collection[int] = ()) -> list[int]:
 
 def format_glossary_table() -> str:
     """The glossary as a table for the docs."""
-    rows = ['| name | of | meaning |', '|---|---|---|']
-    for kind, table in (
-            ('partition, feature', PARTITION_FEATURES),
-            ('environment, feature', environ_feature_meanings()),
-            ('environment, feature (pattern)', program_feature_patterns()),
-            ('partition, extra', PARTITION_EXTRAS),
-            ('environment, extra', ENVIRON_EXTRAS)):
-        rows += [f'| `{name}` | {kind} | {means} |'
-                 for name, means in table.items()]
+    rows = ['| name | meaning |', '|---|---|']
+    for title, table in (
+            ('features of a partition', PARTITION_FEATURES),
+            ('features of an environment',
+             environ_feature_meanings() | program_feature_patterns()),
+            ('extras of a partition', PARTITION_EXTRAS),
+            ('extras of an environment', ENVIRON_EXTRAS)):
+        rows += [f'| **{title}** | |', *(
+            f'| `{name}` | {means} |' for name, means in table.items())]
     return '\n'.join(rows)
 
 

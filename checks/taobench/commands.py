@@ -12,8 +12,8 @@ KEY_BYTES = 220
 #: Constant prefix of every key, with arbitrary bytes.
 PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
 
-#: Sizes of values that a look-aside client stores, with their weights: the
-#: published sizes after compression (docs/reference/families/taobench.md).
+#: Sizes of values that a look-aside client stores, with their weights: those of
+#: DCPerf's leader_sizes.json after compression with LZ4.
 STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
           (135, 156, 5), (157, 203, 10), (204, 243, 10), (244, 266, 25),
           (267, 267, 15), (268, 273, 9), (274, 521, 1))

@@ -82,9 +82,7 @@ ENVIRON_EXTRAS: dict[str, str] = {
              'environment',
     'wheel': 'lock files of config/python/, separated by blanks: each is '
              'installed into a folder of its name in $PLUMBLINE_WORK',
-    'transport': '{name, env, evidence}: the transport that must be used, '
-                 'the variables that make the library report it, and the '
-                 'regular expression that its output must match',
+    'transport': '{name, env, evidence}: the transport that must be used',
     'nccl_settings': 'variables of NCCL or RCCL for some test cases, with their '
                      'sources (list of NcclSetting of config/sites/fabrics.py)',
 }

@@ -87,17 +87,17 @@ def value_names(action: argparse.Action) -> str:
 
 
 def own_arguments(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.Action]]:
-    """Text and action of the arguments and options of a parser, arguments first."""
+    """Text and action of the options and arguments of a parser, arguments last."""
     return [(' '.join(filter(None, (', '.join(action.option_strings),
                                     value_names(action)))), action)
-            for action in sorted(parser._actions, key=lambda one: bool(
-                one.option_strings))
+            for action in sorted(parser._actions, key=lambda one: (
+                not one.option_strings, one.required))
             if not isinstance(action, (argparse._HelpAction,
                                        argparse._SubParsersAction))]
 
 
 def synopsis(command: str, parser: argparse.ArgumentParser) -> str:
-    """A command with its arguments and options, as lines of at most 88 columns."""
+    """A command with its options and arguments, as lines of at most 88 columns."""
     words = ['./plumb', *command.split(), *(
         f'[{text}]' if action.option_strings and not action.required else text
         for text, action in own_arguments(parser))]

@@ -716,6 +716,28 @@ def suite_in(tmp_path: Path) -> Suite:
     })
 
 
+class Demo(NamedTuple):
+    """What `./plumb demo` wrote and printed."""
+    #: With perflogs/ and report/.
+    folder: Path
+    output: str
+    code: int
+    #: Perflogs of the user, which it does not touch.
+    user: Path
+
+
+@pytest.fixture(scope='session')
+def demo(once: Callable[[str, Callable[[Path], object]], Path]) -> Demo:
+    """One demo for all tests, which do not change it."""
+    def make(folder: Path) -> None:
+        done = suite_in(folder).plumb('demo')
+        (folder / 'said.json').write_text(json.dumps(
+            [done.stdout + done.stderr, done.returncode]))
+    folder = once('demo', make)
+    return Demo(folder / 'work' / 'demo', *json.loads(
+        (folder / 'said.json').read_text()), folder / 'perflogs')
+
+
 #: In a namespace of its own a copy lies where the repository is: what is
 #: installed for that is there, read-only, and nothing of the repository is
 #: written.

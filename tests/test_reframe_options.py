@@ -65,8 +65,8 @@ def filters(suite):
     for options in (['-n', 'nosuch'], ['-t', 'nosuch'], ['-p', 'nosuch'],
                     ['-E', 'program == "x"'], ['-x', '.*']):
         assert 'Ran 0/0' in ran(suite, *OSU, '-r', *options).stdout
-        done = suite.plumb('run', *OSU, *options)
-        assert done.returncode == 2 and 'no test case' in done.stderr
+    done = suite.plumb('run', *OSU, *options)
+    assert done.returncode == 2 and 'no test case' in done.stderr
 
 
 def sets_a_variable(plain):
@@ -83,11 +83,9 @@ def serial(detailed):
 
 
 def dry_run(suite):
-    # Without jobs to poll it is over in a third of the time.
-    serial = '--exec-policy=serial'
-    ran(suite, '--dry-run', serial)
+    ran(suite, '--dry-run', *ALONE)
     suite.write_references({'complete': True}, 'osu')
-    done = ran(suite, '--dry-run', serial, *ALONE[:-1], code=1)
+    done = ran(suite, '--dry-run', *ALONE[:-1], code=1)
     assert 'references calibrate' in done.stdout
 
 

@@ -8,18 +8,9 @@ import pytest
 pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
 
-from cli.demo import command
 from docs import screenshots
 
 AGAIN = 'docs/images/ is out of date: run docs/screenshots.py'
-
-
-@pytest.fixture(scope='module')
-def demo(tmp_path_factory):
-    """The folder of the demo."""
-    folder = tmp_path_factory.mktemp('demo')
-    assert command.write_and_print(folder)
-    return folder
 
 
 def recorded_text(name):
@@ -27,14 +18,14 @@ def recorded_text(name):
 
 
 def test_the_sample_is_what_the_command_prints(demo):
-    sample = screenshots.terminal_sample(demo / 'perflogs')
+    sample = screenshots.terminal_sample(demo.folder / 'perflogs')
     assert recorded_text('terminal.txt') == sample, AGAIN
     assert '1 regression of' in sample
     assert max(map(len, sample.splitlines())) <= screenshots.COLUMNS
 
 
 def test_the_pictures_show_what_the_page_says(demo):
-    text = screenshots.first_screen_text(demo / 'report' / 'index.html')
+    text = screenshots.first_screen_text(demo.folder / 'report' / 'index.html')
     assert recorded_text('page.txt') == text, AGAIN
     assert 'MADE UP.' in text
 

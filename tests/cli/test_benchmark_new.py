@@ -29,31 +29,35 @@ def python_and_yaml(folder: Path) -> int:
                ('family.yaml', 'parser.py', f'{folder.name}.py'))
 
 
-@pytest.mark.timeout(1800)             # half a dozen sessions and commands
-@pytest.mark.parametrize('name, options, check, metric', [
-    ('copy', [], 'Copy', 'copy_bandwidth'),
-    pytest.param('echo', ['--service'], 'Echo', 'echo_rate',
-                 marks=pytest.mark.strict)])
-def test_a_new_family_runs_and_holds_the_contracts(
-        checkout, suite, name, options, check, metric, request):
+def run_new(checkout, name, check, metric, *options):
+    """Makes a family and runs its check: the folder of the family."""
     output = checkout('dev', 'benchmark', 'new', name, *options)
     assert f'./plumb run -n {check}' in output
-    family = checkout.folder / 'checks' / name
-    if not options:
-        assert python_and_yaml(family) <= 60
     output = checkout('run', '--', '-n', check)
     # Read there: the metric is one of that checkout.
     answer = checkout('sql', 'SELECT DISTINCT metric, guard FROM results',
                       '--json', '-')
     assert [metric, ''] in [[*row.values()] for row in json.loads(answer)], output
     assert not any(row['guard'] for row in json.loads(answer))
-    golden = checkout.folder / 'tests' / name / 'golden' / f'{name}.txt'
-    assert metric in checkout('parse', name, str(golden))
-    source = family / 'src' / f'{name}.c'
+    return checkout.folder / 'checks' / name
+
+
+@pytest.mark.strict
+def test_a_new_family_with_a_server_runs(checkout):
+    run_new(checkout, 'echo', 'Echo', 'echo_rate', '--service')
+
+
+@pytest.mark.timeout(1800)             # half a dozen sessions and commands
+def test_a_new_family_runs_and_holds_the_contracts(checkout, request):
+    family = run_new(checkout, 'copy', 'Copy', 'copy_bandwidth')
+    assert python_and_yaml(family) <= 60
+    golden = checkout.folder / 'tests' / 'copy' / 'golden' / 'copy.txt'
+    assert 'copy_bandwidth' in checkout('parse', 'copy', str(golden))
+    source = family / 'src' / 'copy.c'
     source.write_text(source.read_text().replace(r'1.0\n', r'1.0 '))
-    output = checkout('run', '--', '-n', check, code=1)
+    output = checkout('run', '--', '-n', 'Copy', code=1)
     assert re.search(
-        rf'run.[12].out:1: this is not the output of {name}', output), output
+        r'run.[12].out:1: this is not the output of copy', output), output
     assert 'Traceback' not in output
     # The contracts of a second suite are half of the work; they check types again.
     if request.config.getoption('--strict-tests'):
@@ -61,7 +65,7 @@ def test_a_new_family_runs_and_holds_the_contracts(
         # mypy writes to its cache: a copy of that of this repository.
         shutil.copytree(ROOT / '.plumbline' / 'mypy',
                         checkout.folder / '.plumbline' / 'mypy')
-    checkout('selftest', '--', '-n0', '-q', f'tests/{name}',
+    checkout('selftest', '--', '-n0', '-q', 'tests/copy',
              *['tests/test_contracts.py'] * request.config.getoption(
                  '--strict-tests'))
 

@@ -59,11 +59,10 @@ def ranks(tools):
 # It works -----------------------------------------------------------------
 
 @pytest.mark.cluster
-@pytest.mark.parametrize('partition', ['slurm-srun', 'squeue-mpirun'])
-def test_a_store_under_reframe(suite, cluster, tools, partition):
+def test_a_store_under_reframe(suite, cluster, tools):
     before = seen(cluster)
     case = ['-r', '-Sbringup=1', '-SStoreServes.duration=0.5',
-            '-SStoreServes.warmup=0', f'--system=devcluster:{partition}', '-n',
+            '-SStoreServes.warmup=0', '--system=devcluster:squeue-mpirun', '-n',
             '%scenario=valkeygetclient_nodes=3$']
     text, _ = suite.on(cluster, *case).communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
@@ -104,10 +103,8 @@ def test_its_job_script_runs_again(suite, cluster, tools):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize('partition, nodes', [
-    ('slurm-srun', {'autoscale tao_server small from 2 nodes': 3,
-                    'standalone tao_server small': 1}),
-    ('squeue-mpirun', {'custom tao_server small from 2 nodes': 3,
-                       'autoscale tao_server small from 1 node': 2})])
+    ('slurm-srun', {'autoscale tao_server small from 2 nodes': 3}),
+    ('squeue-mpirun', {'custom tao_server small from 2 nodes': 3})])
 def test_taobench_on_several_nodes(suite, cluster, partition, nodes):
     before = seen(cluster)
     text, _ = suite.on(

@@ -6,6 +6,7 @@ import re
 import pytest
 from conftest import OSU
 
+from checks.core.options import split_options
 from tests.conftest import two_cpus
 
 
@@ -30,19 +31,24 @@ def test_options_reach_the_program_and_settings_have_options(suite):
 
 @pytest.mark.parametrize('check, program, options, expected', [
     ('OsuPt2pt', 'osu_bw', '-m 8', '-m: use the settings min_size and max_size'),
-    ('OsuPt2pt', 'osu_bw', '-i9', '-i9: use the setting iterations'),
-    ('OsuPt2pt', 'osu_bw', '--warmup=9', '--warmup=9: use the setting warmup'),
-    ('OsuPt2pt', 'osu_bw', '-c', '-c: use the setting validates'),
-    ('OsuPt2pt', 'osu_bw', '-f', '-f: use the setting full_output'),
-    ('OsuPt2pt', 'osu_bw', '-d cuda', '-d: use the parameter buffers'),
     ('OsuPt2pt', 'osu_latency_mt', '-t 2', '-t: use no option: the check sets it'),
     ('OsuMulti', 'osu_mbw_mr', '-p 1', '-p: use the parameter layout'),
-    ('OsuRma', 'osu_put_bw', '-w create', '-w: use the parameter window'),
-    ('OsuPt2pt', 'osu_bw', "-W '9", 'No closing quotation')])
+    ('OsuRma', 'osu_put_bw', '-w create', '-w: use the parameter window')])
 def test_options_that_decide_what_passes_are_refused(suite, check, program, options,
                                                      expected):
     done = dry_run(suite, check, program, f'options={options}')
     assert expected in done.stdout and done.returncode == 1, done.stdout
+
+
+@pytest.mark.parametrize('text, expected', [
+    ('-i9', '-i9: use the setting iterations'),
+    ('--warmup=9', '--warmup=9: use the setting warmup'),
+    ('--warm 9', '--warm: use the setting warmup'),
+    ("-W '9", 'No closing quotation')])
+def test_no_spelling_of_an_option_is_overlooked(text, expected):
+    with pytest.raises(ValueError, match=expected):
+        split_options(text, 'options', {'-i': 'the setting iterations',
+                                        '--warmup': 'the setting warmup'})
 
 
 @two_cpus

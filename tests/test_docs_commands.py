@@ -267,7 +267,7 @@ def test_a_command_line_that_plumb_accepts_is_no_fault(markdown):
 # ------------------------------------------------------------ blocks that run
 
 #: Variables of a session on a machine that other tests use, too.
-VARIABLES = {'PLUMBLINE_OTHERS_LIMIT': '1e6', 'PLUMBLINE_AGAIN_AFTER': 'never'}
+VARIABLES = {'PLUMBLINE_OTHERS_LIMIT': '1e6'}
 
 
 def script_of_page(markdown: str) -> str:

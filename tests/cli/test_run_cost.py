@@ -97,7 +97,7 @@ def test_answers(monkeypatch, capsys, tmp_path, answer, runs):
 
 
 def test_zero_test_cases_are_an_error_without_a_question(cluster):
-    code, text = run_in_terminal(cluster, b'', *of_family('taobench'), '-n', 'Nothing')
+    code, text = run_in_terminal(cluster, b'', *of_family('taobench'), '-t', 'nothing')
     assert code == 2, text
     assert 'plumb: nothing was measured: no test case matches all' in text
     assert 'Run it?' not in text

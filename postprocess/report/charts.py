@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from config.families import all_metrics
 from config.records.units import (
     Scale,
     axis_text,
@@ -68,11 +69,14 @@ class Quantity(NamedTuple):
     title: str
     #: Unit of the metric, as in records.
     unit: str
+    #: Which values are better: lower, higher or none.
+    better: str = 'none'
 
     @classmethod
     def of_metric(cls, metric: str, unit: str) -> Quantity:
         """The quantity of a metric with its unit."""
-        return cls(quantity_text(metric, unit), unit)
+        known = all_metrics().get(metric, {})
+        return cls(quantity_text(metric, unit), unit, known.get('better', 'none'))
 
     def scale(self, value: float) -> Scale:
         """The unit of an axis with values of this size; ticks of counts and rates
@@ -191,7 +195,8 @@ def create_figure(title: str, names: list[tuple],
                           ) * bool(origin)
     above = head + 0.12 + line * (sum(
         n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
-    left, below = 0.083 * TEXT, 0.067 * TEXT
+    # Left are ticks and a title of two lines.
+    left, below = 0.104 * TEXT, 0.067 * TEXT
     if names_beside:
         left = max(0.15 + _letter_width() * max(
             len(line) for name in names_beside for line in name.splitlines()), 0.5)
@@ -253,15 +258,20 @@ def room_for_values(axes: Axes, texts: Sequence[str]) -> float:
     return room / max(width - room, 0.5)
 
 
-def band_entries(frame: pd.DataFrame) -> list[tuple]:
+#: What the thin line of a series is -> what the band around it is.
+BANDS = {'median': '8 of 10 sessions', 'mean': '95 % interval of the mean'}
+
+
+def band_entries(frame: pd.DataFrame, line: str = 'median') -> list[tuple]:
     """Entries of the legend for what is drawn around the newest value of a series.
 
     :param frame: with columns runs, low, high, reference, lower and upper
+    :param line: of BANDS
     """
     entries: list[tuple] = []
     if (frame['runs'] > 1).any():
-        entries += [('median of all sessions', INK, '-', '', {'lw': 0.7}),
-                    ('8 of 10 sessions', INK, 'bar', '', {'alpha': 0.16})]
+        entries += [(f'{line} of all sessions', INK, '-', '', {'lw': 0.7}),
+                    (BANDS[line], INK, 'bar', '', {'alpha': 0.16})]
     if 'reference' in frame and frame['reference'].notna().any():
         entries.append(('reference', INK, ':', '', {'lw': 1}))
         if frame[['lower', 'upper']].notna().any(axis=None):
@@ -309,6 +319,11 @@ def log2_size_positions(sizes, every: list[int]) -> np.ndarray:
     return np.log2(np.where(sizes > 0, sizes, minimum / 2))
 
 
+def room_for_sizes(axes: Axes) -> int:
+    """How many sizes have room on the x axis, at least two."""
+    return max(int(axes.get_position().width * WIDTH / (0.071 * TEXT)), 2)
+
+
 def set_size_axis(axes: Axes, every: list[int]) -> None:
     """Ticks at as many of the sizes as there is room for, the last one included, so
     far apart that their labels are; a single size has no axis."""
@@ -316,7 +331,7 @@ def set_size_axis(axes: Axes, every: list[int]) -> None:
         axes.set_xticks([])
         return
     at = log2_size_positions(every, every)
-    room = max(int(axes.get_position().width * WIDTH / (0.071 * TEXT)), 2)
+    room = room_for_sizes(axes)
     shown: list[int] = []
     for n in reversed(np.unique(np.linspace(
             0, len(every) - 1, min(room, len(every))).round()).astype(int)):
@@ -353,9 +368,11 @@ def set_axis_title_and_labels(axis, values: pd.Series, quantity: Quantity,
                               log: bool) -> None:
     """The title of an axis, and plain numbers in a unit that suits its values."""
     from matplotlib import ticker
+    better = '' if quantity.better == 'none' else (
+        (', ' if axis.axis_name == 'x' else '\n') + f'{quantity.better} is better')
     size = abs(values).median() if log else abs(values).max()
     scale = quantity.scale(size if len(values) else 1)
-    axis.set_label_text(axis_text(quantity.title, scale.unit, log))
+    axis.set_label_text(axis_text(quantity.title, scale.unit, log) + better)
     axis.labelpad = 2
     axis.set_major_formatter(ticker.FuncFormatter(
         lambda v, _: tick_text(v / scale.factor)))

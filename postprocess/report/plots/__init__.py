@@ -108,6 +108,15 @@ class Records:
     #: read when a plot asks for them.
     samples: Callable[[], list[Raw]] = list
 
+    def points_with_line(self, line: str) -> pd.DataFrame:
+        """`points`, whose `median`, `low` and `high` are those of a line in
+        charts.BANDS."""
+        if line == 'median':
+            return self.points
+        means = summary.mean_statistics(self.frame[self.frame['judged']])
+        return self.points.drop(columns=['median', 'low', 'high']).merge(
+            means, on=summary.KEYS, how='left')
+
     @functools.cached_property
     def job_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """summary.box_statistics of one value per job."""
@@ -354,6 +363,8 @@ WHERE = {
     'additionalProperties': {
         'type': 'array', 'minItems': 1, 'expected': 'a pattern or a list of them',
         'items': {'type': ['string', 'number', 'boolean'], 'expected': 'a pattern'}}}
+#: What the thin line over all sessions is.
+LINE = {'enum': [*charts.BANDS], 'default': 'median'}
 #: Options of kinds that are made of records. Default of `metric`: the judged metrics.
 CHOICE = {
     'metric': {'type': 'array', 'items': METRIC, 'minItems': 1, 'default': [],

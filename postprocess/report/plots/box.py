@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from config.records.units import size_text
+
 from ... import naming
 from .. import charts
 from . import (
@@ -27,7 +29,9 @@ from . import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = CHOICE | {'over': FIELD, 'at': SIZES}
+#: `values`: what boxes at each size are of, values or differences from their median.
+OPTIONS = CHOICE | {'over': FIELD, 'at': SIZES, 'values': {
+    'enum': ['relative', 'absolute'], 'default': 'relative'}}
 READING = (
     'Boxes: quartiles. Whiskers reach to 1.5 times the distance of the '
     'quartiles; points are the farthest values beyond. A triangle at the edge '
@@ -38,14 +42,20 @@ READING = (
 )
 COLUMNS = ['label', 'point', 'count', 'q1', 'q2', 'q3', 'low', 'high', 'minimum',
            'maximum']
+#: Title of the axis of sizes.
+SIZE = 'Size'
 #: Ends of the parts of a box.
 NUMBERS = COLUMNS[3:]
 
 
 def drawings_from_records(records: Records, over: str = '', at: tuple[Any, ...] = (),
-                          by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
+                          by: naming.Names = (), values: str = 'relative',
+                          **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel with several values of a point: of
     sessions, and of the repetitions inside jobs; with `over` of sessions."""
+    if values == 'absolute' and not over:
+        yield from _drawings_over_size(records, by, choice)
+        return
     if over:
         if over in records.table:
             yield from _drawings_over_field(records, over, at, by, choice)
@@ -93,6 +103,20 @@ def _drawings_over_field(records: Records, over: str, at: tuple[Any, ...],
                 field_title(over))
 
 
+def _drawings_over_size(records: Records, by: naming.Names, choice: Any
+                        ) -> Iterator[Drawing]:
+    """Boxes of the values at each size, also of programs that have one size."""
+    table = _boxes_of_enough_values(*records.job_box_statistics)
+    for panel in metric_panels(records, by=by, **choice):
+        rows = panel.rows_of_panel(table).dropna(subset='point')
+        rows = rows.assign(x=rows['point'])
+        if len(rows):
+            yield panel.make_drawing(
+                'boxes size', draw_boxes_over_field,
+                rows[['label', 'x', 'count', *NUMBERS]], panel.title, panel.quantity,
+                SIZE)
+
+
 def draw_boxes_over_field(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                           over: str) -> Figure:
     """Box plots over the values of a field, the series side by side.
@@ -112,7 +136,10 @@ def draw_boxes_over_field(frame: pd.DataFrame, title: str, quantity: charts.Quan
         places = np.array([every.index(x) for x in rows['x']]) + width * (
             n - (len(parts) - 1) / 2)
         charts.draw_boxes(axes, places, rows[NUMBERS], colour, 0.85 * width)
-    axes.set_xticks(range(len(every)), [f'{v:g}' for v in every])
+    step = -(-len(every) // charts.room_for_sizes(axes))
+    axes.set_xticks(range(0, len(every), step), [
+        size_text(v) if over == SIZE else f'{v:g}'
+        for v in every[::step]])
     axes.set_xlim(-0.6, len(every) - 0.4)
     axes.set_xlabel(over)
     ends = [frame[name].dropna() for name in ('low', 'high', 'minimum', 'maximum')]

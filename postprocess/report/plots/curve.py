@@ -1,6 +1,7 @@
 """A metric over message size: newest run, all runs, reference, limits."""
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 from .. import charts
 from . import (
     CHOICE,
+    LINE,
     METRIC,
     Drawing,
     Records,
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 #: `limit`: a metric that is the most, or the least, that the one drawn can be at
 #: each size. `beside`: a metric of the same session that is drawn beside it.
-OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC}
+OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC, 'line': LINE}
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
            'band. The reference is dotted, and a thick bar shows its '
@@ -38,8 +40,9 @@ FAR = 4
 
 
 def drawings_from_records(records: Records, limit: str = '', beside: str = '',
-                          **choice: Any) -> Iterator[Drawing]:
+                          line: str = 'median', **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
+    records = dataclasses.replace(records, points=records.points_with_line(line))
     place = ['kind', 'point']
     others = [
         records.points[records.points['metric'] == metric]
@@ -58,19 +61,21 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
                                      panel.quantity, physical_limits_of_panel(panel),
-                                     beside)
+                                     beside, line)
 
 
 def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
-                limits: list[Mapping[str, Any]] = [], beside: str = '') -> Figure:
+                limits: list[Mapping[str, Any]] = [], beside: str = '',
+                line: str = 'median') -> Figure:
     """A plot over size.
 
     :param frame: COLUMNS, a row a series and size; `limit` and `beside` where it
         has one
     :param limits: rows of config/limits.yaml and the like
     :param beside: the metric in the column `beside`
+    :param line: of charts.BANDS: what median, low and high are
     """
-    names = [*charts.legend_entries(frame), *charts.band_entries(frame)]
+    names = [*charts.legend_entries(frame), *charts.band_entries(frame, line)]
     if 'beside' in frame:
         names.append((f'{beside} of the same job', charts.INK, '-', 'o',
                       {'fillstyle': 'none', 'lw': 0.8}))
@@ -83,18 +88,18 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
         names.append(('beyond a physical limit', 'none', 'bar', '////', {
             'edgecolor': charts.INK, 'alpha': 0.35}))
     figure, axes = charts.create_figure(title, names)
-    for _, colour, line, marker, rows in charts.series_with_styles(frame):
+    for _, colour, dashes, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
         x = charts.log2_size_positions(rows['point'], every)
         if rows['runs'].max() > 1:
             axes.fill_between(x, rows['low'], rows['high'], color=colour,
                               alpha=0.16, lw=0)
-            axes.plot(x, rows['median'], line, color=colour, lw=0.7,
+            axes.plot(x, rows['median'], dashes, color=colour, lw=0.7,
                       alpha=0.8)
-        axes.plot(x, rows['value'], line, color=colour, lw=1.6,
+        axes.plot(x, rows['value'], dashes, color=colour, lw=1.6,
                   marker=marker, ms=3.5, mew=0)
         if 'beside' in rows:
-            axes.plot(x, rows['beside'], line, color=colour, lw=0.8, marker='o',
+            axes.plot(x, rows['beside'], dashes, color=colour, lw=0.8, marker='o',
                       ms=4.5, mew=0.8, fillstyle='none')
         if 'limit' in rows:
             axes.plot(x, rows['limit'], color=colour, lw=1, ls='-.')

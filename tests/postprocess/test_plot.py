@@ -332,11 +332,29 @@ def test_titles_axes_and_texts_say_what_a_plot_shows(tmp_path):
     assert '6 µs at 1 B to 4101 µs at 4 KiB' in drawing.about
     figure = drawing.chart(*drawing.args)
     [axes] = figure.axes
-    assert axes.get_ylabel() == 'Latency (µs, log)'
+    assert axes.get_ylabel() == 'Latency (µs, log)\nlower is better'
     assert axes.get_xlabel() == 'Size (log)'
     origin = drawing.args[1].partition('\n')[2]
     assert origin == 'alpha:cpu · 2026-11-02 · openmpi 5.0.6 embedded 7.5'
     assert origin in [text.get_text() for text in figure.texts]
+
+
+def test_a_line_of_means_has_their_interval_and_boxes_have_values(tmp_path):
+    values = [1.0, 2.0, 3.0, 10.0]
+    rows = records(tmp_path, [
+        make.record('latency', value * scale, size, day=day)
+        for size, scale in ((8, 1), (16, 100)) for day, value in enumerate(values)])
+    [drawing] = plots.module_of_kind('curve').drawings_from_records(
+        rows, metric=('latency',), line='mean')
+    at_8 = drawing.args[0].iloc[0]
+    assert at_8['median'] == 4.0
+    # Any mean of four of these values, and no interval as wide as the values.
+    assert 1.0 < at_8['low'] < 4.0 < at_8['high'] < 10.0
+    [drawing] = plots.module_of_kind('box').drawings_from_records(
+        rows, metric=('latency',), values='absolute')
+    assert drawing.args[0][['x', 'q2']].values.tolist() == [[8, 2.5], [16, 250]]
+    axes, = drawing.chart(*drawing.args).axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ['8 B', '16 B']
 
 
 def test_no_name_and_no_value_of_a_bar_is_cut(tmp_path):

@@ -191,7 +191,8 @@ def _set_axis_and_title(axes: Axes, points: pd.DataFrame, panel: Panel, bands: B
         # Room for the names of the phases.
         axes.set_ylim(0, 1.2 * max([*rows['value'], 1]))
         charts.set_axis_title_and_labels(
-            axes.yaxis, rows['value'], charts.Quantity.of_metric(metric, unit), False)
+            axes.yaxis, rows['value'],
+            charts.Quantity(quantity_text(metric, unit), unit), False)
 
     def band_text(match: re.Match) -> str:
         if match[1] not in bands:

@@ -81,9 +81,10 @@ def test_its_job_script_runs_again(suite, cluster, tools):
     assert 'PASSED' in text, text
     [script] = suite.tmp.glob('work/stage/**/StoreServes_*/rfm_job.sh')
     before = seen(cluster)
+    submit = ('sbatch', '--parsable', '--output=/dev/null', '--error=/dev/null',
+              str(script))
 
-    number = cluster.exec('sbatch', '--parsable', '--output=/dev/null', str(script)
-                          ).stdout.strip()
+    number = cluster.exec(*submit).stdout.strip()
     assert cluster.wait(number)['JobState'] == 'COMPLETED'
     done = cluster.exec('salloc', '--nodes=4', '--exclusive', 'bash', str(script))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -95,8 +96,7 @@ def test_its_job_script_runs_again(suite, cluster, tools):
         assert services.steps['measure'].counter_increase('commands') > 0
 
     script.write_text(re.sub(r'(?m)^ +server 0 .*\n', '', script.read_text()))
-    number = cluster.exec('sbatch', '--parsable', '--output=/dev/null', str(script)
-                          ).stdout.strip()
+    number = cluster.exec(*submit).stdout.strip()
     assert cluster.wait(number)['ExitCode'] == '1:0'
     assert left(cluster, before, suite.tmp) == []
 

@@ -99,13 +99,13 @@ def stack_site_pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
     return pairs_
 
 
-def concretize_and_print(stack: Stack) -> bool:
+def concretize_and_print(stack: Stack, spack: Spack) -> bool:
     """Prints a row of the table; returns whether the stack is solved."""
     begin = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     specs = externals = '–'
     try:
-        concrete = stack.concretize()['concrete_specs'].values()
+        concrete = stack.concretize(spack)['concrete_specs'].values()
         specs, externals = (
             len(concrete),
             sum('external' in n for n in concrete),
@@ -144,13 +144,8 @@ def main() -> bool:
         print_table_head('stack', 'site', 'specs', 'externals', 'wall s', 'CPU user s',
                          'result')
         good = [
-            concretize_and_print(
-                Stack(
-                    stack,
-                    site,
-                    spack_emulating_site_processor(real, site, Path(scratch)),
-                )
-            )
+            concretize_and_print(Stack(stack, site), spack_emulating_site_processor(
+                real, site, Path(scratch)))
             for stack, site in stack_site_pairs(args)
         ]
     return all(good)

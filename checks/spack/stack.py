@@ -1,12 +1,10 @@
-"""Software stacks: spack-envs/<stack> solved and installed for a site.
+"""Software stacks: spack-envs/<stack> installed for a site by Spack's own commands.
 
-A :class:`Stack` is a manifest and a site. A person solves and installs it
-beforehand with ``plumb dev spack``, in a folder outside of every test's stage
-directory. The fixture of a family (`base.Programs`) finds it with
-:func:`installed_stack_record`, which needs no Spack, by a key over all that
-    decides what
-comes out: the manifest, the site's Spack settings, our recipes, Spack's
-version. It also finds what plain Spack installed (spack-envs/README.md).
+A person installs a stack beforehand, with ``plumb dev spack install`` or with the
+commands of spack-envs/README.md, in a folder outside of every test's stage directory.
+The fixture of a family (`base.Programs`) finds it with
+:func:`installed_stack_record`, which needs no Spack. An installation by ``plumb`` also
+keeps a hash of its settings, so that one with outdated settings is refused.
 
 ReFrame's own Spack build system is not used. It puts the environment and (by
 default) the install tree into the stage directory of each test, so that each
@@ -17,21 +15,16 @@ lock of a build stage that they shared.
 """
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +32,6 @@ from config import strict
 from config.commandline import suggest_nearest_word
 from config.families import families as all_families
 from config.places import ROOT, SITES, is_site_named_local, work_folder
-from config.sessions import lock as locks
 
 ENVS = ROOT / 'spack-envs'
 
@@ -49,18 +41,13 @@ OLDEST = (1, 0)
 #: Keys of a site's stacks.yaml with their defaults.
 DEFAULTS: dict[str, Any] = {
     'offline': False,       # use only the site's mirrors
-    'solve_limit': 1800,    # seconds for one concretization
-    'install_limit': 21600,  # seconds for one installation
 }
 
 #: What `spack find` prints of each package of a stack, and the file of it.
 FORMAT, PREFIXES = 'plumb:{name}:{version}:{hash}:{prefix}', 'prefix.log'
 
-#: File with the Spack that installed a stack: its version, and its recipes.
+#: File with the Spack that solved a stack, and the hash of the settings.
 ORIGIN = 'origin.json'
-
-#: Signals that end an installation, and Spack with it.
-_ENDING_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 #: View of a stack, in its folder.
 VIEW = '.spack-env/view'
@@ -253,99 +240,6 @@ def write_file_atomically(path: Path, text: str) -> None:
         new.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def _process_with_time_limit(command: Sequence[str], env: Mapping[str, str],
-                             limit: float
-                             ) -> Iterator[tuple[subprocess.Popen[str],
-                                                 threading.Event]]:
-    """Start a process in a process session of its own; end it after its time
-    limit, or when this block ends early.
-
-    :param limit: the time limit; unit: seconds
-    :returns: the process, whose output is a pipe, and an event that is set after
-        the time limit
-    """
-    late = threading.Event()
-    process: subprocess.Popen[str] | None = None
-
-    def end_process() -> None:
-        assert process
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        _kill_processes(_pids_in_process_sessions({process.pid}))
-
-    def end_process_at_time_limit() -> None:
-        late.set()
-        end_process()
-
-    timer = threading.Timer(limit, end_process_at_time_limit)
-    # A handler that ends this program must not run between the start of the
-    # process and the block that ends it: the process would go on.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
-    try:
-        process = subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, text=True,
-            errors='replace', stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            bufsize=1, start_new_session=True, preexec_fn=lambda: (
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)))
-        timer.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        yield process, late
-    finally:
-        timer.cancel()
-        if process and process.poll() is None:
-            end_process()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _list_processes() -> Iterator[tuple[int, int, str]]:
-    """Process, session and command line of every process of this host."""
-    for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
-        with contextlib.suppress(OSError):
-            yield (pid, os.getsid(pid),
-                   Path(f'/proc/{pid}/cmdline').read_text(errors='replace'))
-
-
-def _pids_in_process_sessions(leaders: set[int]) -> set[int]:
-    """The processes of some process sessions.
-
-    Spack's builds have their own process groups. They would outlive Spack,
-    continue to build, and hold locks that block the next installation.
-    """
-    return {pid for pid, session, _ in _list_processes() if session in leaders}
-
-
-def _kill_processes(processes: set[int]) -> None:
-    for pid in processes - {os.getpid()}:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def failure_reason(text: str) -> str:
-    """The line of Spack's output with the reason of a failure."""
-    if 'No space left on device' in text:
-        return ('the disk is full: free space, or move install_tree and '
-                'build_stage in the settings of the site')
-    patterns = [r'^> (.*)', r'(FetchError: .*)', r'(ChecksumError: .*)',
-                r'^==> Error: (.*)', r'^(.*[Ee]rror: .*)']
-    if 'failed to concretize' in text:
-        patterns.insert(0, r'^ *1\. (.*)')
-    for pattern in patterns:
-        match = re.search(pattern, text, re.M)
-        if match:
-            hint = (': no mirror of the site has its source, and the '
-                    'download from upstream failed'
-                    if 'FetchError' in pattern else '')
-            why = match[1].strip()
-            if why.endswith(':'):
-                rest = text[match.end():].split('\n')
-                why += next((f' {ln.strip()}' for ln in rest if ln.strip()),
-                            '')
-            return why + hint
-    return _last_line(text)
-
-
 def _provider_of_mpi(lock: dict[str, Any]) -> str:
     """Name of the MPI package of a solution; '' without one."""
     nodes = lock['concrete_specs']
@@ -438,11 +332,6 @@ def site_stack_settings(site: Path) -> dict[str, Any]:
     return {**DEFAULTS, **own}
 
 
-def _site_stacks_folder(site: Path) -> Path:
-    """Folder of the stacks that are installed for a site."""
-    return work_folder() / 'spack' / 'envs' / site.name
-
-
 def read_spack_lock_file(path: Path) -> dict[str, Any] | None:
     """Contents of a spack.lock; None: missing or damaged."""
     try:
@@ -460,308 +349,209 @@ class Stack:
 
     :arg name: folder under spack-envs/.
     :arg site: folder of the site; its spack/ holds Spack's settings.
-    :arg say: called with each line of progress.
-    :arg own: folder of detected settings, if the site is this machine and its
-        files do not belong into the checkout.
     """
     name: str
     site: Path
-    spack: Spack
-    say: Callable[[str], None] = field(default=lambda text: None)
-    own: Path | None = None
-
-    # Paths --------------------------------------------------------------
 
     @property
     def manifest_file(self) -> Path:
         return ENVS / self.name / 'spack.yaml'
 
     @property
-    def site_spack_lock_file(self) -> Path:
-        """A solution that the site keeps, so that no session solves again."""
-        return (self.own or self.site) / 'locks' / f'{self.name}.lock'
+    def folder(self) -> Path:
+        """The Spack environment: manifest, lock, view, logs, installed packages."""
+        return work_folder() / 'spack' / 'envs' / self.site.name / self.name
 
     @property
-    def environment_folder(self) -> Path:
-        """The Spack environment: manifest, lock, view, logs, record."""
-        return _site_stacks_folder(self.site) / f'{self.name}-{self.content_hash}'
+    def lock_file_of_site(self) -> Path:
+        """A solution that the site keeps, so that no installation solves again."""
+        folder = detected_settings_folder(self.site) or self.site
+        return folder / 'locks' / f'{self.name}.lock'
 
-    @cached_property
-    def stack_yaml_contents(self) -> dict[str, Any]:
-        """stack.yaml; see the function `read_stack_yaml`."""
-        return read_stack_yaml(self.name)
-
-    @cached_property
-    def settings_of_site(self) -> dict[str, Any]:
-        """The site's stacks.yaml over the defaults."""
-        return site_stack_settings(self.site)
-
-    @cached_property
-    def content_hash(self) -> str:
-        """Twelve digits of a hash over everything that affects the result."""
-        _ = self.stack_yaml_contents
+    def settings_hash(self) -> str:
+        """Twelve digits of a hash over all files that affect the result."""
         if not (self.site / 'spack').is_dir():
             raise StackError(f'{self.site}/spack is missing: add the Spack '
                              'settings of the site (docs/how-to/spack.md)')
-        digest = hashlib.sha256(self.spack.version.encode())
-        digest.update(self.spack.recipes.encode())
+        own = detected_settings_folder(self.site)
+        digest = hashlib.sha256()
         # Not the whole folder of the manifest: plain Spack writes there.
         for base in (self.manifest_file, self.manifest_file.with_name('stack.yaml'),
-                     ENVS / 'common', ENVS / 'repo',
-                     self.site / 'spack', self.site_spack_lock_file,
-                     *([self.own / 'packages.yaml'] if self.own else [])):
-            files = [base] if base.is_file() else sorted(base.rglob('*'))
-            for path in files:
+                     ENVS / 'common', ENVS / 'repo', self.site / 'spack',
+                     self.lock_file_of_site, *([own / 'packages.yaml'] if own else [])):
+            for path in [base] if base.is_file() else sorted(base.rglob('*')):
                 if path.suffix in ('.yaml', '.py', '.patch', '.lock'):
                     digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:12]
 
-    # Actions ------------------------------------------------------------
-
-    def concretize(self) -> dict[str, Any]:
+    def concretize(self, spack: Spack, anew: bool = False) -> dict[str, Any]:
         """Solve the stack, unless it is solved; return its spack.lock.
 
+        :param anew: solve it even if it is solved, or if the site keeps a solution
         :raises StackError: it has no solution or breaks a promise, or Spack
             would use settings that are not the site's.
         """
-        with self._hold_lock():
-            return self._solve_and_check()
+        promises = read_stack_yaml(self.name)['promises']
+        origin = {'settings': self.settings_hash(), 'spack': spack.version,
+                  'recipes': spack.recipes}
+        lock_file, manifest = self.folder / 'spack.lock', self.folder / 'spack.yaml'
+        text = self.manifest_file.read_text()
+        _refuse_foreign_settings(spack)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if anew or _read_origin(self.folder) != origin or (
+                read_spack_lock_file(lock_file) is None):
+            for name in ('spack.lock', PREFIXES, ORIGIN):
+                (self.folder / name).unlink(missing_ok=True)
+            if self.lock_file_of_site.exists() and not anew:
+                shutil.copy(self.lock_file_of_site, lock_file)
+        write_file_atomically(manifest, text)
+        old = read_spack_lock_file(lock_file)
+        if old is None and lock_file.exists():
+            raise StackError(f'{self.lock_file_of_site} is not a lock file of '
+                             'Spack: create it with plumb dev spack lock')
+        output = self._run_spack(spack, 'concretize')
+        lock = read_spack_lock_file(lock_file)
+        fault = ''
+        if manifest.read_text() != text or spack.default_packages_file.exists():
+            fault = (f'{self.site}/spack has no compiler that Spack can use, so Spack '
+                     f'changed {manifest}, or wrote {spack.default_packages_file}, '
+                     'which you must remove; add gcc with extra_attributes to '
+                     'packages.yaml')
+        elif lost := re.search(r'Error constructing repository.*', output):
+            fault = f'{self.name}: Spack ignored a recipe repository: {lost.group()}'
+        elif lock is None:
+            fault = f'{self.name}: Spack did not write {lock_file}'
+        elif old and old['roots'] != lock['roots']:
+            fault = (f'{self.lock_file_of_site} is older than the stack: create it '
+                     'again with plumb dev spack lock')
+        elif broken := unsatisfied_spec_promises(lock, promises):
+            fault = (f'the solution of {self.name} breaks promises of '
+                     f'{self.manifest_file.with_name("stack.yaml")}: '
+                     f'{"; ".join(broken)}')
+        if fault or lock is None:
+            lock_file.unlink(missing_ok=True)
+            raise StackError(fault)
+        write_file_atomically(self.folder / ORIGIN, json.dumps(origin))
+        return lock
 
-    def solve_and_save_spack_lock(self) -> Path:
+    def solve_and_save_spack_lock(self, spack: Spack) -> Path:
         """Solve again, and keep the solution as the site's.
 
         :raises StackError: as `concretize`; then an older kept lock stays.
         """
-        with self._hold_lock():
-            lock_file = self.environment_folder / 'spack.lock'
-            lock_file.unlink(missing_ok=True)
-            self._solve_and_check(anew=True)
-            self.site_spack_lock_file.parent.mkdir(exist_ok=True)
-            write_file_atomically(self.site_spack_lock_file, lock_file.read_text())
-        return self.site_spack_lock_file
+        self.concretize(spack, anew=True)
+        self.lock_file_of_site.parent.mkdir(exist_ok=True)
+        write_file_atomically(self.lock_file_of_site,
+                              (self.folder / 'spack.lock').read_text())
+        return self.lock_file_of_site
 
-    def install(self) -> dict[str, Any]:
-        """Solve and install missing packages; return the record.
+    def install(self, spack: Spack) -> dict[str, Any]:
+        """Solve the stack and install missing packages; return `record`.
 
-        The record: stack, site, key, spack, view, provides (family ->
-        package), packages (name -> version, hash, prefix) and mpi (its name).
-
-        :raises StackError: with the package, the reason and its log.
+        :raises StackError: Spack fails; it printed the package, the reason and a log
         """
-        done = self.read_installation_record()
-        if done:
-            return done
-        with self._hold_lock():
-            # Another process may have installed it while we waited.
-            done = self.read_installation_record()
-            if done:
-                return done
-            lock = self._solve_and_check()
-            self.say(f'{self.name}: installing {len(lock["concrete_specs"])}'
-                     f' packages into {self.environment_folder}')
-            start = time.monotonic()
-            code, text = self._run_spack('install', '--fail-fast',
-                                         limit=self.settings_of_site['install_limit'],
-                                         log='install.log', progress=True)
-            if code:
-                raise StackError(self._installation_failure_message(text))
-            self.say(f'{self.name}: installed in '
-                     f'{time.monotonic() - start:.0f} s')
-            return self._write_installation_record(lock)
-
-    # Steps --------------------------------------------------------------
-
-    def _solve_and_check(self, anew: bool = False) -> dict[str, Any]:
-        lock_file = self.environment_folder / 'spack.lock'
-        self.environment_folder.mkdir(parents=True, exist_ok=True)
-        ours = self.environment_folder / 'spack.yaml'
-        text = self.manifest_file.read_text()
-        if not ours.exists() or ours.read_text() != text:
-            write_file_atomically(ours, text)
-            lock_file.unlink(missing_ok=True)
-        old = self._read_spack_lock_or_remove(lock_file)
-        if old is None and self.site_spack_lock_file.exists() and not anew:
-            old = self._read_spack_lock_or_remove(self.site_spack_lock_file)
-            if old is None:
-                raise StackError(f'{self.site_spack_lock_file} is not a lock file of '
-                                 'Spack: create it with plumb dev spack lock')
-            shutil.copy(self.site_spack_lock_file, lock_file)
-        self._refuse_foreign_settings()
-        start = time.monotonic()
-        code, output = self._run_spack('concretize',
-                                       limit=self.settings_of_site['solve_limit'],
-                                       log='concretize.log')
-        if ours.read_text() != text or self.spack.default_packages_file.exists():
-            lock_file.unlink(missing_ok=True)
-            changed = (f'{self.spack.default_packages_file}, which you must remove'
-                       if self.spack.default_packages_file.exists() else ours)
-            ours.unlink()
-            raise StackError(
-                f'{self.site}/spack has no compiler that Spack can use, so '
-                f'Spack wrote its own settings: {changed}; add gcc with '
-                'extra_attributes to packages.yaml (output of Spack: '
-                f'{self.environment_folder}/concretize.log)')
-        if code:
-            raise StackError(f'{self.name} does not concretize for '
-                             f'{self.site.name}: {failure_reason(output)} (whole '
-                             f'output: {self.environment_folder}/concretize.log)')
-        lost = re.search(r'Error constructing repository.*', output)
-        if lost:
-            raise StackError(f'{self.name}: Spack ignored a recipe '
-                             f'repository: {lost.group()}')
-        lock = self._read_spack_lock_or_remove(lock_file)
-        if lock is None:
-            raise StackError(f'{self.name}: Spack did not write {lock_file}; '
-                             f'read {self.environment_folder}/concretize.log')
-        if old is not None and old['roots'] != lock['roots'] \
-                and self.site_spack_lock_file.exists() and not anew:
-            lock_file.unlink()
-            raise StackError(f'{self.site_spack_lock_file} is older than the stack: '
-                             'create it again with plumb dev spack lock')
-        broken = unsatisfied_spec_promises(lock, self.stack_yaml_contents['promises'])
-        if broken:
-            lock_file.unlink()
-            raise StackError(f'the solution of {self.name} breaks promises of '
-                             f'{self.manifest_file.with_name("stack.yaml")}: '
-                             f'{"; ".join(broken)}')
-        self.say(f'{self.name}: {len(lock["concrete_specs"])} packages '
-                 f'solved in {time.monotonic() - start:.0f} s')
-        return lock
-
-    def _refuse_foreign_settings(self) -> None:
-        """Refuse settings that Spack would use silently.
-
-        :raises StackError: such settings exist.
-        """
-        if self.spack.default_packages_file.exists():
-            raise StackError(
-                f'{self.spack.default_packages_file} applies to every site; '
-                'Spack itself may have written it. Remove it, or move it to the '
-                "site's spack/ "
-                'if you need it'
-            )
-        checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
-        if checkout and not Path(checkout, 'repos').is_dir():
-            raise NoStack(f'PLUMBLINE_SPACK_PACKAGES={checkout} is not a '
-                          'checkout of spack-packages')
-        pinned = _read_yaml(ENVS / 'common' / 'packages-pinned.yaml')
-        commit = pinned['repos']['builtin']['commit']
-        if checkout and _packages_checkout_commit() != commit:
-            self.say(
-                f'PLUMBLINE_SPACK_PACKAGES is at {_packages_checkout_commit()[:10]}, '
-                f'but the stacks were tested with {commit[:10]}'
-            )
-
-    def _read_spack_lock_or_remove(self, path: Path) -> dict[str, Any] | None:
-        """A lock file's contents; a damaged one of ours is removed.
-
-        With a damaged lock every command of Spack fails without a reason.
-        """
-        lock = read_spack_lock_file(path)
-        if lock is None and path.exists():
-            self.say(f'{path} is damaged')
-            if path != self.site_spack_lock_file:
-                path.unlink()
-        return lock
-
-    def _installation_failure_message(self, text: str) -> str:
-        """A message with the package, the reason and the path of its log."""
-        failed = re.search(
-            r'^\[x\] \w+ (?P<name>\S+) failed: (?P<log>\S+)', text, re.M
-        ) or re.search(r'(?P<name>\S+?)/\w{32}: (?P<log>/\S+)', text)
-        log = Path(failed['log']) if failed else self.environment_folder / 'install.log'
-        name = failed['name'] if failed else 'a package'
-        return (f'{self.name}: {name} failed to install: {failure_reason(text)} '
-                f'(whole log: {log})')
-
-    def read_installation_record(self) -> dict[str, Any] | None:
-        """The record of a complete installation that still exists."""
-        folder = self.environment_folder
-        try:
-            origin = json.loads((folder / ORIGIN).read_text())
-        except (OSError, ValueError):
-            return None
-        record = _record_of_folder(self.name, self.site, folder)
-        return {**origin, **record} if record else None
-
-    def _write_installation_record(self, lock: dict[str, Any]) -> dict[str, Any]:
-        _, text = self._run_spack('find', '--deps', '--format', FORMAT,
-                                  limit=600, log=PREFIXES)
-        if lost := _missing_roots(lock, _parse_packages(text)):
-            raise StackError(f'{self.name}: Spack reported success, but '
-                             f'{", ".join(lost)} is not installed; read '
-                             f'{self.environment_folder}/{PREFIXES}')
-        write_file_atomically(self.environment_folder / ORIGIN, json.dumps(
-            {'key': self.content_hash, 'spack': self.spack.version,
-             'recipes': self.spack.recipes}))
-        record = self.read_installation_record()
+        lock = self.concretize(spack)
+        if record := self.record():
+            return record
+        self._run_spack(spack, 'install', '--fail-fast')
+        packages = self._run_spack(spack, 'find', '--deps', '--format', FORMAT)
+        write_file_atomically(self.folder / PREFIXES, packages)
+        record = self.record()
         if not record:
-            raise StackError(f'{self.name}: Spack reported success, but its view or '
-                             f'a prefix does not exist; read '
-                             f'{self.environment_folder}/{PREFIXES}')
+            lost = _missing_roots(lock, _parse_packages(packages))
+            raise StackError(f'{self.name}: Spack reported success, but '
+                             f'{", ".join(lost) or "its view or a prefix"} does not '
+                             f'exist; read {self.folder}/{PREFIXES}')
         return record
 
-    @contextlib.contextmanager
-    def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock: one solve or installation of a stack at a time."""
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(locks.hold_file_lock(
-                    self.environment_folder.with_suffix('.guard'),
-                    self.settings_of_site['solve_limit']
-                    + self.settings_of_site['install_limit'],
-                    busy=f'{self.name} is installed by'))
-            except locks.LockError as err:
-                raise StackError(str(err)) from None
-            self._end_leftover_processes()
-            yield
+    def record(self) -> dict[str, Any] | None:
+        """The record of a complete installation that is not outdated, by plumb or by
+        hand: stack, site, folder, view, provides (family -> package), packages (name
+        -> version, hash, prefix) and mpi (its name); None: there is none.
 
-    def _end_leftover_processes(self) -> None:
-        """End processes of a killed installation.
-
-        Only the holder of the lock runs Spack. A Spack that the suite starts
-        leads its own process session; one that a user starts by hand in this
-        folder does not.
+        :raises StackError: the solution breaks promises of the stack
         """
-        running = list(_list_processes())
-        commands = {pid: command for pid, _, command in running}
-        ours = f'-e\0{self.environment_folder}\0'
-        left = {session for _, session, command in running if ours in command
-                and ours in commands.get(session, ours)}
-        if left:
-            self.say(f'{self.name}: ending processes of a killed run')
-            _kill_processes(_pids_in_process_sessions(left))
+        lock = read_spack_lock_file(self.folder / 'spack.lock')
+        try:
+            packages = _parse_packages((self.folder / PREFIXES).read_text())
+            manifest = (self.folder / 'spack.yaml').read_text()
+        except OSError:
+            return None
+        origin = _read_origin(self.folder)
+        view = self.folder / VIEW
+        # An external of a module has no prefix.
+        prefixes = [view, *(Path(package['prefix']) for package in packages.values()
+                            if package['prefix'])]
+        if (lock is None or manifest != self.manifest_file.read_text()
+                or origin and origin['settings'] != self.settings_hash()
+                or _missing_roots(lock, packages)
+                or not all(prefix.is_dir() for prefix in prefixes)):
+            return None
+        about = read_stack_yaml(self.name)
+        if broken := unsatisfied_spec_promises(lock, about['promises']):
+            raise StackError(f'{self.folder}: {"; ".join(broken)}')
+        return {'stack': self.name, 'site': self.site.name, 'folder': str(self.folder),
+                'view': str(view), 'provides': about['provides'],
+                'mpi': _provider_of_mpi(lock), 'packages': packages}
 
-    def _run_spack(self, *words: str, limit: float, log: str,
-                   progress: bool = False) -> tuple[int, str]:
-        """Run Spack in the environment; return its exit code and output."""
+    def _run_spack(self, spack: Spack, *words: str) -> str:
+        """Run Spack in the environment; return its output, and print it unless it is
+        a list of packages.
+
+        :raises StackError: it fails
+        """
         env = spack_environment_variables(self.site)
-        if self.settings_of_site['offline']:
+        if site_stack_settings(self.site)['offline']:
             # Spack has no such switch, and would try every upstream for
             # minutes: so every request goes to a proxy that refuses at once.
             env |= dict.fromkeys(
                 ('http_proxy', 'https_proxy', 'ftp_proxy', 'all_proxy',
                  'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY'),
                 'http://127.0.0.1:9')
-        command = [self.spack.command, '-e', str(self.environment_folder), *words]
-        messages: list[str] = []
-        with open(self.environment_folder / log, 'w') as handle:
-            print('$', shlex.join(command), file=handle, flush=True)
-            with _process_with_time_limit(command, env, limit) as (process, late):
-                assert process.stdout
+        lines = []
+        with subprocess.Popen(
+                [spack.command, '-e', str(self.folder), *words], env=env, text=True,
+                errors='replace', stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT) as process:
+            assert process.stdout
+            try:
                 for line in process.stdout:
-                    messages.append(line)
-                    handle.write(line)
-                    handle.flush()
-                    # Only Spack's steps; the rest is in the log.
-                    if progress and line.startswith(('[', '==>')):
-                        self.say(f'{self.name}: {line.rstrip()}')
-                code = process.wait()
-        if late.is_set():
-            raise StackError(f'{self.name}: `spack {words[0]}` took more than '
-                             f'{limit:g} s and was ended; set a longer limit '
-                             f'in {self.site}/stacks.yaml')
-        return code, ''.join(messages)
+                    lines.append(line)
+                    if words[0] != 'find':
+                        print(line, end='', file=sys.stderr, flush=True)
+            except BaseException:
+                # Killed at once, its builds would continue and hold their locks.
+                process.terminate()
+                raise
+        if process.returncode:
+            errors = [line.strip() for line in lines if 'rror:' in line]
+            raise StackError(f'{self.name} for {self.site.name}: spack {words[0]} '
+                             f'failed: {[*errors, _last_line("".join(lines))][0]}')
+        return ''.join(lines)
+
+
+def _read_origin(folder: Path) -> dict[str, str]:
+    """The Spack and the settings of a solution; empty: plain Spack solved it."""
+    try:
+        return dict(json.loads((folder / ORIGIN).read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _refuse_foreign_settings(spack: Spack) -> None:
+    """Refuse settings that Spack would use silently.
+
+    :raises StackError: such settings exist.
+    """
+    if spack.default_packages_file.exists():
+        raise StackError(
+            f'{spack.default_packages_file} applies to every site; Spack itself may '
+            "have written it. Remove it, or move it to the site's spack/ if you need "
+            'it')
+    checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
+    if checkout and not Path(checkout, 'repos').is_dir():
+        raise NoStack(f'PLUMBLINE_SPACK_PACKAGES={checkout} is not a '
+                      'checkout of spack-packages')
 
 
 def _parse_packages(text: str) -> dict[str, dict[str, str]]:
@@ -779,29 +569,6 @@ def _missing_roots(lock: dict[str, Any], packages: Mapping[str, Mapping[str, str
     return [root['spec'] for root in lock['roots'] if root['hash'] not in there]
 
 
-def _record_of_folder(name: str, site: Path, folder: Path) -> dict[str, Any] | None:
-    """The record of an installation in a folder; None: it is not complete.
-
-    The command `find` of spack-envs/README.md left the packages there, by plumb or
-    by hand.
-    """
-    lock = read_spack_lock_file(folder / 'spack.lock')
-    try:
-        packages = _parse_packages((folder / PREFIXES).read_text())
-    except OSError:
-        return None
-    view = folder / VIEW
-    # An external of a module has no prefix.
-    prefixes = [view, *(Path(package['prefix']) for package in packages.values()
-                        if package['prefix'])]
-    if lock is None or _missing_roots(lock, packages) or not all(
-            prefix.is_dir() for prefix in prefixes):
-        return None
-    return {'stack': name, 'site': site.name, 'folder': str(folder),
-            'view': str(view), 'provides': read_stack_yaml(name)['provides'],
-            'mpi': _provider_of_mpi(lock), 'packages': packages}
-
-
 def detected_settings_folder(site: Path) -> Path | None:
     """Folder of Spack's settings that were detected here; None: the site has
     its own."""
@@ -809,25 +576,12 @@ def detected_settings_folder(site: Path) -> Path | None:
 
 
 def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
-    """The record of an installed stack of a site; see `Stack.install`.
+    """The record of an installed stack of a site; see `Stack.record`.
 
     :raises StackError: it is not installed, or what decides was changed
         since; names the command that installs it.
     """
-    result = []
-    for path in _site_stacks_folder(site).glob(f'{name}-*/{ORIGIN}'):
-        try:
-            origin = json.loads(path.read_text())
-            spack = Spack('', origin['spack'], origin['recipes'])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        stack = Stack(name, site, spack, own=detected_settings_folder(site))
-        if stack.environment_folder == path.parent and (
-                record := stack.read_installation_record()):
-            result.append((path.stat().st_mtime, record))
-    if result:
-        return max(result, key=lambda one: one[0])[1]
-    if record := _record_of_manual_installation(name, site):
+    if record := Stack(name, site).record():
         return record
     where = site.name if site.parent == SITES else site
     raise StackError(
@@ -835,23 +589,6 @@ def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
         f'files of either were changed since: ./plumb dev spack install --site '
         f'{where} --stack {name}; spack-envs/README.md has the commands of '
         'plain Spack')
-
-
-def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | None:
-    """The record of a stack that a person installed without plumb; None: it
-    is not complete, or of another manifest."""
-    folder = _site_stacks_folder(site) / name
-    try:
-        same = (folder / 'spack.yaml').read_text() == (
-            ENVS / name / 'spack.yaml').read_text()
-    except OSError:
-        return None
-    record = _record_of_folder(name, site, folder) if same else None
-    if record and (broken := unsatisfied_spec_promises(
-            json.loads((folder / 'spack.lock').read_text()),
-            read_stack_yaml(name)['promises'])):
-        raise StackError(f'{folder}: {"; ".join(broken)}')
-    return record
 
 
 def write_installed_stack_files(record: Mapping[str, Any], folder: Path) -> None:

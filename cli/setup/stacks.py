@@ -110,11 +110,10 @@ def spack(args: argparse.Namespace) -> int:
             raise SetupError(f'{folder}: no environment has a stack; choose '
                              'one with --stack: '
                              f'{", ".join(stacks.stack_names())}')
-        own = stacks.detected_settings_folder(folder)
         for name in names:
-            stack = stacks.Stack(name, folder, spack_command, print_progress, own)
-            print(stack.install()['view'] if args.what == 'install'
-                  else stack.solve_and_save_spack_lock())
+            stack = stacks.Stack(name, folder)
+            print(stack.install(spack_command)['view'] if args.what == 'install'
+                  else stack.solve_and_save_spack_lock(spack_command))
     except stacks.NoStack as err:
         raise SetupError(str(err)) from None
     except stacks.StackError as err:

@@ -171,7 +171,7 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
 
 
 @pytest.mark.parametrize('files', [
-    [('stacks.yaml', 'solve_limt: 3\n', 'stacks.yaml: solve_limt: expected'),
+    [('stacks.yaml', 'ofline: true\n', 'stacks.yaml: ofline: expected'),
      ('locks/mpi-host.lock', '{"roots": [', 'is not a lock file of Spack'),
      ('locks/mpi-hots.lock', '{}', "spack-envs/ has no stack 'mpi-hots'"),
      ('references/oso.yaml', '{}',

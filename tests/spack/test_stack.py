@@ -5,6 +5,7 @@ where a real one is found.
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,7 +13,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -57,21 +57,16 @@ def place(tmp_path, monkeypatch):
 
 
 def tiny(place):
-    messages = []
-    stack = stacks.Stack('tiny', place / 'site', stacks.find_and_check_spack(),
-                         messages.append)
-    object.__setattr__(stack, 'messages', messages)
-    return stack
+    return stacks.Stack('tiny', place / 'site')
+
+
+def install(place):
+    return tiny(place).install(stacks.find_and_check_spack())
 
 
 def calls(place):
     return [line.split()[2] for line in
             (place / 'calls').read_text().splitlines() if '-e' in line]
-
-
-def installs(place):
-    """Whether the fake has begun to install."""
-    return (place / 'calls').exists() and 'install' in calls(place)
 
 
 # ------------------------------------------------------------- promises
@@ -103,60 +98,38 @@ def test_a_promise_that_nobody_can_read():
 
 # ----------------------------------------------------- solve and install
 
-def test_installed_once_found_again_without_spack(place):
-    record = tiny(place).install()
+def test_installed_once_found_again_without_spack(place, monkeypatch):
+    record = install(place)
     assert calls(place) == ['concretize', 'install', 'find']
     assert record['packages']['redis']['version'] == '7.0.15'
     assert record['mpi'] == 'openmpi'
-    again = tiny(place)
-    assert again.install() == record and not again.messages
-    assert len(calls(place)) == 3
+    assert install(place) == record and calls(place).count('install') == 1
     where = stacks.program_origin(record, 'keyvalue')
     assert where['spec'].startswith('redis@7.0.15/')
     assert Path(where['prefix']).is_dir()
     with pytest.raises(stacks.StackError, match='provides no nccl'):
         stacks.program_origin(record, 'nccl')
-
-
-def test_checks_find_it_without_spack(place, monkeypatch):
-    """Nor do they need the checkout of recipes that it was solved with."""
-    (place / 'recipes' / 'repos').mkdir(parents=True)
-    monkeypatch.setenv('PLUMBLINE_SPACK_PACKAGES', str(place / 'recipes'))
-    record = stacks.Stack('tiny', place / 'site',
-                          stacks.find_and_check_spack()).install()
-    assert record['recipes'] == f'{place}/recipes@'
+    # Checks have neither Spack nor its checkout of recipes.
     monkeypatch.setenv('PATH', '/no/such')
-    monkeypatch.delenv('PLUMBLINE_SPACK_PACKAGES')
     assert stacks.installed_stack_record('tiny', place / 'site') == record
     stacks.write_installed_stack_files(record, place)
     assert json.loads((place / 'stack.record.json').read_text()) == record
     assert f"{record['view']}/bin" in (place / 'stack.sh').read_text()
 
 
-def test_one_that_was_changed_since_is_not_installed(place):
-    tiny(place).install()
-    path = place / 'site' / 'spack' / 'packages.yaml'
-    path.write_text('{}\n# changed\n')
-    with pytest.raises(stacks.StackError, match='the stack tiny is not '
-                       'installed for the site site, .* ./plumb dev spack install '
-                       f'--site {place}/site --stack tiny;'):
-        stacks.installed_stack_record('tiny', place / 'site')
-
-
 def by_hand(place):
     """What the commands of spack-envs/README.md leave."""
-    folder = place / 'work' / 'spack' / 'envs' / 'site' / 'tiny'
-    made = Path(tiny(place).install()['folder'])
-    made.rename(folder)
+    folder = Path(install(place)['folder'])
     (folder / 'origin.json').unlink()
     return folder
 
 
 def test_checks_find_what_plain_spack_installed(place):
     folder = by_hand(place)
+    # Its settings are not compared.
+    (place / 'site' / 'spack' / 'config.yaml').write_text('{}\n')
     record = stacks.installed_stack_record('tiny', place / 'site')
     assert record['folder'] == str(folder) and record['mpi'] == 'openmpi'
-    assert Path(record['view']).is_dir()
     assert stacks.program_origin(record, 'keyvalue')['version'] == '7.0.15'
 
 
@@ -164,13 +137,18 @@ def test_checks_find_what_plain_spack_installed(place):
     lambda folder: (folder / 'prefix.log').unlink(),
     lambda folder: (folder / 'prefix.log').write_text(''),
     lambda folder: (folder / 'spack.lock').write_text('{'),
+    lambda folder: (folder / 'spack.lock').write_text('{"roots": 5}'),
     lambda folder: (folder / 'spack.yaml').write_text('spack: {}\n'),
     lambda folder: shutil.rmtree(folder / '.spack-env'),
     lambda folder: shutil.rmtree(folder.parents[2] / 'opt')])
-def test_half_of_what_plain_spack_installs_is_not_installed(place, change):
-    change(by_hand(place))
+@pytest.mark.parametrize('make', [
+    by_hand, lambda place: Path(install(place)['folder'])])
+def test_half_an_installation_is_not_installed(place, make, change):
+    folder = make(place)
+    change(folder)
     with pytest.raises(stacks.StackError, match='tiny is not installed'):
         stacks.installed_stack_record('tiny', place / 'site')
+    assert install(place)['folder'] == str(folder)
 
 
 def test_what_plain_spack_installed_keeps_its_promises(place):
@@ -186,120 +164,61 @@ def test_what_plain_spack_installed_keeps_its_promises(place):
     'site/spack/packages.yaml', 'site/spack/config.yaml',
     'spack-envs/repo/spack_repo/plumbline/packages/x/package.py',
     'spack-envs/common/work-given.yaml', 'site/locks/tiny.lock'])
-def test_what_decides_is_in_the_key(place, path):
-    before = tiny(place).content_hash
+def test_one_whose_settings_changed_is_not_installed(place, path):
+    install(place)
     file = place / path
     file.parent.mkdir(parents=True, exist_ok=True)
-    old = file.read_text() if file.exists() else ''
-    file.write_text(old + '\n# changed\n')
-    assert tiny(place).content_hash != before
-
-
-def test_a_prefix_that_is_gone_is_installed_again(place):
-    record = tiny(place).install()
-    Path(record['packages']['redis']['prefix'], 'bin').rmdir()
-    Path(record['packages']['redis']['prefix']).rmdir()
-    assert tiny(place).install() == record
-    assert calls(place).count('install') == 2
+    file.write_text((file.read_text() if file.exists() else '') + '\n# changed\n')
+    with pytest.raises(stacks.StackError, match='the stack tiny is not '
+                       'installed for the site site, .* ./plumb dev spack install '
+                       f'--site {place}/site --stack tiny;'):
+        stacks.installed_stack_record('tiny', place / 'site')
 
 
 @pytest.mark.parametrize('wrong, words', [
-    ('unsolvable', 'does not concretize for site: Cannot build openmpi'),
+    ('unsolvable', 'tiny for site: spack concretize failed: .*failed to concretize'),
     ('promise', r'breaks promises of .*stack.yaml.*redis@7.0.15 \+tls: redis '
                 'is not in the solution'),
-    ('rewrites', 'has no compiler .*spack.yaml; add gcc'),
+    ('rewrites', 'has no compiler .*spack.yaml.*; add gcc'),
     ('repository', 'Spack ignored a recipe repository'),
-    ('install', r'redis@1.0 failed to install: cc: error: no such file '
-                r'\(whole log: .*the-build.log\)'),
-    ('full', 'the disk is full: free space'),
-    ('slow', r'`spack concretize` took more than 1 s .*stacks.yaml'),
+    ('install', r'tiny for site: spack install failed: > cc: error: no such file'),
 ])
 def test_what_goes_wrong_is_one_line_and_the_next_run_is_clean(
         place, monkeypatch, wrong, words):
-    if wrong == 'slow':
-        (place / 'site' / 'stacks.yaml').write_text('solve_limit: 1\n')
     monkeypatch.setenv('FAKE_SPACK', wrong)
     with pytest.raises(stacks.StackError, match=words) as caught:
-        tiny(place).install()
+        install(place)
     assert '\n' not in str(caught.value)
     monkeypatch.setenv('FAKE_SPACK', '')
-    (place / 'site' / 'stacks.yaml').unlink(missing_ok=True)
-    assert tiny(place).install()['packages']
-
-
-@pytest.mark.parametrize('text', ['', '{"roots": [', '[]', '{"roots": []}',
-                                  '{"roots": 5, "concrete_specs": []}'])
-def test_a_damaged_lock_is_solved_again(place, text):
-    stack = tiny(place)
-    stack.concretize()
-    (stack.environment_folder / 'spack.lock').write_text(text)
-    again = tiny(place)
-    assert again.install()
-    assert any('damaged' in line for line in again.messages)
-
-
-@pytest.mark.parametrize('name', ['spack.lock', 'prefix.log', 'origin.json'])
-def test_a_damaged_installation_is_mended(place, name):
-    stack = tiny(place)
-    record = stack.install()
-    (stack.environment_folder / name).write_text('{')
-    assert tiny(place).install() == record
-    assert (stack.environment_folder / name).read_text() != '{'
+    assert install(place)['packages']
 
 
 def test_settings_of_spack_itself_are_refused(place):
     spack = place / 'root' / 'bin' / 'spack'
-    spack.parent.mkdir(parents=True)
-    spack.write_text('#!/bin/sh\necho 1.2\n')
-    spack.chmod(0o755)
     scope = place / 'root' / 'etc' / 'spack' / 'packages.yaml'
     scope.parent.mkdir(parents=True)
     scope.write_text('packages: {}\n')
-    stack = stacks.Stack('tiny', place / 'site',
-                         stacks.Spack(str(spack), '1.2'))
     with pytest.raises(stacks.StackError, match='applies to every site'):
-        stack.concretize()
+        tiny(place).concretize(stacks.Spack(str(spack), '1.2'))
 
 
-def test_a_person_who_calls_spack_by_hand_is_left_alone(place):
-    stack = tiny(place)
-    shell = subprocess.Popen(
-        ['bash', '-c', shlex.join([
-            sys.executable, '-c', 'import time; time.sleep(600)', '-e',
-            str(stack.environment_folder), 'find']) + '; true'], start_new_session=True)
-    until(lambda: [pid for pid, session, command in stacks._list_processes()
-                   if session == shell.pid != pid and '\0find' in command], shell)
-    stack.concretize()
-    assert shell.poll() is None
-    os.killpg(shell.pid, 9)
-    shell.wait()
+def test_the_solution_that_a_site_keeps(place, monkeypatch):
+    def lock():
+        return tiny(place).solve_and_save_spack_lock(stacks.find_and_check_spack())
 
-
-def test_a_new_lock_replaces_the_old_one_only_when_it_is_there(
-        place, monkeypatch):
-    path = tiny(place).solve_and_save_spack_lock()
+    path = lock()
     old = path.read_text()
     monkeypatch.setenv('FAKE_SPACK', 'unsolvable')
     with pytest.raises(stacks.StackError):
-        tiny(place).solve_and_save_spack_lock()
+        lock()
     assert path.read_text() == old
     monkeypatch.setenv('FAKE_SPACK', '')
+    path.write_text(old.replace('7.0.15', '7.0.15.1'))
+    assert install(place)['packages']['redis']['version'] == '7.0.15.1'
     path.write_text('{')
-    assert tiny(place).solve_and_save_spack_lock().read_text() == old
-
-
-def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
-    stack = tiny(place)
-    stack.concretize()
-    stack.site_spack_lock_file.parent.mkdir()
-    stack.site_spack_lock_file.write_text(
-        (stack.environment_folder / 'spack.lock').read_text())
-    fresh = tiny(place)
-    assert fresh.environment_folder != stack.environment_folder
-    fresh.concretize()
-    stack.site_spack_lock_file.write_text('{')
     with pytest.raises(stacks.StackError, match='plumb dev spack lock'):
-        tiny(place).concretize()
+        install(place)
+    assert lock().read_text() == old
 
 
 @pytest.mark.parametrize('file, text, words', [
@@ -315,13 +234,12 @@ def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
 def test_typos_in_our_own_files(place, file, text, words):
     (place / file).write_text(text)
     with pytest.raises(stacks.StackError, match=words):
-        tiny(place).install()
+        install(place)
 
 
 def test_what_is_not_there(place, monkeypatch):
     with pytest.raises(stacks.StackError, match='stacks: tiny'):
-        _ = stacks.Stack('tini', place / 'site',
-                         stacks.find_and_check_spack()).content_hash
+        stacks.Stack('tini', place / 'site').install(stacks.find_and_check_spack())
     monkeypatch.setenv('FAKE_SPACK', 'old')
     with pytest.raises(stacks.StackError, match='need 1.0 or newer'):
         stacks.find_and_check_spack()
@@ -337,94 +255,40 @@ def test_a_site_without_spack_settings(place):
     (place / 'site' / 'spack' / 'packages.yaml').unlink()
     (place / 'site' / 'spack').rmdir()
     with pytest.raises(stacks.StackError, match='add the Spack settings'):
-        tiny(place).install()
+        install(place)
 
 
 def test_offline_leaves_no_way_out(place, monkeypatch):
     (place / 'site' / 'stacks.yaml').write_text('offline: true\n')
     spack = place / 'bin' / 'spack'
     spack.parent.mkdir()
-    spack.write_text('#!/bin/sh\necho "1.2 proxy=$https_proxy"; exit 1\n')
+    spack.write_text('#!/bin/sh\necho "Error: proxy=$https_proxy"; exit 1\n')
     spack.chmod(0o755)
-    stack = stacks.Stack('tiny', place / 'site',
-                         stacks.Spack(str(spack), '1.2'))
     with pytest.raises(stacks.StackError, match='proxy=http://127.0.0.1:9'):
-        stack.concretize()
+        tiny(place).concretize(stacks.Spack(str(spack), '1.2'))
 
 
-INSTALL = '''
-import sys
-from pathlib import Path
-from checks.spack import stack as stacks
-stacks.ENVS = Path(sys.argv[1]) / 'spack-envs'
-print(stacks.Stack('tiny', Path(sys.argv[1]) / 'site', stacks.find_and_check_spack(),
-                   print).install()['key'])
-'''
-
-
-def start(place, **more):
-    return subprocess.Popen(
-        [sys.executable, '-c', INSTALL, str(place)], cwd=ROOT, text=True,
-        env={**os.environ, **more}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, start_new_session=True)
-
-
-def test_two_at_once_install_once(place):
-    gate = place / 'gate'
-    first = start(place, FAKE_GATE=str(gate))
-    until(lambda: installs(place), first)
-    second = start(place)
-    late = threading.Timer(LIMIT, gate.touch)
-    late.start()
-    two = ''
-    for line in second.stdout:
-        two += line
-        if 'waiting' in line:
-            gate.touch()
-    late.cancel()
-    gate.touch()
-    one = first.communicate()[0]
-    second.wait()
-    assert first.returncode == second.returncode == 0, one + two
-    assert 'waiting' in two and calls(place).count('install') == 1
-    assert one.splitlines()[-1] == two.splitlines()[-1]
+def processes(*words):
+    """Processes with these words in their command lines."""
+    found = []
+    for path in Path('/proc').glob('[0-9]*/cmdline'):
+        with contextlib.suppress(OSError):
+            text = path.read_text(errors='replace')
+            found += [text] * all(word in text for word in words)
+    return found
 
 
 @pytest.mark.parametrize('number', [1, 15])
-def test_ended_means_that_spack_is_ended(suite, monkeypatch, number):
-    monkeypatch.delenv('SPACK_ROOT', raising=False)
-    fake_spack(suite.tmp, monkeypatch)
-    folder = suite.tmp / 'work' / 'local-spack'
-    folder.mkdir()
-    (folder / 'packages.yaml').write_text('packages: {}\n')
+def test_ended_means_that_spack_is_ended(with_stack, number):
+    tmp = with_stack.tmp
     first = subprocess.Popen(
         [str(ROOT / 'plumb'), 'dev', 'spack', 'install', '--stack', 'mpi'],
-        env={**os.environ, **suite.variables, 'FAKE_SECONDS': '600',
-             'FAKE_ENVS': str(stacks.ENVS),
-             'FAKE_CALLS': str(suite.tmp / 'calls')})
-    until(lambda: installs(suite.tmp), first)
+        env={**os.environ, **with_stack.variables, 'FAKE_SECONDS': '600'})
+    until(lambda: (tmp / 'calls').exists() and 'install' in calls(tmp), first)
     first.send_signal(number)
     assert first.wait(LIMIT) == 128 + number
-    # What is killed may need a while to end.
-    until(lambda: not [c for _, _, c in stacks._list_processes()
-                       if str(suite.tmp / 'work') in c and 'install' in c])
-
-
-def test_killed_in_the_middle_is_installed_the_next_time(place):
-    first = start(place, FAKE_SECONDS='600')
-    stack = tiny(place)
-    # Until it builds: before, Spack dies of its first line, which nobody
-    # reads any more.
-    log = stack.environment_folder / 'install.log'
-    until(lambda: log.exists() and '[ ] ' in log.read_text(), first)
-    os.kill(first.pid, 9)
-    first.wait()
-    record = stack.install()
-    assert record['packages']['redis']
-    assert any('killed run' in line for line in stack.messages)
-    # What is killed may need a while to end.
-    until(lambda: not [c for _, _, c in stacks._list_processes()
-                       if f'-e\0{stack.environment_folder}\0' in c])
+    # What is ended may need a while.
+    until(lambda: not processes(str(tmp / 'work'), 'install'))
 
 
 # ------------------------------------------------- the fixture of checks
@@ -476,8 +340,9 @@ def test_a_stack_that_is_missing_fails_with_the_command(with_stack):
 def test_an_install_that_fails_names_the_package(with_stack):
     done = with_stack.plumb('dev', 'spack', 'install', FAKE_SPACK='install')
     assert done.returncode == 1
-    assert ('openmpi@1.0 failed to install: cc: error: no such file'
-            in done.stderr and 'the-build.log' in done.stderr)
+    assert '[x]' in done.stderr and 'openmpi@1.0 failed: ' in done.stderr
+    assert 'mpi for local: spack install failed: > cc: error: no such file' in (
+        done.stderr)
 
 
 # ---------------------------------------------------------- a real Spack
@@ -526,14 +391,14 @@ def real(tmp_path, monkeypatch, tmp_path_factory):
             'descr': name, 'features': [],
             'provides': {'keyvalue': 'tiny-ok'},
             'promises': list(promises)}))
-        return stacks.Stack(name, tmp_path / 'site', stacks.find_and_check_spack(),
-                            print)
+        return stacks.Stack(name, tmp_path / 'site')
     make.place = tmp_path
     return make
 
 
 def test_real_install_and_its_record(real):
-    record = real('tiny-ok@1.0 +tls', promises=['tiny-ok@1.0 +tls']).install()
+    record = real('tiny-ok@1.0 +tls', promises=['tiny-ok@1.0 +tls']).install(
+        stacks.find_and_check_spack())
     where = stacks.program_origin(record, 'keyvalue')
     assert where['version'] == '1.0' and len(where['spec']) == 44
     assert Path(where['prefix'], 'bin', 'tiny-ok').exists()
@@ -593,17 +458,13 @@ def test_real_spack_loads_the_stacks_with_one_variable(real, tmp_path):
 
 
 @pytest.mark.parametrize('spec, promises, words', [
-    ('tiny-ok@3.0', [], 'does not concretize for site: .*3.0'),
-    ('tiny-okk', [], 'does not concretize for site: .*tiny-okk'),
+    ('tiny-ok@3.0', [], 'spack concretize failed: .*'),
     ('tiny-ok', ['tiny-ok@1.0 +tls'], r'has tiny-ok@2.0 ~tls'),
-    ('tiny-fail', [], r'tiny-fail@1.0 failed to install: /bin/ls: cannot '
-                      r'access .* \(whole log: /'),
-    ('tiny-far', [], 'tiny-far@1.0 failed to install: FetchError: .* no '
-                     'mirror of the site has its source'),
+    ('tiny-fail', [], 'spack install failed: .*'),
 ])
 def test_real_failures_are_one_line(real, spec, promises, words):
     with pytest.raises(stacks.StackError, match=words) as caught:
-        real(spec, promises=promises).install()
+        real(spec, promises=promises).install(stacks.find_and_check_spack())
     assert '\n' not in str(caught.value)
 
 
@@ -611,22 +472,6 @@ def test_real_spack_without_a_compiler(real):
     (real.place / 'site' / 'spack' / 'packages.yaml').write_text(
         'packages: {}\n')
     with pytest.raises(stacks.StackError, match='has no compiler'):
-        real('tiny-ok').install()
+        real('tiny-ok').install(stacks.find_and_check_spack())
     assert not stacks.find_and_check_spack().default_packages_file.exists()
 
-
-def test_real_kill_and_real_concurrency(real):
-    stack = real('tiny-slow')
-    stack.concretize()
-    first = start(real.place, TINY_SECONDS='60')
-    log = stack.environment_folder / 'install.log'
-    until(lambda: log.exists() and 'tiny-slow' in log.read_text(), first)
-    os.killpg(first.pid, 9)
-    first.wait()
-    # The second starts while the first still builds, also on a slow machine.
-    both = [start(real.place, TINY_SECONDS='15') for _ in range(2)]
-    messages = [p.communicate()[0] for p in both]
-    assert [p.returncode for p in both] == [0, 0], messages
-    assert sum('waiting' in text for text in messages) == 1
-    record = stack.install()
-    assert Path(record['view'], 'bin', 'tiny-slow').exists()

@@ -1,4 +1,4 @@
-"""Reading regular files only, with a limit on their size.
+"""Reading regular files only, with a limit on their size; writing files atomically.
 
 A path may lead to something else: the open of a FIFO waits for a writer, and a
 device never ends.
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
+from pathlib import Path
 from typing import Any
 
 #: Maximum size of a text file. Unit: bytes.
@@ -39,3 +41,16 @@ def read_regular_file(path: os.PathLike[str] | str, largest: int = LARGEST) -> s
     if len(data) > largest:
         raise OSError(errno.EFBIG, f'it has more than {largest >> 20} MiB')
     return data.decode('utf-8').replace('\r\n', '\n').replace('\r', '\n')
+
+
+def write_file_atomically(path: Path, text: str) -> None:
+    """Write a file completely or not at all.
+
+    :raises OSError: it cannot be written; an existing file is unchanged
+    """
+    draft = path.with_name(f'.{path.name}.{secrets.token_hex(3)}')
+    try:
+        draft.write_text(text, encoding='utf-8')
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -32,6 +32,7 @@ from config import strict
 from config.commandline import suggest_nearest_word
 from config.families import families as all_families
 from config.places import ROOT, SITES, is_site_named_local, work_folder
+from config.regular import write_file_atomically
 
 ENVS = ROOT / 'spack-envs'
 
@@ -228,16 +229,6 @@ def format_spec(node: dict[str, Any], variants: list[str] = []) -> str:
             value = ','.join(value) if isinstance(value, list) else value
             text += f' {key}={value or "nothing"}'
     return text
-
-
-def write_file_atomically(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    new = path.with_name(f'.{path.name}.{os.getpid()}')
-    try:
-        new.write_text(text)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _provider_of_mpi(lock: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from checks.spack import stack as stacks
 from cli.session.commands import load_site_configuration, site_folder
 from cli.setup.venv import WORK, SetupError, ensure_mpi, print_progress
 from config.places import is_site_named_local
+from config.regular import write_file_atomically
 
 #: Spack's settings of this machine, as they were detected.
 OWN = WORK / 'local-spack'
@@ -52,13 +53,10 @@ def write_local_spack_settings(spack: stacks.Spack) -> None:
     if os.environ.get('PLUMBLINE_SPACK_CACHE'):
         mirrors['cache'] = {'url': os.environ['PLUMBLINE_SPACK_CACHE'],
                             'source': False, 'binary': True, 'signed': False}
-    stacks.write_file_atomically(OWN / 'mirrors.yaml',
-                                 yaml.safe_dump({'mirrors': mirrors}))
+    write_file_atomically(OWN / 'mirrors.yaml', yaml.safe_dump({'mirrors': mirrors}))
     if not (OWN / 'packages.yaml').exists():
         print_progress('detecting compilers and tools on this machine ...')
-        stacks.write_file_atomically(
-            OWN / 'packages.yaml', _detected_packages_yaml(spack)
-        )
+        write_file_atomically(OWN / 'packages.yaml', _detected_packages_yaml(spack))
 
 
 def _detected_packages_yaml(spack: stacks.Spack) -> str:

@@ -4,9 +4,6 @@ PyYAML takes the last of two equal keys and does not keep lines. Here a
 duplicate key is a fault, and every mapping has the line of each key. A number
 that YAML 1.1 and YAML 1.2 read differently is a fault, too: `010` is 8 or 10,
 `10:00` is 600 or text.
-
-All files have limits: with aliases of aliases a few lines have millions of
-nodes, and libyaml ends the process if brackets are nested too deep.
 """
 from __future__ import annotations
 
@@ -17,10 +14,6 @@ from typing import Any
 import yaml
 
 from config import regular
-
-#: Limits of a file: its size in bytes, its nodes (an alias counts as many as
-#: the data that it repeats), and its levels of nesting.
-LARGEST, MAX_NODES, DEEPEST = 16 << 20, 2_000_000, 100
 
 #: Numbers that every YAML reads alike.
 _INTEGER = re.compile(r'[-+]?(0|[1-9][0-9]*)')
@@ -107,7 +100,7 @@ def load_yaml(path: Path) -> Any:
     :raises Fault: it cannot be read, is not YAML, or has a key twice
     """
     try:
-        text = regular.read_regular_file(path, LARGEST)
+        text = regular.read_regular_file(path)
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as err:
@@ -121,7 +114,6 @@ def parse_yaml(text: str, file: Path | str) -> Any:
     :raises Fault: as `load_yaml`.
     """
     try:
-        refuse_oversized_yaml(text)
         loader = Loader(text)
         loader.name = str(file)
         try:
@@ -136,47 +128,3 @@ def parse_yaml(text: str, file: Path | str) -> Any:
         if isinstance(err, Fault):
             raise
         raise Fault(file, 1, f'not YAML: {err}') from None
-
-
-def safe_load(text: str) -> Any:
-    """PyYAML's `safe_load`, with the limits of a file.
-
-    :raises yaml.YAMLError: the text is not YAML, or exceeds a limit
-    """
-    refuse_oversized_yaml(text)
-    return yaml.load(text, _Safe)
-
-
-def refuse_oversized_yaml(text: str) -> None:
-    """Count the nodes and levels of a text, including those of its aliases.
-
-    :raises yaml.YAMLError: the text is not YAML, or exceeds a limit
-    """
-    def raise_yaml_error(reason: str) -> None:
-        mark: Any = event.start_mark
-        raise yaml.MarkedYAMLError(problem=reason, problem_mark=mark)
-
-    #: Anchor -> its nodes; and for each open level its anchor and its nodes.
-    sizes: dict[str, int] = {}
-    levels: list[tuple[str, int]] = [('', 0)]
-    for event in yaml.parse(text, _Safe):
-        size, anchor = 0, getattr(event, 'anchor', '') or ''
-        if isinstance(event, yaml.CollectionStartEvent):
-            levels.append((anchor, 1))
-            if len(levels) > DEEPEST:
-                raise_yaml_error(f'more than {DEEPEST} levels of nesting')
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, size = levels.pop()
-        elif isinstance(event, yaml.ScalarEvent):
-            size = 1
-        elif isinstance(event, yaml.AliasEvent):
-            if any(anchor == above for above, _ in levels):
-                raise_yaml_error(f'*{anchor} is an alias of the data that contains it')
-            size = sizes.get(anchor, 1)
-        if anchor and size:
-            sizes[anchor] = size
-        above, before = levels[-1]
-        levels[-1] = above, before + size
-        if before + size > MAX_NODES:
-            raise_yaml_error(f'more than {MAX_NODES} nodes, including those of its '
-                             'aliases')

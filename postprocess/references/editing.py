@@ -12,7 +12,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
 from config import references as grammar
-from config import regular, strict
+from config import regular
 from config.records import metrics
 
 
@@ -82,7 +82,7 @@ def flow_style_mapping(values: Mapping[str, Any]) -> CommentedMap:
 def quote_yaml_string(value: str) -> str:
     """A string, quoted if YAML might read anything else: 1e5, no, a: b."""
     try:
-        same = value[:1].isalpha() and strict.safe_load(value) == value
+        same = value[:1].isalpha() and yaml.safe_load(value) == value
     except yaml.YAMLError:
         same = False
     return value if same else SingleQuotedScalarString(value)

@@ -8,61 +8,15 @@ import perflogs_factory as make
 import pytest
 import yaml
 
-from checks.core import references
 from config import regular, strict
 from config.sites import topology
 from postprocess import records
 from postprocess.records import attached, reports
 from postprocess.references import editing
-from postprocess.regressions import decisions, verdict
+from postprocess.regressions import verdict
 from postprocess.report import build as report
 
-#: Aliases of aliases: 200 bytes, and 10^9 nodes.
-BOMB = 'a: &a [x, x, x, x, x, x, x, x, x, x]\n' + ''.join(
-    f'{name}: &{name} [{", ".join([f"*{before}"] * 10)}]\n'
-    for before, name in zip('abcdefgh', 'bcdefghi', strict=True))
-#: The same of merged mappings.
-MERGED = 'a: &a {k: 1}\n' + ''.join(
-    f'{name}: &{name} {{<<: [{", ".join([f"*{before}"] * 20)}]}}\n'
-    for before, name in zip('abcdefgh', 'bcdefghi', strict=True))
-NESTED = '[' * 100_000 + ']' * 100_000
-
-
 # References and other files of a site ----------------------------------------
-
-@pytest.mark.parametrize('text, words', [
-    (BOMB, ':7: not YAML: more than 2000000 nodes, including those of its '
-     'aliases'),
-    (MERGED, ': not YAML: more than 2000000 nodes'),
-    (NESTED, ':1: not YAML: more than 100 levels of nesting'),
-    ('a: &a [*a]',
-     ":1: not YAML: *a is an alias of the data that contains it")])
-def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
-                                            words):
-    path = tmp_path / 'osu.yaml'
-    path.write_text(text)
-    monkeypatch.setenv('RFM_REFERENCE_PREFIX', str(tmp_path))
-    references.load_references.cache_clear()
-    with pytest.raises(references.ReferenceError_) as err:
-        references.load_references('osu')
-    assert str(err.value).startswith(f'{path}:') and words in str(err.value)
-    with pytest.raises(yaml.YAMLError):
-        strict.safe_load(text)
-    with pytest.raises(ValueError, match='osu.yaml:'):
-        editing.read_editable_yaml(path)
-    with pytest.raises(topology.TopologyError):
-        topology.load_switches(path)
-    moved = tmp_path / decisions.FILE
-    moved.parent.mkdir(exist_ok=True)
-    path.rename(moved)
-    with pytest.raises(ValueError, match='not YAML'):
-        decisions.load_decisions(tmp_path)
-
-
-def test_aliases_that_people_write_are_read():
-    assert strict.safe_load('a: &a [1, 2]\nb: *a\nc: {<<: {d: *a}}') == {
-        'a': [1, 2], 'b': [1, 2], 'c': {'d': [1, 2]}}
-
 
 def test_a_fifo_as_a_file_of_a_site(tmp_path):
     path = tmp_path / 'osu.yaml'
@@ -72,14 +26,6 @@ def test_a_fifo_as_a_file_of_a_site(tmp_path):
         strict.load_yaml(path)
     with pytest.raises(topology.TopologyError, match='not a regular file'):
         topology.load_switches(path)
-
-
-def test_a_file_that_is_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(strict, 'LARGEST', 1 << 20)
-    path = tmp_path / 'osu.yaml'
-    path.write_text('# a comment\n' * (1 << 17))
-    with pytest.raises(strict.Fault, match='more than 1 MiB'):
-        strict.load_yaml(path)
 
 
 def test_lines_end_as_they_do_for_python(tmp_path):

@@ -40,8 +40,8 @@ def record_needed_node_count(family: str, count: int) -> None:
     NEEDED_NODES.setdefault(family, set()).add(count)
 
 
-class FamilyError(strict.Fault):
-    """A fault of a file: `FILE:LINE: key: reason, what to write`."""
+#: A fault of a file: `FILE:LINE: key: reason, what to write`.
+FamilyError = strict.Fault
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,10 @@ def shared_limits() -> list[Row]:
     """The physical limits of config/limits.yaml, for all families."""
     path = ROOT / 'config' / 'limits.yaml'
     rows = read_shared_rows(path, 'limits')
-    _raise_first_fault([_make_family_error(path, rows, [at, 'metric'], reason)
-                        for at, row in enumerate(rows)
-                        for reason in _unknown_metric_message(row['metric'],
-                                                              shared_metrics())])
-    _raise_first_fault([_make_family_error(path, rows, keys, reason)
-                        for keys, reason in _faults_of_rule_parameters(rows, [], [])])
+    for keys, reason in (
+            *_unknown_names(rows, '*.metric', shared_metrics(), _METRIC),
+            *_unknown_names(rows, '*.when', (), _PARAMETER, of_keys=True)):
+        raise schema.fault_at_path(_relative_path(path), rows, keys, reason)
     return rows
 
 
@@ -252,11 +250,10 @@ def load_families(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
                 if other != path:
                     advice = ('move it to config/metrics.yaml'
                               if key == 'metrics' else 'choose another name')
-                    wrong.append(_make_family_error(
-                        path, data, [key, name], f'{_relative_path(other)} already '
-                        'has this name, and a name has only one meaning; '
-                        + advice))
-        _raise_first_fault(wrong)
+                    raise schema.fault_at_path(
+                        _relative_path(path), data, [key, name],
+                        f'{_relative_path(other)} already has this name, and a name '
+                        f'has only one meaning; {advice}')
         families_by_name[path.parent.name] = _make_family(path, data)
     return families_by_name
 
@@ -274,7 +271,7 @@ def _read_family_file_and_faults(path: Path, shared: Mapping[str, Row]
     """The data of a family.yaml, and its faults."""
     data, wrong = _read_file_and_schema_faults(path)
     if not wrong:
-        wrong = [_make_family_error(path, data, keys, reason)
+        wrong = [schema.fault_at_path(_relative_path(path), data, keys, reason)
                  for keys, reason in _faults_beyond_schema(path, data, shared)]
     return data, wrong
 
@@ -282,18 +279,14 @@ def _read_family_file_and_faults(path: Path, shared: Mapping[str, Row]
 def _read_file_and_schema_faults(path: Path,
                                  part: str = '') -> tuple[Any, list[FamilyError]]:
     """The data of a file, and its faults by the schema."""
+    name = _relative_path(path)
     try:
         data = strict.load_yaml(path)
     except OSError as err:
-        return None, [FamilyError(_relative_path(path), 1, str(err.strerror))]
+        return None, [FamilyError(name, 1, str(err.strerror))]
     except strict.Fault as err:
-        return None, [FamilyError(_relative_path(path), err.line, err.reason)]
-    return data, [
-        FamilyError(fault.file, fault.line, fault.reason)
-        for fault in schema.schema_faults(
-            _relative_path(path), data, 'family', part
-        )
-    ]
+        return None, [FamilyError(name, err.line, err.reason)]
+    return data, schema.schema_faults(name, data, 'family', part)
 
 
 def _make_family(path: Path, data: Mapping[str, Any]) -> Family:
@@ -310,12 +303,6 @@ def _relative_path(path: Path) -> str:
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-def _make_family_error(path: Path, data: Any, keys: Iterable[Any], reason: str
-           ) -> FamilyError:
-    fault = schema.fault_at_path(_relative_path(path), data, keys, reason)
-    return FamilyError(fault.file, fault.line, fault.reason)
-
-
 def _raise_first_fault(faults: list[FamilyError]) -> None:
     if faults:
         raise faults[0]
@@ -323,8 +310,12 @@ def _raise_first_fault(faults: list[FamilyError]) -> None:
 
 # --------------------------- names that one key takes from another
 
-#: The keys that lead to a value, and the fault of the value.
-Wrong = Iterator[tuple[list[Any], str]]
+#: The keys that lead to a value, and the fault of the value, or the value.
+Wrong = Iterator[tuple[list[Any], Any]]
+
+_METRIC = 'a metric of this file or of config/metrics.yaml'
+_PARAMETER = 'in `parameters` of the family'
+_SERIES = 'a metric of `series`'
 
 
 def _faults_beyond_schema(path: Path, data: Mapping[str, Any],
@@ -334,64 +325,24 @@ def _faults_beyond_schema(path: Path, data: Mapping[str, Any],
         if name in shared:
             yield ['metrics', name], ('config/metrics.yaml has this metric '
                                       'for all families; remove it here')
-    known = {**shared, **own}
-    for keys, metric in _metric_name_locations(data):
-        for reason in _unknown_metric_message(metric, known):
-            yield keys, reason
-    yield from _faults_of_derived_metrics(data, known)
-    yield from _faults_of_parts(data)
-    yield from faults_of_panels(data)
-    for word, module in data.get('parsers', {}).items():
-        if not (path.parent / f'{module}.py').is_file():
-            yield ['parsers', word], (
-                f'{module}.py does not exist in {_relative_path(path.parent)}; add '
-                'it, or correct its name')
-    yield from _faults_of_bands(data, ['bands'], data.get('bands', {}))
-    for at, row in enumerate(data.get('bands_when', ())):
-        yield from _faults_of_bands(data, ['bands_when', at, 'bands'], row['bands'])
-    for key in ('limits', 'bands_when'):
-        yield from _faults_of_rule_parameters(data.get(key, ()), [key],
-                                              data.get('parameters', ()))
-
-
-def _metric_name_locations(data: Mapping[str, Any]) -> Wrong:
-    """All keys that lead to the name of a metric, and the name."""
-    for key in ('judged', 'headline', 'limits', 'plots'):
-        for at, row in enumerate(data.get(key, ())):
-            if isinstance(row, str):
-                yield [key, at], row
-            elif isinstance(row.get('metric'), list):
-                for metric in row['metric']:
-                    yield [key, at, 'metric'], metric
-            elif 'metric' in row:
-                yield [key, at, 'metric'], row['metric']
-    for name, row in data.get('derived', {}).items():
-        yield ['derived', name], name
-        yield ['derived', name, 'of'], row['of']
-
-
-def _unknown_metric_message(metric: str, known: Mapping[str, Row]) -> Iterator[str]:
-    if metric not in known:
-        yield (f'{metric!r} is not a metric of this file or of '
-               f'config/metrics.yaml; {schema.suggest_name(metric, known)}')
-
-
-def _faults_of_rule_parameters(rows: Iterable[Row], keys: list[Any],
-                               parameters: Iterable[str]) -> Wrong:
-    """Parameters in `when` of rules that `parameters` of the family lacks: their
-    rule would never apply."""
-    for at, row in enumerate(rows):
-        when = row.get('when', {})
-        for name in (name for one in (when if isinstance(when, list) else [when])
-                     for name in one if name not in parameters):
-            yield [*keys, at, 'when'], (
-                f'{name!r} is not in `parameters` of the family; '
-                f'{schema.suggest_name(name, parameters)}')
-
-
-def _faults_of_derived_metrics(data: Mapping[str, Any], known: Mapping[str, Row]
-                       ) -> Wrong:
-    derived = data.get('derived', {})
+    known, derived = {**shared, **own}, data.get('derived', {})
+    parameters = data.get('parameters', ())
+    in_series = [name for units in data.get('series', {}).values() for name in units]
+    for pattern, names, what in (
+            ('judged.*.metric', known, _METRIC), ('headline.*', known, _METRIC),
+            ('headline.*.metric', known, _METRIC), ('limits.*.metric', known, _METRIC),
+            ('plots.*.metric', known, _METRIC), ('derived.*.of', known, _METRIC),
+            ('judged.*.instead', derived, 'a derived metric')):
+        yield from _unknown_names(data, pattern, names, what)
+    for pattern, names, what in (
+            ('derived', known, _METRIC), ('limits.*.when', parameters, _PARAMETER),
+            ('bands_when.*.when', parameters, _PARAMETER),
+            ('bands', in_series, _SERIES), ('bands_when.*.bands', in_series, _SERIES)):
+        yield from _unknown_names(data, pattern, names, what, of_keys=True)
+    for pattern in ('bands.*', 'bands_when.*.bands.*'):
+        for keys, (low, high) in _values_at(data, pattern):
+            if low > high:
+                yield keys, f'expected [min, max], got {[low, high]}'
     for name, row in derived.items():
         curve, mean = known.get(row['of']), known.get(name)
         if curve and mean and (curve['point'] != 'B' or mean['point'] or any(
@@ -399,22 +350,51 @@ def _faults_of_derived_metrics(data: Mapping[str, Any], known: Mapping[str, Row]
             yield ['derived', name], (
                 'a mean of a curve (point: B) needs the unit and better of '
                 "the curve, and point: ''")
-    for at, row in enumerate(data['judged']):
-        if row.get('instead', '') not in ('', *derived):
-            yield ['judged', at, 'instead'], (
-                f'{row["instead"]!r} is not a derived metric; '
-                f'{schema.suggest_name(row["instead"], derived)}')
-
-
-def _faults_of_parts(data: Mapping[str, Any]) -> Wrong:
     features = data.get('features', {})
     offers = [name if row.get('pattern') else re.escape(name)
               for name, row in features.items()]
-    for part, row in data.get('parts', {}).items():
-        if not any(re.fullmatch(one, row['feature']) for one in offers):
-            yield ['parts', part, 'feature'], (
-                f'{row["feature"]!r} is not a feature of this file; '
-                f'{schema.suggest_name(row["feature"], features)}')
+    for keys, feature in _values_at(data, 'parts.*.feature'):
+        if not any(re.fullmatch(one, feature) for one in offers):
+            yield keys, _unknown_name(feature, features, 'a feature of this file')
+    yield from faults_of_panels(data)
+    for word, module in data.get('parsers', {}).items():
+        if not (path.parent / f'{module}.py').is_file():
+            yield ['parsers', word], (
+                f'{module}.py does not exist in {_relative_path(path.parent)}; add '
+                'it, or correct its name')
+
+
+def _values_at(data: Any, pattern: str, keys: tuple = ()) -> Wrong:
+    """The values that a path of keys leads to, with their keys.
+
+    :param pattern: keys joined by a dot; `*`: each key or position
+    """
+    if not pattern:
+        yield [*keys], data
+        return
+    first, _, rest = pattern.partition('.')
+    rows = (data.items() if isinstance(data, dict) else
+            enumerate(data) if isinstance(data, list) else ())
+    for key, value in rows:
+        if first in ('*', key):
+            yield from _values_at(value, rest, (*keys, key))
+
+
+def _unknown_names(data: Any, pattern: str, known: Iterable[str], what: str,
+                   of_keys: bool = False) -> Wrong:
+    """Names that `known` lacks: of the values of a path, or of their keys. A value may
+    be a list of names, or of mappings with such keys."""
+    for keys, value in _values_at(data, pattern):
+        for one in value if isinstance(value, list) else [value]:
+            names = one if of_keys and isinstance(one, dict) else (
+                [one] if isinstance(one, str) and not of_keys else [])
+            for name in names:
+                if name not in known:
+                    yield keys, _unknown_name(name, known, what)
+
+
+def _unknown_name(name: str, known: Iterable[str], what: str) -> str:
+    return f'{name!r} is not {what}; {schema.suggest_name(name, known)}'
 
 
 def faults_of_panels(data: Mapping[str, Any]) -> Wrong:
@@ -432,18 +412,6 @@ def faults_of_panels(data: Mapping[str, Any]) -> Wrong:
                     yield ['plots', at, 'panels', number, key], (
                         f'{panel[key]!r} is not in `series` of the family; '
                         f'{schema.suggest_name(panel[key], names)}')
-
-
-def _faults_of_bands(data: Mapping[str, Any], keys: list[Any],
-                     bands: Mapping[str, list[float]]) -> Wrong:
-    in_series = [name for units in data.get('series', {}).values()
-                 for name in units]
-    for name, (low, high) in bands.items():
-        if name not in in_series:
-            yield [*keys, name], ('this is not a metric of series; '
-                                  f'{schema.suggest_name(name, in_series)}')
-        elif low > high:
-            yield [*keys, name], f'expected [min, max], got {[low, high]}'
 
 
 def description_with_embedded_environments(check: Any, partitions: Iterable[Any]

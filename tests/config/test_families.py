@@ -128,8 +128,8 @@ def test_test_cases_that_a_rule_selects(when, params, selected):
      "`series` of the family; did you mean 'rate'?"),
     ('stream: parser}', 'stream: parse}', 'parsers: stream: parse.py does '
      'not exist in '),
-    ('bands: {rate', 'bands: {rat', "22: bands: rat: this is not a metric of "
-     "series; did you mean 'rate'?"),
+    ('bands: {rate', 'bands: {rat', "22: bands: 'rat' is not a metric of "
+     "`series`; did you mean 'rate'?"),
     ('[1, 2]', '[2, 1]', '22: bands: rate: expected [min, max], got [2, 1]'),
     ('sources:', 'title: x\nsources:', "4: 'title' occurs twice here "),
     ('title:', '- title:', 'not YAML'),

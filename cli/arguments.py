@@ -541,11 +541,9 @@ def _add_site_actions(actions: Any) -> None:
     use.add_argument('--launcher', choices=('srun', 'mpirun', 'mpiexec'),
                      help='the launcher of MPI programs (default: the one of '
                           'the MPI that is found)')
-    use.add_argument('--access', action='append', default=[],
-                     metavar='[P:]OPT',
+    use.add_argument('--access', action='append', default=[], metavar='OPT',
                      help='an option that jobs need, for example '
-                          '--access=--account=x, or for partition P alone '
-                          '--access P:--qos=x; may be repeated')
+                          '--access=--account=x; may be repeated')
     use.add_argument('--modules', action='append', default=[],
                      metavar='"M ..."',
                      help='modules of an MPI; repeated, each is an '

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,8 @@ class Choices:
     """The choices made by the options."""
     partitions: list[Partition]
     launcher: str
-    #: (partition, or '' for all of them; option)
-    access: list[tuple[str, str]]
+    #: Options of all jobs.
+    access: list[str]
     stacks: list[str]
 
 
@@ -99,7 +100,6 @@ class Place:
     label: str
     #: Whether this machine is a node of its kind, so that its devices were seen.
     is_here: bool
-    access: list[str]
     #: Option of sbatch -> allowed values; the user has to choose one.
     needed: dict[str, str]
     cpus: int
@@ -258,26 +258,6 @@ def refuse_unknown_name(name: str, known: list[str], what: str) -> str:
     return name
 
 
-def parse_access_option(text: str, chosen: list[str], names: list[str]
-                  ) -> tuple[str, str]:
-    """Split an option --access into a partition ('': all) and an option of
-    jobs: `--qos=x` is for all partitions, `P:--qos=x` for the partition P.
-
-    :param chosen: the selected partitions
-    :param names: all partitions
-    """
-    if text.startswith('-'):
-        return '', text
-    name, colon, option = text.partition(':')
-    if not colon or not option.startswith('-'):
-        raise SetupError(f'--access {text!r}: expected an option of sbatch or '
-                         'qsub, such as --qos=x, or PARTITION:--qos=x')
-    if refuse_unknown_name(name, names, 'partition') not in chosen:
-        raise SetupError(f'--access {text!r}: partition {name} is not '
-                         f'selected; add --partition {name}')
-    return name, option
-
-
 def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
     """The choices of the options, with defaults for the detected machine."""
     names = [p.name for p in facts.partitions]
@@ -303,9 +283,11 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
     parts = ([p for p in facts.partitions if p.name in args.partition]
              if args.partition else detect.default_partitions(
                  facts.partitions, facts.partition_states))
-    return Choices(parts, launcher, [
-        parse_access_option(text, [p.name for p in parts], names)
-        for text in args.access], args.stack)
+    for text in args.access:
+        if not text.startswith('-'):
+            raise SetupError(f'--access {text!r}: expected an option of sbatch or '
+                             'qsub, such as --qos=x')
+    return Choices(parts, launcher, args.access, args.stack)
 
 
 # -------------------------------------------------------------- the files
@@ -327,8 +309,6 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
             f'scontrol show node {node.name}' if node.name in facts.nodes else 'sinfo')
     elif topology_source:
         node = add_topology(node, facts.processor)
-    access = [option for of, option in choices.access
-              if of in ('', part.name)]
     gpus = detect.parse_gres_gpus(
         node.gres, 'pbsnodes' if facts.scheduler == 'PBS' else 'sinfo')
     slices = ''
@@ -343,8 +323,7 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
     made = Place(
         part=part, node=node, topology_source=topology_source,
         label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}', is_here=here,
-        access=access, needed=missing_access_options(
-            facts.rules.get(part.name, {}), access),
+        needed=missing_access_options(facts.rules.get(part.name, {}), choices.access),
         cpus=detect.leading_number(effective) or node.cpus, gpus=gpus,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
         and every_node_has_gpus else '', nics=facts.nics if here else [],
@@ -488,36 +467,24 @@ def render_site_files(name: str, detected: Facts, choices: Choices, suite: str
         'tree': detect.TREE}
     made = {path.removesuffix('.j2'): templates.get_template(path).render(
         facts) for path in templates.list_templates()}
-    made = {path: text for path, text in made.items() if text.strip()}
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch, name)
-        write_files(folder, made)
-        # The snapshot also proves that ReFrame accepts the files.
-        answer = sites.list_test_cases_with_reframe(folder)
-    if 'error' in answer or answer['output']:
-        raise SetupError('ReFrame refuses the generated files, which is a bug '
-                         'of plumb; please report it: '
-                         + (answer.get('error') or answer['output'][0]))
-    return {**made, sites.SNAPSHOT: sites.snapshot_text(answer['cases'])}
+    return {path: text for path, text in made.items() if text.strip()}
 
 
-def write_files(folder: Path, made: dict[str, str]) -> None:
+def write_site_files(folder: Path, made: Mapping[str, str]) -> None:
+    """Write the files of the site, and the snapshot of its test cases.
+
+    :raises SetupError: ReFrame refuses the files
+    """
     for path, text in made.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
-
-
-def create_site_folder(folder: Path, made: dict[str, str]) -> None:
-    """Create the folder completely or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix='.new-', dir=folder.parent))
-    try:
-        write_files(scratch, made)
-        scratch.chmod(0o755)
-        scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    answer = sites.list_test_cases_with_reframe(folder)
+    if 'error' in answer or answer['output']:
+        raise SetupError('ReFrame refuses the generated files, which is a bug '
+                         'of plumb; please report it: '
+                         + (answer.get('error') or answer['output'][0]))
+    (folder / sites.SNAPSHOT).write_text(sites.snapshot_text(answer['cases']))
 
 
 def new(args: argparse.Namespace) -> int:
@@ -528,20 +495,24 @@ def new(args: argparse.Namespace) -> int:
     made = render_site_files(args.name, facts, resolve_choices(args, facts),
                              '' if folder.parent == SITES else str(ROOT))
     summary = made.pop(SUMMARY)
-    print(args.name, f'  folder       {folder} ({", ".join(made)})', summary,
-          sep='\n', end='')
-    if not args.yes:
-        if not sys.stdin.isatty():
-            print_progress(
-                'nothing was written, because there is no terminal to confirm '
-                'it; add --yes to write the files'
-            )
+    with tempfile.TemporaryDirectory() as scratch:
+        draft = Path(scratch, args.name)
+        write_site_files(draft, made)
+        files = ', '.join([*made, sites.SNAPSHOT])
+        print(f'{args.name}\n  folder       {folder} ({files})\n{summary}', end='')
+        if not args.yes and not sys.stdin.isatty():
+            print_progress('nothing was written, because there is no terminal to '
+                           'confirm it; add --yes to write the files')
             return 2
-        if input(f'Write {folder}? y(es), [N]o: ').strip().lower() not in (
-                'y', 'yes'):
+        if not args.yes and input(f'Write {folder}? y(es), [N]o: '
+                                  ).strip().lower() not in ('y', 'yes'):
             print_progress('nothing was written')
             return 0
-    create_site_folder(folder, made)
+        try:
+            shutil.copytree(draft, folder)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     left = sites.unfinished_lines(folder)
     if left:
         print('To complete by hand:', *left, sep='\n  ')

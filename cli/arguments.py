@@ -182,7 +182,7 @@ DOCTOR = """Lists what can run on a site from here, and what is missing.
 For each benchmark family the command prints how many test cases of each mode
 can run, and why a family has none. It asks Slurm or PBS which nodes of each
 partition take jobs. The last line says whether the default mode can run, and its
-node-hours at most, by the time limits.
+minutes at most, by the time limits.
 
 Exit codes: 0 the default mode can run; 1 it cannot; 2 wrong usage.
 """
@@ -292,7 +292,8 @@ CHECK = """Checks the folders of sites, on any machine, and runs nothing.
 
 It checks system.py (names of the glossary, schema of ReFrame), cases.txt (the
 test cases that can run), references/ (complete for mode quick) and
-spack/*.yaml (schema of Spack, if Spack is available).
+spack/*.yaml (Spack loads them, if it is available). It reports for each environment
+whether its programs are installed.
 
 Exit codes: 0 good; 1 something has to be fixed; 2 wrong usage.
 """

@@ -485,9 +485,9 @@ def print_installed_programs(site: str) -> None:
     passes without them."""
     from cli.site import programs
     folder = site_folder(site)
-    for line in programs.environment_lines(
-            folder, load_site_configuration(folder / 'system.py')):
-        print(f'programs: {line}')
+    for name, state in programs.environment_states(
+            folder, load_site_configuration(folder / 'system.py')).items():
+        print(f'programs: {name}: {state}')
 
 
 def suspect_ids(site: str) -> list[str]:

@@ -225,11 +225,12 @@ def families_marked_complete(families: Iterable[str]) -> list[str]:
     return names
 
 
-def entries_without_test_case(families: Iterable[str]) -> list[str]:
-    """Faults: entries that match no test case of the site. A measured entry may be of
-    settings that a person gave, so it is left out."""
+def entries_without_test_case(cases: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Faults: entries that match no test case of the site. A measured entry of a check
+    of the site may be of settings that a person gave, so it is left out."""
     faults = []
-    for family in sorted(filter(None, families)):
+    checks = {case['check'] for case in cases}
+    for family in sorted(filter(None, {case['family'] for case in cases})):
         # A broken file is reported with its test cases.
         with contextlib.suppress(references.ReferenceError_):
             file = references.load_references(family)
@@ -237,7 +238,8 @@ def entries_without_test_case(families: Iterable[str]) -> list[str]:
                 f'{file.path}:{entry.line}: {entry.check}: {source_key(entry.keys)}: '
                 'no test case of the site has these keys; correct them, or remove the '
                 'entry'
-                for entry in file.all_entries() if not entry.is_measured
+                for entry in file.all_entries()
+                if not (entry.is_measured and entry.check in checks)
                 and (family, entry.check, entry.keys) not in MATCHED_ENTRIES]
     return faults
 
@@ -253,7 +255,7 @@ def main() -> int:
             'needed_nodes': {
                 family: sorted(counts) for family, counts in NEEDED_NODES.items()
             },
-            'programs': programs.environment_lines(folder, configuration),
+            'programs': programs.environment_states(folder, configuration),
             'stacks': stack_by_environment(configuration),
             'environments': used_environments(configuration),
             'unused': unused_environments(configuration),
@@ -268,8 +270,7 @@ def main() -> int:
             'complete': families_marked_complete(
                 {c['family'] for c in there}
             ),
-            'entries_without_test_case': entries_without_test_case(
-                {c['family'] for c in there}),
+            'entries_without_test_case': entries_without_test_case(there),
         }
     except SetupError as err:
         answer = {'error': str(err)}

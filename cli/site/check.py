@@ -23,19 +23,18 @@ from cli.setup.venv import (
     ensure_mpi,
     ensure_store_servers,
 )
-from cli.site import spack_yaml
+from cli.site import programs, spack_yaml
 from cli.site.listing import list_test_cases_with_reframe
 from cli.site.measured import read_measured_families
-from config import console, schema, strict
+from config import console, schema
 from config.places import (
     CALIBRATE,
     default_reference_folder,
     is_site_named_local,
-    perflog_folder,
     site_name_or_path,
     site_option,
 )
-from config.references import COMPLETE, FROM, reference_files
+from config.references import reference_files
 from config.sites import topology
 
 ENVS = ROOT / 'spack-envs'
@@ -58,6 +57,8 @@ class Verdict:
     name: str
     facts: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
+    #: Environment -> whether its programs are installed.
+    states: dict[str, programs.State] = field(default_factory=dict)
 
 
 def check(args: argparse.Namespace) -> int:
@@ -82,10 +83,13 @@ def check(args: argparse.Namespace) -> int:
     faults, note = spack_yaml.faults_of_scope(
         None, [*stacks, *sorted(ENVS.glob('common/*.yaml'))])
     if stacks:
-        print_verdict(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
-                              list(map(str, faults))))
+        print_verdict(Verdict(f'spack-envs ({len(stacks)} stacks)',
+                              [f'yaml  {note}'] * bool(note), list(map(str, faults))))
     bad = sum(bool(v.findings) for v in verdicts) + bool(faults)
-    print(f'\nsites: {len(verdicts)}, to fix: {bad}')
+    states = programs.count_states(
+        state for verdict in verdicts for state in verdict.states.values())
+    print(f'\nsites: {len(verdicts)}, to fix: {bad}'
+          + f'; programs of environments: {states}' * bool(states))
     return 1 if bad else 0
 
 
@@ -97,7 +101,8 @@ def print_verdict(verdict: Verdict, folded: bool = False) -> None:
     if folded and not verdict.findings:
         fact = verdict.facts[0] if verdict.facts else ''
         counts = fact.rpartition('; ')[2] if '; ' in fact else ''
-        print(f'{verdict.name}: good' + f', test cases: {counts}' * bool(counts))
+        print(f'{verdict.name}: good' + f', test cases: {counts}' * bool(counts)
+              + f'; programs: {programs.count_states(verdict.states.values())}')
         return
     print(verdict.name)
     console.print_table([re.split('  +', fact, maxsplit=1) for fact in verdict.facts],
@@ -117,7 +122,10 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
         compare_test_cases_with_snapshot(verdict, folder, answer['cases'],
                                          answer['complete'],
                                          update)
-        verdict.facts += [f'programs    {line}' for line in answer['programs']]
+        verdict.states = {name: programs.State(*state)
+                          for name, state in answer['programs'].items()}
+        verdict.facts += [f'programs    {name}: {state}'
+                          for name, state in verdict.states.items()]
         faults = stack_faults(folder, answer['stacks'])
         verdict.findings += faults
         if answer['stacks'] and not faults:
@@ -143,29 +151,19 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
             verdict.facts.append(f'switches    {topology.switch_summary_text(tree)}')
     yaml_faults, note = spack_yaml.faults_of_scope(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
-    verdict.facts.append(f'yaml        {number} files, {note}' if number
-                         else 'yaml        no spack/ folder')
+    verdict.facts.append('yaml        ' + (f'{number} files' + f', {note}' * bool(note)
+                                           if number else 'no spack/ folder'))
     verdict.findings += map(str, yaml_faults)
     return verdict
 
 
 def unproven_launcher_lines(cases: list[dict[str, Any]]) -> list[str]:
-    """Partitions with a launcher on which no server has run, until the perflogs have
-    values of one of their test cases with servers, as lines."""
-    partitions = {(c['system'], c['partition']): c['unproven_launcher']
-                  for c in cases if c['unproven_launcher']}
-    if not partitions:
-        return []
-    from postprocess import records  # slow to import, and few sites need it
-    frame, _ = records.read(perflog_folder(), on_error='collect')
-    values = frame[frame['check'].isin({c['check'] for c in cases
-                                        if c['unproven_launcher']})
-                   & (frame['metric'] != 'completed')]
-    recorded = set(zip(values['system'], values['partition'], strict=True))
-    return [f'services    not proven on this launcher ({launcher}, partition '
-            f'{partition}): no session with values of a test case with servers'
-            for (system, partition), launcher in partitions.items()
-            if (system, partition) not in recorded]
+    """Partitions with a launcher on which the suite has started no server yet."""
+    return sorted({
+        f'services    not proven on this launcher ({case["unproven_launcher"]}, '
+        f'partition {case["partition"]}): read the values of the first test case with '
+        'servers'
+        for case in cases if case['unproven_launcher']})
 
 
 def unfinished_lines(folder: Path) -> list[str]:
@@ -225,9 +223,8 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
             f'site check {verdict.name} --update')
     else:
         verdict.findings.append(
-            f'{path}:1: the test cases differ ({snapshot_difference(kept, now)}); '
-            f'if this is intended, run ./plumb site check {verdict.name} '
-            '--update, and git diff shows the lines')
+            f'{path}:1: the test cases differ; if this is intended, run ./plumb site '
+            f'check {verdict.name} --update, and git diff shows the lines')
 
 
 def snapshot_text(cases: list[dict[str, Any]]) -> str:
@@ -248,24 +245,6 @@ def snapshot_text(cases: list[dict[str, Any]]) -> str:
     return HEADER + ''.join(
         f'\n[{title}]\n' + ''.join(f'{line}\n' for line in merge_parameter_rows(rows))
         for title, rows in sorted(sections.items()))
-
-
-def snapshot_difference(kept: str, now: str) -> str:
-    """How many lines of each check are new and gone, e.g. `OsuPt2pt: 2 new`.
-
-    A line is new, too, if it moved to a section with other modes or partitions.
-    """
-    def rows(text: str) -> set[tuple[str, str]]:
-        return {(title, line) for title, _, lines in (
-            section.partition(']\n') for section in text.split('\n['))
-            for line in lines.splitlines()}
-
-    new, gone = (collections.Counter(line.split()[0] for _, line in sorted(left))
-                 for left in (rows(now) - rows(kept), rows(kept) - rows(now)))
-    texts = [f'{check}: ' + ' and '.join(
-        f'{counts[check]} {word}' for counts, word in ((new, 'new'), (gone, 'gone'))
-        if counts[check]) for check in sorted({*new, *gone})]
-    return '; '.join(texts[:5] + ['...'] * (len(texts) > 5)) or 'only the layout'
 
 
 def merge_parameter_rows(rows: list[dict[str, str]]) -> list[str]:
@@ -346,21 +325,11 @@ def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]
                 f'{path}:1: this is not a lock file of Spack; to make it '
                 f'again, run ./plumb dev spack lock{site} --stack {path.stem}'
             )
-    known = {c['family']: {d['check'] for d in cases
-                           if d['family'] == c['family']} for c in cases}
+    known = {c['family'] for c in cases}
     for path in reference_files(folder / 'references') if known else ():
         if path.stem not in known:
             faults.append(f'{path}:1: this site has no family {path.stem!r}; '
                           + schema.suggest_name(path.stem, known))
-            continue
-        # A broken file is reported where references are looked up.
-        with contextlib.suppress(strict.Fault):
-            data = strict.load_yaml(path)
-            lines = data.lines if isinstance(data, strict.Mapping) else {}
-            faults += [f'{path}:{line}: this site has no check {name!r}; '
-                       + schema.suggest_name(name, known[path.stem])
-                       for name, line in lines.items()
-                       if name not in (*known[path.stem], COMPLETE, FROM)]
     return faults
 
 

@@ -1,14 +1,12 @@
 """`plumb doctor`: print which test cases can run here, and why others cannot.
 
-Two functions answer two questions: Would the test cases of a partition and
-environment start (`reasons_test_cases_cannot_start`)? What does a mode cost
-(`mode_cost`)? reasons.py explains why a family has no test case.
+programs.py reports whether the programs are installed, schedulers.py whether nodes
+take jobs, and reasons.py why a family has no test case.
 """
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 from collections import Counter
@@ -25,6 +23,7 @@ from cli.session.commands import (
 )
 from cli.setup.venv import WORK
 from cli.site import check as sites
+from cli.site import programs
 from cli.site.reasons import reason_without_test_cases
 from cli.site.schedulers import SchedulerAnswer, query_partitions
 from config import console
@@ -32,11 +31,6 @@ from config.families import families
 from config.places import CALIBRATE, is_site_named_local, site_option
 from config.sessions.cost import Cost, total_cost
 from config.sessions.modes import MODES, QUICK, VETO
-
-#: Scheduler of ReFrame -> the command that submits its jobs.
-SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub',
-          'torque': 'qsub', 'sge': 'qsub', 'lsf': 'bsub', 'oar': 'oarsub',
-          'flux': 'flux'}
 
 Case = Mapping[str, Any]
 
@@ -49,13 +43,12 @@ def doctor(args: argparse.Namespace) -> int:
     variables = reframe_environment_variables(args.site)
     folder = site_folder(args.site)
     configuration = load_site_configuration(folder / 'system.py')
-    path = variables['PATH']
     answer = sites.list_test_cases_with_reframe(folder)
     schedulers = query_partitions(configuration['systems'][0])
     if 'error' in answer:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
-    blocked = reasons_test_cases_cannot_start(configuration, path, folder, schedulers)
+    blocked = reasons_test_cases_cannot_start(configuration, folder, schedulers)
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
     calibrate = CALIBRATE + site_option(args.site)
     rows_of_family = {}
@@ -79,18 +72,23 @@ def doctor(args: argparse.Namespace) -> int:
             ('references', f'{file}{hint}')]
     costs = {mode: mode_cost(answer['cases'], mode) for mode in MODES}
     if args.all:
-        print_site_and_tools(folder, path)
-        print_environments(configuration)
+        cc = shutil.which('cc') or shutil.which('gcc')
+        console.print_table([
+            ('site', folder),
+            ('python', f'{sys.version.split()[0]} ({sys.executable})'),
+            ('compiler', cc or 'not found: install gcc, or load a module'),
+            ('spack', stack.spack_command() or 'not found (only stacks need it)')])
+        print_environments(folder, configuration)
         if is_site_named_local(folder):
             print_store_servers()
-        print_partition_features(configuration)
         print_schedulers(schedulers)
         for family, lines in rows_of_family.items():
             print(f'\nfamily {family}')
             console.print_table(lines, indent=2)
         print('\nCost per mode, by time limits, without builds and queues')
         console.print_table([
-            (f'--mode {mode}', f'{cost}' + ', on each node' * (mode == VETO))
+            (f'--mode {mode}', f'{console.count_with_noun(cost.jobs, "job")}, '
+             f'{cost.minutes_text}' + ', on each node' * (mode == VETO))
             for mode, cost in costs.items()], indent=2)
     else:
         print_schedulers(schedulers)
@@ -153,26 +151,17 @@ def readiness_line(here: Sequence[Case], rows_of_family: Rows, cost: Cost) -> st
     return (f'{"READY" if here else "NOT READY"}: mode {QUICK} has '
             + console.count_with_noun(len(here), 'test case')
             + f' of {len(names)} {"family" if len(names) == 1 else "families"}'
-            + f' ({cost.hours_text})' * bool(here)
+            + f' ({cost.minutes_text})' * bool(here)
             + f' · optional, not here: {", ".join(sorted(missing))}' * bool(missing))
 
 
 # ------------------------------------------- what this machine has
 
-def print_site_and_tools(folder: Path, path: str) -> None:
-    """Print the site, and the tools that are installed."""
-    cc = shutil.which('cc', path=path) or shutil.which('gcc', path=path)
-    spack = stack.spack_command()
-    console.print_table([
-        ('site', folder),
-        ('python', f'{sys.version.split()[0]} ({sys.executable})'),
-        ('compiler', cc or 'not found: install gcc, or load a module'),
-        ('spack', spack or 'not found (only Spack stacks need it)')])
-
-
-def print_environments(configuration: Mapping[str, Any]) -> None:
-    """Print each environment with the origin of its programs."""
+def print_environments(folder: Path, configuration: Mapping[str, Any]) -> None:
+    """Print each environment with the origin of its programs, and whether they are
+    installed."""
     print()
+    states = programs.environment_states(folder, configuration)
     rows = []
     for env in configuration['environments']:
         extras = env.get('extras', {})
@@ -181,8 +170,9 @@ def print_environments(configuration: Mapping[str, Any]) -> None:
                  *(f"{family}: {origin['source']} "
                    f"{origin.get('prefix', '')}".strip()
                    for family, origin in extras.get('programs', {}).items())]
-        rows.append((env['name'], ', '.join(filter(None, words))))
-    console.print_table(rows, ('environment', 'programs'))
+        rows.append((env['name'], ', '.join(filter(None, words)),
+                     states.get(env['name'], '')))
+    console.print_table(rows, ('environment', 'programs', ''))
 
 
 def print_store_servers() -> None:
@@ -201,27 +191,6 @@ def print_store_servers() -> None:
               f'to retry, remove {missing.parent}')
 
 
-def print_partition_features(configuration: Mapping[str, Any]) -> None:
-    """Print which needs of test cases a partition of the site satisfies."""
-    print()
-    partitions = [part for system in configuration['systems']
-                  for part in system['partitions']]
-    offers = {feature for part in partitions
-              for feature in part.get('features', ())}
-    if any(part.get('extras', {}).get('max_nodes', 1) > 1 for part in partitions):
-        offers.add('several nodes')
-    console.print_table([availability_row(what, feature in offers, without)
-                         for what, feature, without in (
-        ('several nodes', 'several nodes',
-         'max_nodes of all partitions is 1: use a site with several (--site)'),
-        ('NVIDIA GPUs', 'gpu_nvidia',
-         'no partition offers gpu_nvidia: on a machine that has them, '
-         'add the feature in its site folder'),
-        ('AMD GPUs', 'gpu_amd',
-         'no partition offers gpu_amd: on a machine that has them, add '
-         'the feature in its site folder'))], indent=2)
-
-
 def print_schedulers(answers: Mapping[str, SchedulerAnswer]) -> None:
     """Print which nodes of each partition can be had, and each error of a scheduler
     once."""
@@ -235,70 +204,41 @@ def print_schedulers(answers: Mapping[str, SchedulerAnswer]) -> None:
 
 # ------------------------------------------------- what would start
 
-def reasons_test_cases_cannot_start(configuration: Mapping[str, Any], path: str,
-                                    folder: Path,
+def reasons_test_cases_cannot_start(configuration: Mapping[str, Any], folder: Path,
                                     schedulers: Mapping[str, SchedulerAnswer] = {}
               ) -> dict[str, str]:
     """`partition+environment` -> why its test cases cannot start here; those
     that can start are left out.
 
-    :arg path: PATH of the checks
     :arg folder: the site's folder
     :arg schedulers: partition -> answer of its scheduler, if that can be asked
     """
     system, = configuration['systems']
-    faults = {env['name']: reason_environment_cannot_start(env, path, folder)
-              for env in configuration['environments']}
+    states = programs.environment_states(folder, configuration)
     reasons = {}
     for part in system['partitions']:
-        fault = reason_partition_cannot_start_jobs(part, path)
+        fault = reason_partition_cannot_start_jobs(part)
         answer = schedulers.get(part['name'])
         for name in part['environs']:
             # What a person has to change comes before what may be over tomorrow.
-            why = fault or faults.get(name, '') or (answer.why if answer else '')
+            why = fault or (f'environment {name}: {states[name].reason}'
+                            if states[name].word == programs.MISSING else
+                            answer.why if answer else '')
             if why:
                 reasons[f"{part['name']}+{name}"] = why
     return reasons
 
 
-def reason_partition_cannot_start_jobs(part: Mapping[str, Any], path: str) -> str:
+def reason_partition_cannot_start_jobs(part: Mapping[str, Any]) -> str:
     """Why the jobs of a partition cannot start here; empty: they can."""
-    command = SUBMIT.get(part['scheduler'], '')
-    if command and not shutil.which(command, path=path):
+    command = programs.SUBMIT.get(part['scheduler'], '')
+    if command and not shutil.which(command):
         return (f'{command} not found: partition {part["name"]} has the '
                 f'scheduler {part["scheduler"]}; use a login node of the site')
     launcher = part['launcher']
     if (part['scheduler'] == 'local' and launcher != 'local'
-            and not shutil.which(launcher, path=path)):
+            and not shutil.which(launcher)):
         return f'{launcher} not found: load an MPI, or add it to PATH'
-    return ''
-
-
-def reason_environment_cannot_start(env: Mapping[str, Any], path: str,
-                                    folder: Path) -> str:
-    """Why programs of an environment cannot start; empty: they can."""
-    extras = env.get('extras', {})
-    label = f'environment {env["name"]}'
-    if 'stack' in extras:
-        try:
-            stack.installed_stack_record(extras['stack'], folder)
-        except stack.StackError as err:
-            return f'{label}: {err}'
-        return ''
-    if env.get('modules'):
-        if not {'LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'} & set(os.environ):
-            return (f'{label} loads {" ".join(map(str, env["modules"]))}, '
-                    'but no modules system is available')
-        return ''               # known only after they are loaded
-    for family, origin in extras.get('programs', {}).items():
-        prefix = origin.get('prefix')
-        if prefix and not Path(prefix).is_dir():
-            return f'{label}: {family}: folder {prefix} does not exist'
-        compiler = env.get('cc') or 'cc'
-        if origin['source'] == 'embedded' and not shutil.which(
-                compiler, path=path):
-            return (f'{label} builds its programs with {compiler}, which '
-                    'is not found: load a module, or add it to PATH')
     return ''
 
 
@@ -352,14 +292,9 @@ def optional_part_rows(family: str, configuration: Mapping[str, Any]
     for what, part in families()[family].parts.items():
         named = [name for name in stack.stack_names() if part['feature'] in
                  environs.stack_environment('', name)['features']]
-        yield availability_row(what, part['feature'] in offers, part['without'] + (
-            f'; or use a stack that has it: {", ".join(named)}'
-            if named else ''))
-
-
-def availability_row(what: str, is_available: bool, advice: str) -> tuple[str, str]:
-    """A row of the table: offered, or what to do."""
-    return ('offered', what) if is_available else ('not here', f'{what}: {advice}')
+        stacks = f'; or use a stack that has it: {", ".join(named)}' if named else ''
+        yield (('offered', what) if part['feature'] in offers else
+               ('not here', f'{what}: {part["without"]}{stacks}'))
 
 
 # ------------------------------------------------------------- the cost

@@ -1,36 +1,15 @@
-"""Wrong values of a partition that otherwise only a job reveals.
+"""Wrong values of a partition that the scheduler accepts.
 
-ReFrame's schema accepts any text in `access` and any numbers in `processor`.
-The first job would then fail in the scheduler, or place ranks on CPUs that do
-not exist.
+Test cases would then disturb each other, or ranks would be placed on CPUs that do not
+exist.
 """
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from config.commandline import is_duration
 from config.sessions.slurm_jobs import SLURM
-
-#: Long options of sbatch, as its manual has them (Slurm 25.05).
-SBATCH = '''
-    account acctg-freq array batch bb bbf begin chdir cluster-constraint
-    clusters comment constraint container container-id contiguous core-spec
-    cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
-    delay-boot dependency distribution error exclude exclusive export
-    export-file extra extra-node-info get-user-env gid gpu-bind gpu-freq gpus
-    gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold
-    ignore-pbs input job-name kill-on-invalid-dep licenses mail-type mail-user
-    mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice
-    no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core
-    ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output
-    overcommit oversubscribe parsable partition power prefer priority profile
-    propagate qos quiet reboot requeue reservation resv-ports segment signal
-    sockets-per-node spread-job stepmgr switches test-only thread-spec
-    threads-per-core time time-min tmp tres-bind tres-per-task uid
-    use-min-nodes usage verbose version wait wait-all-nodes wckey wrap
-    '''
 
 
 def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
@@ -40,9 +19,6 @@ def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
     """
     for part in system['partitions']:
         where = f'{path}: partition {system["name"]}:{part["name"]}'
-        if part['scheduler'] in SLURM:
-            for fault in unknown_sbatch_options(part.get('access', ())):
-                yield f'{where}: access: {fault}'
         limit = part.get('extras', {}).get('max_pending')
         if limit is not None and not is_duration(limit):
             yield (f'{where}: max_pending is {limit!r}; write a time such as '
@@ -86,20 +62,6 @@ def node_sharing_faults(part: Mapping[str, Any]) -> Iterator[str]:
                "each other on one node; add '--exclusive', or, if jobs share "
                "nodes on purpose, add others_cpu_limit (1 or more) to the "
                "extras")
-
-
-def unknown_sbatch_options(access: Iterable[str]) -> Iterator[str]:
-    """Long options that sbatch does not have; short ones are not checked."""
-    options = SBATCH.split()
-    for text in access:
-        name = text.partition('=')[0]
-        # sbatch accepts any unique abbreviation.
-        if name.startswith('--') and not any(
-                known.startswith(name[2:]) for known in options):
-            near = difflib.get_close_matches(name[2:], options, 1)
-            yield (f'{text!r}: sbatch has no {name}'
-                   + (f', did you mean --{near[0]}?' if near else
-                      '; see its manual, sbatch(1)'))
 
 
 def processor_contradictions(processor: Mapping[str, Any]) -> Iterator[str]:

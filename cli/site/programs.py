@@ -1,19 +1,19 @@
 """Whether the programs of a site's environments are installed.
 
 A dry run starts no program, and `plumb site check` also runs far from the cluster, so
-both print these lines beside their test cases.
+both print these states beside their test cases. `plumb doctor` takes them as reasons
+why test cases cannot start.
 """
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from checks.spack import stack
-from cli.setup.venv import ensure_mpi
-from config.places import is_site_named_local
 
 Row = Mapping[str, Any]
 
@@ -22,13 +22,35 @@ SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub'
           'torque': 'qsub', 'sge': 'qsub', 'lsf': 'bsub', 'oar': 'oarsub',
           'flux': 'flux'}
 
+INSTALLED, MISSING, UNKNOWN = 'installed', 'not installed', 'cannot know here'
 
-def environment_lines(folder: Path, configuration: Row) -> list[str]:
-    """`ENVIRONMENT: installed`, `not installed` or `cannot know here`, each with the
-    reason.
+
+class State(NamedTuple):
+    """Whether the programs of an environment are installed."""
+    #: INSTALLED, MISSING or UNKNOWN.
+    word: str
+    #: The path of INSTALLED, or why not; '': none.
+    reason: str = ''
+
+    def __str__(self) -> str:
+        return self.word + (f' ({self.reason})' if self.word == INSTALLED else
+                            f': {self.reason}') * bool(self.reason)
+
+
+def count_states(states: Iterable[State]) -> str:
+    """How many environments have each state: `3 installed, 1 not installed`."""
+    counts = Counter(state.word for state in states)
+    return ', '.join(f'{counts[word]} {text}' for word, text in (
+        (INSTALLED, INSTALLED), (MISSING, MISSING),
+        (UNKNOWN, 'cannot be known here')) if counts[word])
+
+
+def environment_states(folder: Path, configuration: Row) -> dict[str, State]:
+    """The state of each environment that a partition names.
 
     :param folder: of the site
-    :param configuration: its `site_configuration`
+    :param configuration: its `site_configuration`; the site `local` extends PATH while
+        it is loaded
     """
     partitions = [part for system in configuration['systems']
                   for part in system['partitions']]
@@ -36,43 +58,38 @@ def environment_lines(folder: Path, configuration: Row) -> list[str]:
     here = 'local' in schedulers or any(
         shutil.which(SUBMIT.get(name, '')) for name in schedulers)
     used = {name for part in partitions for name in part['environs']}
-    return [f'{env["name"]}: {_state_of_environment(folder, env, here)}'
-            for env in configuration['environments'] if env['name'] in used]
+    return {env['name']: _state_of_environment(folder, env, here)
+            for env in configuration['environments'] if env['name'] in used}
 
 
-def _state_of_environment(folder: Path, environment: Row, here: bool) -> str:
+def _state_of_environment(folder: Path, environment: Row, here: bool) -> State:
+    """
+    :param here: whether this machine is of the site
+    """
     extras = environment.get('extras', {})
-    missing = [str(origin['prefix']) for origin in extras.get('programs', {}).values()
-               if origin.get('prefix') and not Path(origin['prefix']).is_dir()]
-    paths = []
-    if name := extras.get('stack'):
+    name, missing = extras.get('stack'), ''
+    if name:
         try:
-            record = stack.installed_stack_record(name, folder)
-            paths.append(record['view'])
-        except stack.StackError:
-            missing.append(f'the stack {name}')
-    elif not missing and environment.get('modules'):
-        return f'cannot know here: jobs load {" ".join(environment["modules"])}'
-    elif compiler := _needed_compiler(environment):
-        path = shutil.which(compiler, path=_search_path(folder))
-        (paths if path else missing).append(path or f'{compiler} (not in PATH)')
-    if missing and not here:
-        return f'cannot know here: this machine is not of the site ({missing[0]})'
+            return State(INSTALLED, stack.installed_stack_record(name, folder)['view'])
+        except stack.StackError as err:
+            missing = str(err)
+    if not here:
+        return State(UNKNOWN, 'this machine is not of the site')
     if missing:
-        return f'not installed: {", ".join(missing)}'
-    return 'installed' + f' ({", ".join(paths)})' * bool(paths)
-
-
-def _needed_compiler(environment: Row) -> str:
-    """The compiler of the programs that the suite builds; '': it builds none."""
-    programs = environment.get('extras', {}).get('programs', {}).values()
-    return environment.get('cc') or 'cc' if any(
-        origin.get('source') == 'embedded' for origin in programs) else ''
-
-
-def _search_path(folder: Path) -> str:
-    """PATH of a session; that of the site `local` has the suite's MPI."""
-    path = os.environ.get('PATH', os.defpath)
-    if is_site_named_local(folder):
-        path = f'{Path(ensure_mpi()["mpirun"]).parent}{os.pathsep}{path}'
-    return path
+        return State(MISSING, missing)
+    if modules := ' '.join(map(str, environment.get('modules', ()))):
+        if not {'LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'} & set(os.environ):
+            return State(MISSING, f'it loads {modules}, but no modules system is '
+                         'available')
+        return State(UNKNOWN, f'jobs load {modules}')
+    programs = extras.get('programs', {})
+    for family, origin in programs.items():
+        if origin.get('prefix') and not Path(origin['prefix']).is_dir():
+            return State(MISSING, f'{family}: folder {origin["prefix"]} does not exist')
+    if not any(origin.get('source') == 'embedded' for origin in programs.values()):
+        return State(INSTALLED)
+    compiler = environment.get('cc') or 'cc'
+    path = shutil.which(compiler)
+    return State(INSTALLED, path) if path else State(
+        MISSING, f'it builds its programs with {compiler}, which is not found: load a '
+        'module, or add it to PATH')

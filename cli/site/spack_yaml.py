@@ -1,19 +1,15 @@
 """Faults in the Spack files of a site or a stack.
 
-If a Spack is available, its own schema is used. Spack silently ignores some
-mistakes: a misspelt key of `config:`, a misspelt name of a package, a missing
-compiler. The site would then run other software than its files describe. This
-module reports these mistakes, too. Each fault is one line, `FILE:LINE: fault;
-what to do`.
+If a Spack is available, it loads the files, and reports what its schema refuses. It
+silently ignores some mistakes: a key that occurs twice, a misspelt name of a package, a
+missing compiler. The site would then run other software than its files describe. This
+module reports these mistakes. Each fault is one line, `FILE:LINE: fault; what to do`.
 """
 from __future__ import annotations
 
 import glob
-import json
 import os
-import re
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +21,6 @@ from config.strict import Fault
 
 #: Time limit for Spack to load the files of a stack. Unit: s.
 LIMIT = 300
-
-#: Sections in which Spack's schema allows unknown keys.
-OPEN_SECTIONS = ('bootstrap', 'concretizer', 'config')
 
 #: Names of Spack's virtual packages.
 _VIRTUALS = (
@@ -68,32 +61,6 @@ def mapping_at_key_path(data: Any, *keys: str) -> dict[str, Any]:
 
 # ------------------------------------------------------------- Spack itself
 
-def spack_root() -> Path | None:
-    """The clone that the suite's spack command belongs to, if any."""
-    command = spack_command()
-    return Path(command).resolve().parents[1] if command else None
-
-
-def validate_with_spack_schema(root: Path | None, paths: Sequence[Path]) -> dict | str:
-    """Check files with Spack's schema; returns a string with the reason if it
-    cannot be used.
-    """
-    if root is None:
-        return 'Spack is not available; set SPACK_ROOT, or add spack to PATH'
-    python = os.environ.get('SPACK_PYTHON') or sys.executable
-    try:
-        done = subprocess.run(
-            [python, str(ROOT / 'cli' / 'site' / 'spack_schema.py'), str(root),
-             *map(str, paths)], text=True, capture_output=True, timeout=60,
-            stdin=subprocess.DEVNULL)
-        return json.loads(done.stdout)
-    except (OSError, subprocess.TimeoutExpired) as err:
-        return f'{root}: {err}'
-    except ValueError:
-        last = (done.stderr.strip().splitlines() or ['no output'])[-1]
-        return f'{root}: its schema cannot be read ({last})'
-
-
 def faults_of_loading_stacks(
     folder: Path, names: Iterable[str]
 ) -> tuple[list[str], str]:
@@ -116,7 +83,8 @@ def faults_of_loading_stacks(
                 text=True, capture_output=True, timeout=LIMIT, check=True,
                 stdin=subprocess.DEVNULL)
         except (OSError, subprocess.SubprocessError) as err:
-            reason = (getattr(err, 'stderr', '') or str(err)).splitlines()[0]
+            lines = (getattr(err, 'stderr', '') or str(err)).splitlines()
+            reason = next((line for line in lines if 'Error: ' in line), lines[0])
             faults.append(f'{manifest}/spack.yaml:1: Spack cannot load this '
                           f'file with PLUMBLINE_SITE={folder}: {reason}')
     return (
@@ -146,12 +114,9 @@ def known_package_names() -> set[str]:
 
 # --------------------------------------------------------------- the files
 
-def faults_of_file(path: Path, data: Any, schema_result: dict | str,
-                   package_names: set[str]
-            ) -> Iterator[Fault]:
-    """Faults of one file.
+def faults_of_file(path: Path, data: Any, package_names: set[str]) -> Iterator[Fault]:
+    """Faults of one file that Spack does not report.
 
-    :param schema_result: the result of `validate_with_spack_schema`
     :param package_names: packages that exist; empty: names are not compared
     """
     top = ['spack'] if path.name == 'spack.yaml' else []
@@ -165,19 +130,6 @@ def faults_of_file(path: Path, data: Any, schema_result: dict | str,
             yield schema.fault_at_path(str(path), data, [*top, 'packages', name], (
                 f'Spack has no package of this name, and ignores the entry; '
                 f'{schema.suggest_name(name, known)}'))
-    if isinstance(schema_result, str):
-        return
-    for section in OPEN_SECTIONS:
-        keys = schema_result['keys'].get(section, [])
-        for key in set(mapping_at_key_path(data, *top, section)) - set(keys):
-            yield schema.fault_at_path(str(path), data, [*top, section, key], (
-                f'Spack ignores this key; {schema.suggest_name(key, keys)}'))
-    for steps, message in schema_result['errors'][str(path)]:
-        # The schema reports an unknown key as an error of its mapping.
-        quoted = re.findall(r"'([^']+)' (?:was|were) unexpected", message)
-        yield schema.fault_at_path(str(path), data, [*steps, *quoted], (
-            f'{" ".join(message.split())[:160]}; correct it (Spack\'s '
-            'schema)'))
 
 
 def has_compiler(data: Any) -> bool:
@@ -193,8 +145,7 @@ def faults_of_scope(scope: Path | None, files: Sequence[Path] = ()
              ) -> tuple[list[Fault], str]:
     """All faults of a scope (a site's folder spack/) and of files.
 
-    :returns: the faults, and a note: the version of Spack's schema, or why it
-        was not used
+    :returns: the faults, and a note on what was not checked; '': nothing
     """
     own = sorted(scope.glob('*.yaml')) if scope else []
     data: dict[Path, Any] = {}
@@ -204,19 +155,15 @@ def faults_of_scope(scope: Path | None, files: Sequence[Path] = ()
             data[path] = load_spack_yaml(path)
         except strict.Fault as err:
             faults.append(err)
-    answer, names = validate_with_spack_schema(spack_root(),
-                                               list(data)), known_package_names()
+    names = known_package_names()
     for path in data:
-        faults += faults_of_file(path, data[path], answer, names)
+        faults += faults_of_file(path, data[path], names)
     if own and not any(has_compiler(data.get(path)) for path in own):
         faults.append(Fault(
             own[0], 1, 'the packages have no compiler with '
             'extra_attributes: compilers:, so Spack would detect one and '
             'change its files; add gcc with externals: [{spec: ..., prefix: '
             '..., extra_attributes: {compilers: {c: PATH, cxx: PATH}}}]'))
-    note = (f'schema not checked: {answer}' if isinstance(answer, str)
-            else f'schema of Spack {answer["version"]}')
-    if not names:
-        note += ('; package names not checked: set '
-                 'PLUMBLINE_SPACK_PACKAGES to a package repository')
+    note = '' if names else ('package names not checked: set PLUMBLINE_SPACK_PACKAGES '
+                             'to a package repository')
     return sorted(faults, key=lambda fault: (fault.file, fault.line)), note

@@ -21,6 +21,8 @@ class Cost:
     #: Jobs without builds; each test case has one.
     jobs: int
     node_hours: float
+    #: Time of the jobs, one after another. Unit: s.
+    seconds: float = 0.0
 
     @property
     def hours_text(self) -> str:
@@ -28,6 +30,11 @@ class Cost:
         hours = self.node_hours
         return (f'at most {f"{hours:.2g}" if hours < 10 else f"{hours:.0f}"} '
                 'node-hours')
+
+    @property
+    def minutes_text(self) -> str:
+        """The time of the jobs, one after another."""
+        return f'at most {self.seconds / 60:.0f} min of test time'
 
     def __str__(self) -> str:
         return f'{count_with_noun(self.jobs, "job")}, {self.hours_text}'
@@ -39,7 +46,8 @@ def total_cost(jobs: Iterable[tuple[int, float]]) -> Cost:
     :param jobs: nodes and time limit (in seconds) of each
     """
     jobs = list(jobs)
-    return Cost(len(jobs), sum(nodes * seconds for nodes, seconds in jobs) / 3600)
+    return Cost(len(jobs), sum(nodes * seconds for nodes, seconds in jobs) / 3600,
+                sum(seconds for _, seconds in jobs))
 
 
 def max_job_seconds(check: Any) -> float:

@@ -53,7 +53,8 @@ def path(tmp_path, monkeypatch):
 # ------------------------------------------------------ what would start
 
 def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
-    result = doctor.reasons_test_cases_cannot_start(SITE, path('sbatch', 'gcc'), FOLDER)
+    path('sbatch', 'gcc')
+    result = doctor.reasons_test_cases_cannot_start(SITE, FOLDER)
     assert set(result) == {'a+stores'}
     assert result['a+stores'].startswith(
         'environment stores: the stack keyvalue is not installed for the '
@@ -61,7 +62,8 @@ def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
 
 
 def test_without_the_schedulers_command_nothing_starts(path):
-    result = doctor.reasons_test_cases_cannot_start(SITE, path('gcc'), FOLDER)
+    path('gcc')
+    result = doctor.reasons_test_cases_cannot_start(SITE, FOLDER)
     assert set(result) == {'a+gnu', 'a+stores'}
     assert 'sbatch not found: partition a has the scheduler slurm; use a ' \
         'login node' in result['a+gnu']
@@ -97,12 +99,12 @@ def test_slurm_reports_the_nodes_of_a_partition(
 
 
 def test_a_scheduler_that_does_not_answer_starts_nothing(path):
-    programs = path('sbatch', 'gcc')
+    path('sbatch', 'gcc')
     answers = schedulers.query_partitions(with_access('slurm'))
     assert answers['a'][1:] == (
         'the scheduler does not answer', 'sinfo: No such file or directory: run this '
         'on a node where jobs are submitted')
-    result = doctor.reasons_test_cases_cannot_start(SITE, programs, FOLDER, answers)
+    result = doctor.reasons_test_cases_cannot_start(SITE, FOLDER, answers)
     assert result['a+gnu'] == answers['a'].why
     answers = schedulers.query_partitions(with_access('pbs'))
     assert answers['a'].error.startswith('pbsnodes: No such')
@@ -142,25 +144,27 @@ def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):
      'osu: folder /no/such does not exist'),
     ({'cc': 'gcc'}, None)])
 def test_what_an_environment_needs(path, change, words):
-    result = doctor.reasons_test_cases_cannot_start(site(**change),
-                                                    path('sbatch', 'gcc'), FOLDER)
+    path('sbatch', 'gcc')
+    result = doctor.reasons_test_cases_cannot_start(site(**change), FOLDER)
     assert (words in result['a+gnu']) if words else 'a+gnu' not in result
 
 
 def test_modules_bring_the_compiler(path, monkeypatch):
     monkeypatch.setenv('LMOD_CMD', '/lmod')
+    path('sbatch')
     assert 'a+gnu' not in doctor.reasons_test_cases_cannot_start(
-        site(cc='mpicc', modules=['openmpi/5']), path('sbatch'), FOLDER)
+        site(cc='mpicc', modules=['openmpi/5']), FOLDER)
 
 
 def test_this_machine_needs_its_launcher(path):
     here = copy.deepcopy(SITE)
     here['systems'][0]['partitions'][0].update(scheduler='local',
                                                launcher='mpirun')
-    result = doctor.reasons_test_cases_cannot_start(here, path('gcc'), FOLDER)
+    path('gcc')
+    result = doctor.reasons_test_cases_cannot_start(here, FOLDER)
     assert 'mpirun not found' in result['a+gnu']
-    assert 'a+gnu' not in doctor.reasons_test_cases_cannot_start(
-        here, path('gcc', 'mpirun'), FOLDER)
+    path('mpirun')
+    assert 'a+gnu' not in doctor.reasons_test_cases_cannot_start(here, FOLDER)
 
 
 def test_only_what_would_start_is_said_to_run():
@@ -218,7 +222,8 @@ def case(nodes: int, *modes: str) -> dict:
 def test_the_cost_of_a_mode_is_the_sum_of_its_time_limits():
     cases = [case(4, 'quick', 'full'), case(1, 'quick'), case(2, 'full')]
     assert str(doctor.mode_cost(cases, 'quick')) == '2 jobs, at most 2.5 node-hours'
-    assert str(doctor.mode_cost(cases, 'full')) == '2 jobs, at most 12 node-hours'
+    assert doctor.mode_cost(cases, 'quick').minutes_text == (
+        'at most 60 min of test time')
     assert str(doctor.mode_cost([], 'quick')) == '0 jobs, at most 0 node-hours'
 
 

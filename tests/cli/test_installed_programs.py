@@ -13,11 +13,11 @@ FOLDER = ROOT / 'site-configs' / 'quarry'
 
 
 def line(scheduler: str, **environment) -> str:
-    one, = programs.environment_lines(FOLDER, {
+    (name, state), = programs.environment_states(FOLDER, {
         'systems': [{'partitions': [{'scheduler': scheduler, 'environs': ['env']}]}],
         'environments': [{'name': 'env', **environment},
-                         {'name': 'of-no-partition'}]})
-    return one
+                         {'name': 'of-no-partition'}]}).items()
+    return f'{name}: {state}'
 
 
 def prefix(folder: Path) -> dict:
@@ -32,24 +32,37 @@ def compiler(name: str) -> dict:
 def test_a_prefix_and_a_compiler(tmp_path):
     assert line('local', **prefix(tmp_path)) == 'env: installed'
     assert line('local', **prefix(tmp_path / 'no')) == (
-        f'env: not installed: {tmp_path}/no')
+        f'env: not installed: osu: folder {tmp_path}/no does not exist')
     assert line('local', **compiler('sh')).startswith('env: installed (/')
     assert line('local', **compiler('no-cc')) == (
-        'env: not installed: no-cc (not in PATH)')
+        'env: not installed: it builds its programs with no-cc, which is not found: '
+        'load a module, or add it to PATH')
 
 
-@pytest.mark.parametrize('environment, reason', [
-    ({'extras': {'stack': 'mpi-host'}}, 'this machine is not of the site'),
-    (prefix(Path('/no')), 'this machine is not of the site (/no)'),
-    ({**compiler('sh'), 'modules': ['openmpi/5']}, 'jobs load openmpi/5'),
-])
-def test_a_cluster_that_is_elsewhere(monkeypatch, environment, reason):
+@pytest.mark.parametrize('environment', [
+    {'extras': {'stack': 'mpi-host'}}, prefix(Path('/')),
+    {**compiler('sh'), 'modules': ['openmpi/5']}])
+def test_a_cluster_that_is_elsewhere(monkeypatch, environment):
     monkeypatch.setattr(programs.shutil, 'which', lambda *_, **__: None)
-    assert line('slurm', **environment).startswith(f'env: cannot know here: {reason}')
+    assert line('slurm', **environment) == (
+        'env: cannot know here: this machine is not of the site')
+
+
+def test_modules(monkeypatch):
+    monkeypatch.setenv('LMOD_CMD', '/lmod')
+    assert line('local', **compiler('no-cc'), modules=['openmpi/5']) == (
+        'env: cannot know here: jobs load openmpi/5')
 
 
 def test_a_stack(monkeypatch):
-    assert line('local', extras={'stack': 'mpi-host'}) == (
-        'env: not installed: the stack mpi-host')
+    assert line('local', extras={'stack': 'mpi-host'}).startswith(
+        'env: not installed: the stack mpi-host is not installed for the site quarry')
     monkeypatch.setattr(stack, 'installed_stack_record', lambda *_: {'view': '/view'})
     assert line('local', extras={'stack': 'mpi-host'}) == 'env: installed (/view)'
+
+
+def test_states_are_counted():
+    states = [programs.State('installed'), programs.State('cannot know here', 'x')]
+    assert programs.count_states(states * 2) == (
+        '2 installed, 2 cannot be known here')
+    assert programs.count_states([]) == ''

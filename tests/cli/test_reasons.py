@@ -138,9 +138,9 @@ def test_no_gpu_and_no_cluster_was_measured():
 
 
 @pytest.mark.parametrize('text, words', [
-    ('osu: yes\n', ':1: osu: expected real or emulated, got True'),
-    ('osu: real\nnccll: real\n', ":2: 'nccll' is not a family; did you mean"),
-    ('- osu\n', ':1: expected FAMILY: real')])
+    ('osu: yes\n', ":1: osu: True is not allowed; did you mean 'real'"),
+    ('osu: real\nnccll: real\n', ":2: unknown key 'nccll'; did you mean 'nccl'"),
+    ('- osu\n', ':1: expected a mapping')])
 def test_a_wrong_file_is_refused(tmp_path, text, words):
     (tmp_path / 'measured.yaml').write_text(text)
     with pytest.raises(strict.Fault, match=words):

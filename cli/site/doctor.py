@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,29 +48,9 @@ def doctor(args: argparse.Namespace) -> int:
     if 'error' in answer:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
+    cases = answer['cases']
     blocked = reasons_test_cases_cannot_start(configuration, folder, schedulers)
-    prefix = Path(variables['RFM_REFERENCE_PREFIX'])
-    calibrate = CALIBRATE + site_option(args.site)
-    rows_of_family = {}
-    for family in families():
-        rows = [c for c in answer['cases'] if c['family'] == family]
-        too_large = [*excessive_node_count_rows(
-            answer.get('needed_nodes', {}).get(family, ()), configuration)]
-        if not rows:
-            reason = reason_without_test_cases(family, configuration) or (
-                'environment and partition are sufficient, but no check fits '
-                f'them: compare their nodes and programs with checks/{family}/'
-                'README.md')
-            rows_of_family[family] = [('not here', reason), *too_large]
-            continue
-        file = prefix / f'{family}.yaml'
-        hint = '' if file.is_file() else (
-            f': no references yet; add them: {calibrate}')
-        rows_of_family[family] = [
-            *runnable_test_case_rows(rows, blocked), *too_large,
-            *optional_part_rows(family, configuration),
-            ('references', f'{file}{hint}')]
-    costs = {mode: mode_cost(answer['cases'], mode) for mode in MODES}
+    start = [case for case in cases if case['where'] not in blocked]
     if args.all:
         cc = shutil.which('cc') or shutil.which('gcc')
         console.print_table([
@@ -81,22 +61,26 @@ def doctor(args: argparse.Namespace) -> int:
         print_environments(folder, configuration)
         if is_site_named_local(folder):
             print_store_servers()
-        print_schedulers(schedulers)
-        for family, lines in rows_of_family.items():
-            print(f'\nfamily {family}')
-            console.print_table(lines, indent=2)
+    print_schedulers(schedulers)
+    missing = print_families(answer, blocked, configuration, args.all)
+    costs = {mode: mode_cost(cases, mode) for mode in MODES}
+    if args.all:
+        print(f'\nReferences: {variables["RFM_REFERENCE_PREFIX"]} (made by '
+              f'{CALIBRATE}{site_option(args.site)})')
         print('\nCost per mode, by time limits, without builds and queues')
         console.print_table([
             (f'--mode {mode}', f'{console.count_with_noun(cost.jobs, "job")}, '
              f'{cost.minutes_text}' + ', on each node' * (mode == VETO))
             for mode, cost in costs.items()], indent=2)
-    else:
-        print_schedulers(schedulers)
-        print_family_table(answer['cases'], blocked, rows_of_family)
-    here = [case for case in answer['cases'] if QUICK in case['modes']
-            and case['where'] not in blocked]
+    here = {case['family'] for case in start if QUICK in case['modes']}
+    number = sum(QUICK in case['modes'] for case in start)
     print()
-    console.print_lines([readiness_line(here, rows_of_family, costs[QUICK])])
+    console.print_lines([
+        f'{"READY" if here else "NOT READY"}: mode {QUICK} has '
+        f'{console.count_with_noun(number, "test case")} of {len(here)} '
+        f'{"family" if len(here) == 1 else "families"}'
+        + f' ({costs[QUICK].minutes_text})' * bool(here)
+        + f' · optional, not here: {", ".join(missing)}' * bool(missing)])
     if not args.all:
         print('To list tools, environments, optional parts and the cost of each mode: '
               '--all')
@@ -108,51 +92,85 @@ def doctor(args: argparse.Namespace) -> int:
     return 0
 
 
-Rows = Mapping[str, Sequence[tuple[str, str]]]
-
-
-def print_family_table(cases: Iterable[Case], blocked: Mapping[str, str],
-                       rows_of_family: Rows) -> None:
+def print_families(answer: Mapping[str, Any], blocked: Mapping[str, str],
+                   configuration: Mapping[str, Any], whole: bool) -> list[str]:
     """Print one row per family: how many test cases of each mode can start here; below
-    the table, why families have none.
+    the table, why others cannot.
 
+    :arg answer: of `list_test_cases_with_reframe`
     :arg blocked: of `reasons_test_cases_cannot_start`
-    :arg rows_of_family: what `--all` prints of each family
+    :arg whole: give all reasons of all families, and the parts that are not here;
+        otherwise the first two of families without test cases
+    :returns: the parts that are not here, of families with test cases
     """
-    cases = list(cases)
-    table: list[tuple[str, ...]] = []
-    reasons: list[tuple[str, str]] = []
-    for family, rows in rows_of_family.items():
-        counts = [sum(mode in c['modes'] and c['where'] not in blocked
-                      for c in cases if c['family'] == family) for mode in MODES]
+    cases, nodes = answer['cases'], answer.get('needed_nodes', {})
+    table, reasons, missing = [], [], {}
+    for family in families():
+        counts = [sum(family == case['family'] and mode in case['modes']
+                      and case['where'] not in blocked for case in cases)
+                  for mode in MODES]
         table.append(('runs here' if any(counts) else 'not here', family,
                       *(str(count or '-') for count in counts)))
-        if not any(counts):
-            reasons += [(family, text) for word, text in rows
-                        if word == 'not here' and not text.startswith('--mode')][:2]
+        why = reasons_not_here(family, cases, blocked, configuration,
+                               nodes.get(family, ()))
+        parts = missing_parts(family, configuration) if any(counts) else {}
+        missing |= parts
+        if whole:
+            why += [f'{what}: {advice}' for what, advice in parts.items()]
+        elif any(counts):
+            why = []
+        reasons += [(family, text) for text in (why if whole else why[:2])]
     table.sort(key=lambda row: row[0], reverse=True)
+    print()
     console.print_table(table, ('', 'family', *MODES), right=range(2, 2 + len(MODES)))
     if reasons:
         print('\nNot here:')
         console.print_table(reasons, indent=2)
+    return sorted(missing)
 
 
-def readiness_line(here: Sequence[Case], rows_of_family: Rows, cost: Cost) -> str:
-    """Whether the default mode can run, its cost, and what is optional.
+def reasons_not_here(family: str, cases: Iterable[Case], blocked: Mapping[str, str],
+                     configuration: Mapping[str, Any], needed_nodes: Iterable[int]
+                     ) -> list[str]:
+    """Why test cases of a family do not exist, or cannot start.
 
-    :arg here: test cases of the default mode that can start
-    :arg cost: of the default mode
+    :arg blocked: of `reasons_test_cases_cannot_start`
+    :arg needed_nodes: numbers of nodes that its test cases need
     """
-    names = {case['family'] for case in here}
-    missing = [text.partition(':')[0] for family in names
-               for word, text in rows_of_family[family]
-               if word == 'not here' and text.partition(':')[0] in
-               families()[family].parts]
-    return (f'{"READY" if here else "NOT READY"}: mode {QUICK} has '
-            + console.count_with_noun(len(here), 'test case')
-            + f' of {len(names)} {"family" if len(names) == 1 else "families"}'
-            + f' ({cost.minutes_text})' * bool(here)
-            + f' · optional, not here: {", ".join(sorted(missing))}' * bool(missing))
+    own = [case for case in cases if case['family'] == family]
+    counts = Counter(blocked[case['where']] for case in own if case['where'] in blocked)
+    reasons = [f'{number} test cases: {why}' for why, number in counts.items()]
+    if not own:
+        reasons.append(reason_without_test_cases(family, configuration) or (
+            'environment and partition are sufficient, but no check fits them: compare '
+            f'their nodes and programs with checks/{family}/README.md'))
+    if cpus := [case['unavailable_cpus'] for case in own
+                if case.get('unavailable_cpus')]:
+        reasons.append(
+            f'{len(cpus)} test cases would be inconclusive: servers and '
+            f'clients need {min(cpus)} to {max(cpus)} CPUs of a node, '
+            'and no node has them')
+    for part in configuration['systems'][0]['partitions']:
+        maximum = part.get('extras', {}).get('max_nodes', 1)
+        if too_many := [str(count) for count in needed_nodes if count > maximum]:
+            reasons.append(f'test cases of {", ".join(too_many)} nodes on partition '
+                           f'{part["name"]}: its max_nodes is {maximum}')
+    return reasons
+
+
+def missing_parts(family: str, configuration: Mapping[str, Any]) -> dict[str, str]:
+    """The parts of a family (`parts` of its family.yaml) that a site lacks, and how to
+    get them."""
+    offers = {feature for env in configuration['environments']
+              for feature in env.get('features', ())}
+    missing = {}
+    for what, part in families()[family].parts.items():
+        named = [name for name in stack.stack_names() if part['feature'] in
+                 environs.stack_environment('', name)['features']]
+        if part['feature'] not in offers:
+            missing[what] = part['without'] + (
+                f'; or use a stack that has it: {", ".join(named)}' if named else '')
+    return missing
 
 
 # ------------------------------------------- what this machine has
@@ -240,61 +258,6 @@ def reason_partition_cannot_start_jobs(part: Mapping[str, Any]) -> str:
             and not shutil.which(launcher)):
         return f'{launcher} not found: load an MPI, or add it to PATH'
     return ''
-
-
-def runnable_test_case_rows(cases: Iterable[Case], blocked: Mapping[str, str]
-                ) -> Iterator[tuple[str, str]]:
-    """For each mode the test cases that can start, then why others cannot."""
-    cases = list(cases)
-    for mode in MODES:
-        mode_cases = [c for c in cases if mode in c['modes']]
-        if mode == VETO and not mode_cases:
-            continue            # one of another family is enough
-        start = sum(c['where'] not in blocked for c in mode_cases)
-        rest = f' of {len(mode_cases)}' if start < len(mode_cases) else ''
-        yield ('runs here' if start else 'not here',
-               f'--mode {mode}: {start}{rest} test cases')
-    reasons = Counter(blocked[case['where']] for case in cases
-                      if blocked.get(case['where']))
-    for why, number in reasons.items():
-        yield 'not here', f'{number} test cases: {why}'
-    if cpus := [c['unavailable_cpus'] for c in cases
-                if c.get('unavailable_cpus')]:
-        yield 'only full', (
-            f'{len(cpus)} test cases would be inconclusive: servers and '
-            f'clients need {min(cpus)} to {max(cpus)} CPUs of a node, '
-            'and no node has them')
-
-
-def excessive_node_count_rows(needed: Iterable[int], configuration: Mapping[str, Any]
-                    ) -> Iterator[tuple[str, str]]:
-    """For each partition the numbers of nodes that its jobs may not have.
-
-    :arg needed: numbers of nodes that the test cases of a family need
-    """
-    for system in configuration['systems']:
-        for part in system.get('partitions', ()):
-            most = part.get('extras', {}).get('max_nodes', 1)
-            if too_many := [count for count in needed if count > most]:
-                yield 'not here', (
-                    f'test cases of {", ".join(map(str, too_many))} nodes on '
-                    f'partition {part["name"]}: its max_nodes is {most}')
-
-
-# ------------------------------------------------- parts of a family
-
-def optional_part_rows(family: str, configuration: Mapping[str, Any]
-              ) -> Iterator[tuple[str, str]]:
-    """The parts of a family (`parts` of its family.yaml) that a site has, and
-    how to get the others."""
-    offers = {feature for env in configuration['environments']
-              for feature in env.get('features', ())}
-    for what, part in families()[family].parts.items():
-        named = [name for name in stack.stack_names() if part['feature'] in
-                 environs.stack_environment('', name)['features']]
-        stacks = f'; or use a stack that has it: {", ".join(named)}' if named else ''
-        yield (('offered', what) if part['feature'] in offers else
-               ('not here', f'{what}: {part["without"]}{stacks}'))
 
 
 # ------------------------------------------------------------- the cost

@@ -340,18 +340,14 @@ def spack_gcc_external(version: str, paths: str) -> list[dict]:
              'extra_attributes': {'compilers': compilers}}]
 
 
-def parse_spack_section(text: str, name: str, key: str) -> dict[str, dict]:
-    """A section that Spack prints; entries without the key are left out.
+def parse_spack_packages(text: str) -> dict[str, dict]:
+    """The packages that Spack found, with externals; empty: it found none.
 
-    >>> parse_spack_section('upstreams: {a: {install_tree: /b}, c: 3}',
-    ...               'upstreams', 'install_tree')
-    {'a': {'install_tree': '/b'}}
+    >>> parse_spack_packages('packages: {a: {externals: [{spec: a@1}]}, b: {}}')
+    {'a': {'externals': [{'spec': 'a@1'}]}}
     """
-    # Spack prints {} for an empty section, and further entries may follow.
-    text = text.replace(f'{name}: {{}}', f'{name}:')
     try:
-        return {entry: row for entry, row in (
-            yaml.safe_load(text)[name] or {}).items()
-            if isinstance(row, dict) and row.get(key)}
+        return {entry: row for entry, row in yaml.safe_load(text)['packages'].items()
+                if isinstance(row, dict) and row.get('externals')}
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
         return {}

@@ -71,7 +71,6 @@ class Facts:
     modules_system: str
     mpis: list[Mpi]
     externals: dict[str, dict]
-    upstreams: dict[str, dict]
 
     @property
     def partition_states(self) -> dict[str, str]:
@@ -156,9 +155,7 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
         nics=detect.nic_ports_used_by_mpi([*detect.parse_sysfs_nics(rdma),
                                            *detect.parse_slingshot_nics(rdma)]),
         modules_system=detect.parse_modules_system(avail), mpis=mpis,
-        externals=spack_packages(machine, mpis, paths),
-        upstreams=detect.parse_spack_section(output('upstreams'), 'upstreams',
-                                             'install_tree'))
+        externals=spack_packages(machine, mpis, paths))
 
 
 def partition_without_scheduler(host: str, processor: dict[str, Any]) -> Partition:
@@ -213,8 +210,8 @@ def spack_packages(machine: Machine, mpis: list[Mpi],
     """`packages:` for Spack, with a gcc; empty if Spack could not call one."""
     packages: dict[str, dict] = {
         name: {'externals': row['externals']}
-        for name, row in detect.parse_spack_section(
-            machine.command_output('spack'), 'packages', 'externals').items()}
+        for name, row in detect.parse_spack_packages(
+            machine.command_output('spack')).items()}
     gcc = [one for one in packages.get('gcc', {}).get('externals', [])
            if one.get('extra_attributes', {}).get('compilers')]
     gcc = gcc or detect.spack_gcc_external(machine.command_output('gcc'), paths)

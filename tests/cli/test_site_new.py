@@ -512,7 +512,7 @@ def test_the_suites_own_mpi_is_not_the_sites():
 
 @pytest.mark.parametrize('text', ['', 'packages: 3', ': [', '[]'])
 def test_broken_words_of_spack(text):
-    assert detect.parse_spack_section(text, 'packages', 'externals') == {}
+    assert detect.parse_spack_packages(text) == {}
 
 
 def test_commands_that_say_nothing(monkeypatch):
@@ -539,8 +539,7 @@ def test_spack_is_asked_in_a_scope_of_its_own(tmp_path, monkeypatch):
     spack.chmod(0o755)
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
     monkeypatch.setenv('PLUMBLINE_SPACK_PACKAGES', '/recipes')
-    result = detect.parse_spack_section(detect.Machine().command_output('spack'),
-                                        'packages', 'externals')
+    result = detect.parse_spack_packages(detect.Machine().command_output('spack'))
     assert result == {'gcc': {'externals': [{'spec': 'gcc@12'}]}}
     assert (tmp_path / 'request').read_text().startswith(
         'external find --scope user gcc openmpi ')
@@ -577,20 +576,6 @@ def test_the_real_spack_finds_a_compiler_and_takes_what_is_written(
     assert '- spack: ' not in (folder / 'README.md').read_text()
     faults, note = spack_yaml.faults_of_scope(folder / 'spack')
     assert (faults, note) == ([], '')
-
-
-def test_upstreams_of_spack():
-    def upstreams(text):
-        return detect.parse_spack_section(text, 'upstreams', 'install_tree')
-
-    assert upstreams(message(H100, 'upstreams')) == {
-        'this-spack': {'install_tree': '/opt/apps/spack/opt/spack'}}
-    assert upstreams(
-        'upstreams:\n  old:\n    install_tree: /a\n'
-        '  this-spack:\n    install_tree: /b\n') == {
-        'old': {'install_tree': '/a'}, 'this-spack': {'install_tree': '/b'}}
-    for text in ('', 'upstreams: {}\n', '==> Error: no', 'upstreams: [a]'):
-        assert upstreams(text) == {}
 
 
 def test_a_card_without_a_rate_is_for_a_person_to_write(site_of, recorded):

@@ -395,7 +395,8 @@ class Stack:
                 (self.folder / name).unlink(missing_ok=True)
             if self.lock_file_of_site.exists() and not anew:
                 shutil.copy(self.lock_file_of_site, lock_file)
-        write_file_atomically(manifest, text)
+        if not manifest.exists() or manifest.read_text() != text:
+            write_file_atomically(manifest, text)
         old = read_spack_lock_file(lock_file)
         if old is None and lock_file.exists():
             raise StackError(f'{self.lock_file_of_site} is not a lock file of '

@@ -64,16 +64,6 @@ def test_more_ranks_than_rows_are_refused(monkeypatch):
         samples.samples_as_csv(Sample(rank, 'call', 0, 1.0) for rank in range(4))
 
 
-@pytest.mark.parametrize('bad', [
-    Sample(-1, 'a', 0, 1.0), Sample(0, 'a,b', 0, 1.0), Sample(0, 'a', 0, math.nan),
-    Sample(0, 'a', 0, 1.0, -1.0)])
-def test_what_nobody_could_read_is_not_written(bad):
-    with pytest.raises(ValueError):
-        samples.samples_as_csv([bad])
-    with pytest.raises(ValueError, match='already has this'):
-        samples.samples_as_csv([Sample(0, 'a', 0, 1.0)] * 2)
-
-
 @pytest.mark.parametrize(('bad', 'reason'), [
     ('-1,a,0,,1,1', "rank '-1' is not a whole number"),
     ('0,a b,0,,1,1', "call 'a b' is not the name of a call"),

@@ -545,10 +545,8 @@ def _add_site_actions(actions: Any) -> None:
     use.add_argument('--access', action='append', default=[], metavar='OPT',
                      help='an option that jobs need, for example '
                           '--access=--account=x; may be repeated')
-    use.add_argument('--modules', action='append', default=[],
-                     metavar='"M ..."',
-                     help='modules of an MPI; repeated, each is an '
-                          'environment of its own')
+    use.add_argument('--modules', default='', metavar='"M ..."',
+                     help='modules of the MPI')
     use.add_argument('--stack', action='append', metavar='STACK', default=[],
                      help='add an environment with this stack of spack-envs/; '
                           'may be repeated')

@@ -69,7 +69,8 @@ class Facts:
     gpus: Gpus | None
     nics: list[Nic]
     modules_system: str
-    mpis: list[Mpi]
+    #: None: no MPI was found.
+    mpi: Mpi | None
     externals: dict[str, dict]
 
     @property
@@ -114,7 +115,7 @@ class Place:
     unlisted: list[dict[str, Any]] = field(default_factory=list)
 
 
-def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
+def detect_machine(recorded: Path | None, modules: str) -> Facts:
     """Run the commands that describe the machine."""
     if recorded and not recorded.is_dir():
         raise SetupError(f'--recorded {recorded}: the folder does not exist')
@@ -133,8 +134,7 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
     rdma, avail, paths = output('rdma'), output('modules'), output('paths')
     mpi = (detect.parse_mpi_of_path(output('mpirun'), paths)
            or detect.best_mpi_module(detect.parse_module_list(avail)))
-    mpis = ([parse_modules_option(text, mpi) for text in modules]
-            or ([mpi] if mpi else []))
+    mpi = parse_modules_option(modules, mpi) if modules else mpi
     config = detect.parse_slurm_config(scontrol_output('config'))
     # With another plugin, `scontrol show topology` is an error, or has no switches.
     has_switches = config.get('TopologyPlugin', detect.TREE) == detect.TREE
@@ -154,8 +154,8 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
                                 for name in detect.SMI)), None),
         nics=detect.nic_ports_used_by_mpi([*detect.parse_sysfs_nics(rdma),
                                            *detect.parse_slingshot_nics(rdma)]),
-        modules_system=detect.parse_modules_system(avail), mpis=mpis,
-        externals=spack_packages(machine, mpis, paths))
+        modules_system=detect.parse_modules_system(avail), mpi=mpi,
+        externals=spack_packages(machine, mpi, paths))
 
 
 def partition_without_scheduler(host: str, processor: dict[str, Any]) -> Partition:
@@ -183,30 +183,7 @@ def parse_modules_option(text: str, mpi_of_path: Mpi | None) -> Mpi:
                      f'{", ".join(detect.MPI_MODULES)}')
 
 
-def environment_names(mpis: list[Mpi]) -> list[str]:
-    """The name of an environment for each MPI.
-
-    The name is the flavour of the MPI. If several have the same flavour, the
-    version is added, or all modules if the versions are equal, too.
-
-    :raises SetupError: two MPIs have the same modules
-    """
-    def environment_name(mpi: Mpi) -> str:
-        versions = [m.version for m in mpis if m.flavour == mpi.flavour]
-        words = ([] if len(versions) == 1 else [mpi.version]
-                 if len(set(versions)) == len(versions) else mpi.modules)
-        return re.sub('[^A-Za-z0-9_-]+', '-',
-                      '-'.join([mpi.flavour, *words])).strip('-')
-
-    names = [environment_name(mpi) for mpi in mpis]
-    if len(set(names)) < len(names):
-        raise SetupError('--modules: two of the options have the same '
-                         'modules; remove one of them')
-    return names
-
-
-def spack_packages(machine: Machine, mpis: list[Mpi],
-                   paths: str) -> dict[str, dict]:
+def spack_packages(machine: Machine, mpi: Mpi | None, paths: str) -> dict[str, dict]:
     """`packages:` for Spack, with a gcc; empty if Spack could not call one."""
     packages: dict[str, dict] = {
         name: {'externals': row['externals']}
@@ -218,17 +195,14 @@ def spack_packages(machine: Machine, mpis: list[Mpi],
     if not gcc:
         return {}
     packages['gcc'] = {'externals': gcc}
-    for mpi in mpis:
-        name = mpi.flavour
-        if name in SPACK_MPI and name not in packages and mpi.version:
-            place: dict[str, Any] = {'prefix': mpi.prefix} if mpi.prefix \
-                else {'modules': list(mpi.modules)}
-            packages[name] = {'externals': [
-                {'spec': f'{name}@{mpi.version}', **place}]}
-        if name in packages:
-            packages[name]['buildable'] = False
-    first = mpis[0].flavour if mpis else ''
-    packages['mpi'] = {'require': [first if first in SPACK_MPI else 'openmpi']}
+    name = mpi.flavour if mpi else ''
+    if mpi and name in SPACK_MPI and name not in packages and mpi.version:
+        place: dict[str, Any] = {'prefix': mpi.prefix} if mpi.prefix \
+            else {'modules': list(mpi.modules)}
+        packages[name] = {'externals': [{'spec': f'{name}@{mpi.version}', **place}]}
+    if name in packages:
+        packages[name]['buildable'] = False
+    packages['mpi'] = {'require': [name if name in SPACK_MPI else 'openmpi']}
     return dict(sorted(packages.items()))
 
 
@@ -265,18 +239,11 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
     if args.stack and not facts.externals:
         raise SetupError('--stack needs a gcc for Spack, but none is in PATH; '
                          'load a compiler module, or omit --stack')
-    flavours = {mpi.flavour for mpi in facts.mpis} or {'openmpi'}
+    flavour = facts.mpi.flavour if facts.mpi else 'openmpi'
     launcher = args.launcher or (
-        'mpirun' if flavours == {'openmpi'} or not facts.scheduler else
+        'mpirun' if flavour == 'openmpi' or not facts.scheduler else
         'srun' if facts.scheduler == 'Slurm' else
-        'mpiexec' if flavours == {'cray-mpich'} else 'mpirun')
-    if launcher != 'srun' and len(flavours) > 1:
-        raise SetupError(f'{" and ".join(sorted(flavours))} have different '
-                         f'{launcher} commands, but a partition has only one '
-                         'launcher; ' + (
-                             'use --launcher srun, which starts both'
-                             if facts.scheduler == 'Slurm' else
-                             'make one site for each MPI'))
+        'mpiexec' if flavour == 'cray-mpich' else 'mpirun')
     parts = ([p for p in facts.partitions if p.name in args.partition]
              if args.partition else detect.default_partitions(
                  facts.partitions, facts.partition_states))
@@ -384,25 +351,14 @@ def add_devices_to_partition(partition: Place, host: str,
 def environment_facts(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
     """Facts of each environment: its name, its stack ('': none), its MPI, and
     the value of SLURM_MPI_TYPE if srun needs it."""
-    mpis = facts.mpis or [Mpi('openmpi', '', 'mpicc', (), '', '')]
-    made = [(name, '', mpi) for name, mpi in zip(
-        environment_names(mpis), mpis, strict=True)]
-    made += [(name, name, mpis[0]) for name in choices.stacks]
+    mpi = facts.mpi or Mpi('openmpi', '', 'mpicc', (), '', '')
     needs_mpi_type = (
         choices.launcher == 'srun' and 'MpiDefault' not in facts.config
     )
-    return [
-        {
-            'name': name,
-            'stack': of,
-            'mpi': mpi,
-            'uses_mpi': not of or stack.has_mpi(of),
-            'mpi_type': MPI_TYPE.get(mpi.flavour, '')
-            if needs_mpi_type
-            else '',
-        }
-        for name, of, mpi in made
-    ]
+    return [{'name': of or mpi.flavour, 'stack': of, 'mpi': mpi,
+             'uses_mpi': not of or stack.has_mpi(of),
+             'mpi_type': MPI_TYPE.get(mpi.flavour, '') if needs_mpi_type else ''}
+            for of in ('', *choices.stacks)]
 
 
 def python_literal(value: object, column: int, behind: int = 1) -> str:
@@ -443,7 +399,7 @@ def render_site_files(name: str, detected: Facts, choices: Choices, suite: str
     templates.filters |= {'literal': python_literal, 'comment': python_comment,
                           'yaml': yaml_text, 'repr': repr}
     own_nics: dict[str, dict] = {}
-    flavour = detected.mpis[0].flavour if detected.mpis else 'openmpi'
+    flavour = detected.mpi.flavour if detected.mpi else 'openmpi'
     states = detected.partition_states
     left_out = {part.name: part.name if states.get(part.name, 'UP') == 'UP'
                 else f'{part.name} ({states[part.name]})'

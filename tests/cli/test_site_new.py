@@ -33,7 +33,7 @@ def message(machine: Path, command: str) -> str:
 def options(name: str, **more) -> argparse.Namespace:
     return argparse.Namespace(**{
         'name': name, 'path': None, 'yes': True, 'recorded': H100,
-        'partition': None, 'launcher': None, 'access': [], 'modules': [],
+        'partition': None, 'launcher': None, 'access': [], 'modules': '',
         'stack': [], **more})
 
 
@@ -108,7 +108,7 @@ def site_of(tmp_path, monkeypatch, capsys):
 ])
 def test_how_ranks_are_bound_is_known_or_left_to_finish(site_of, launcher, module,
                                                         extras):
-    folder, text = site_of(launcher=launcher, modules=[module],
+    folder, text = site_of(launcher=launcher, modules=module,
                            partition=['debug'])
     written = partition(folder, 'quarry-debug')['extras']
     assert 'launcher_pin' not in written
@@ -192,7 +192,7 @@ def test_job_scripts_for_pbs(made, tmp_path, suite):
 
 def test_many_modules_take_several_lines(site_of):
     modules = [f'library-number-{n}/1.2.3' for n in range(9)]
-    folder, _ = site_of(modules=[' '.join([*modules, 'openmpi/5.0.3'])],
+    folder, _ = site_of(modules=' '.join([*modules, 'openmpi/5.0.3']),
                         stack=['mpi-host'])
     text = (folder / 'system.py').read_text()
     assert max(map(len, text.splitlines())) <= 88
@@ -266,12 +266,8 @@ def test_an_existing_folder_is_left_alone(tmp_path):
 @pytest.mark.parametrize('more, words', [
     ({'partition': ['gpuu']}, 'unknown partition .gpuu.; did you mean .gpu.'),
     ({'stack': ['mpi-hots']}, 'unknown stack'),
-    ({'modules': ['gcc/13.2.0']},
+    ({'modules': 'gcc/13.2.0'},
      'none of these modules provides a known MPI'),
-    ({'modules': ['openmpi/5', 'openmpi/5']},
-     'two of the options have the same modules; remove one'),
-    ({'modules': ['openmpi/5', 'mpich/4'], 'launcher': 'mpirun'},
-     'mpich and openmpi have different mpirun commands.*--launcher srun'),
     ({'access': ['qos=x']}, 'expected an option of sbatch'),
     ({'recorded': Path('/no/such')}, 'the folder does not exist'),
 ])
@@ -708,34 +704,12 @@ def test_what_slurm_enforces_is_told(site_of):
     assert text.count('alone: write') == 1
 
 
-def test_every_mpi_is_an_environment(site_of):
-    folder, _ = site_of(modules=['gcc/13.2.0 openmpi/5.0.3', 'mpich/4.2',
-                                 'gcc/12.3.0 openmpi/4.1.6'])
-    site = configuration(folder)
-    assert {e['name']: (e['modules'], e['env_vars'])
-            for e in site['environments']} == {
-        'openmpi-5-0-3': (['gcc/13.2.0', 'openmpi/5.0.3'],
-                          [['SLURM_MPI_TYPE', 'pmix']]),
-        'mpich': (['mpich/4.2'], [['SLURM_MPI_TYPE', 'pmi2']]),
-        'openmpi-4-1-6': (['gcc/12.3.0', 'openmpi/4.1.6'],
-                          [['SLURM_MPI_TYPE', 'pmix']])}
-    part = partition(folder, 'quarry-gpu')
-    assert part['environs'] == [e['name'] for e in site['environments']]
-    # One launcher that starts them all.
-    assert part['launcher'] == 'srun'
-
-
-def test_names_of_environments():
-    def names(*modules: str) -> list[str]:
-        return new.environment_names([new.parse_modules_option(text, None)
-                                      for text in modules])
-    assert names('openmpi/5.0', 'mpich/4.2') == ['openmpi', 'mpich']
-    assert names('mpich/4', 'openmpi/5.0', 'openmpi/4.1') == [
-        'mpich', 'openmpi-5-0', 'openmpi-4-1']
-    # One MPI of two compilers.
-    assert names('PrgEnv-gnu/8 cray-mpich/8.1', 'PrgEnv-cray/8 cray-mpich/8.1'
-                 ) == ['cray-mpich-PrgEnv-gnu-8-cray-mpich-8-1',
-                       'cray-mpich-PrgEnv-cray-8-cray-mpich-8-1']
+def test_the_modules_of_an_mpi(site_of):
+    folder, _ = site_of(modules='gcc/12.3.0 mpich/4.2')
+    environ, = configuration(folder)['environments']
+    assert (environ['name'], environ['modules'], environ['env_vars']) == (
+        'mpich', ['gcc/12.3.0', 'mpich/4.2'], [['SLURM_MPI_TYPE', 'pmi2']])
+    assert partition(folder, 'quarry-gpu')['launcher'] == 'srun'
 
 
 def test_a_stack_is_named_and_not_written_out(site_of):

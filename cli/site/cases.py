@@ -25,7 +25,6 @@ from reframe.frontend.loader import RegressionCheckLoader
 from checks.core import references
 from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
-from cli.site import partitions, programs
 from config import sites
 from config.families import NEEDED_NODES, families
 from config.references import source_key
@@ -42,15 +41,14 @@ LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
 MATCHED_ENTRIES: set[tuple] = set()
 
 
-def select_site_in_reframe(folder: Path) -> dict[str, Any]:
-    """Make the site ReFrame's current system; returns its configuration.
+def select_site_in_reframe(folder: Path) -> None:
+    """Make the site ReFrame's current system.
 
     :raises SetupError: the site's file has a fault
     """
     sites.only_read = False
     path = folder / 'system.py'
-    configuration = load_site_configuration(path)
-    systems = configuration['systems']
+    systems = load_site_configuration(path)['systems']
     if len(systems) != 1:
         raise SetupError(f'{path} has {len(systems)} systems, but a site has '
                          'exactly one; make one folder per system')
@@ -70,7 +68,6 @@ def select_site_in_reframe(folder: Path) -> dict[str, Any]:
     site.select_subconfig(systems[0]['name'], ignore_resolve_errors=True)
     runtime.init_runtime(site)
     logging.configure_logging(site)
-    return configuration
 
 
 def misspelt_key_hint(error: jsonschema.ValidationError) -> str:
@@ -188,31 +185,9 @@ def is_selected_by_nodes(check: Any, settings: Mapping[str, str]) -> bool:
 
 def variables_by_mode() -> dict[str, dict[str, str]]:
     """Mode -> the variables of checks that the mode sets (-S name=value)."""
-    modes = runtime.runtime().site_config.get('modes') or []
-    return {mode['name']: dict(
-        option[2:].split('=', 1) for option in mode['options']
-        if option.startswith('-S')) for mode in modes}
-
-
-def used_environments(configuration: dict[str, Any]) -> list[str]:
-    """Environments that a partition names."""
-    return list(dict.fromkeys(
-        name for part in configuration['systems'][0]['partitions']
-        for name in part['environs']))
-
-
-def unused_environments(configuration: dict[str, Any]) -> list[str]:
-    """Environments that no partition names."""
-    used = used_environments(configuration)
-    return [env['name'] for env in configuration['environments']
-            if env['name'] not in used]
-
-
-def stack_by_environment(configuration: dict[str, Any]) -> dict[str, str]:
-    """Environment -> the stack that it names."""
-    return {env['name']: env['extras']['stack']
-            for env in configuration['environments']
-            if env.get('extras', {}).get('stack')}
+    return {name: dict(option[2:].split('=', 1) for option in options
+                       if option.startswith('-S'))
+            for name, options in MODES.items()}
 
 
 def families_marked_complete(families: Iterable[str]) -> list[str]:
@@ -246,32 +221,16 @@ def entries_without_test_case(cases: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def main() -> int:
     folder = Path(sys.argv[1])
-    answer: dict[str, Any] = {}
+    answer: dict[str, Any]
     try:
-        configuration = select_site_in_reframe(folder)
-        there = list(iterate_test_case_facts())
+        select_site_in_reframe(folder)
+        cases = list(iterate_test_case_facts())
         answer = {
-            'cases': there,
-            'needed_nodes': {
-                family: sorted(counts) for family, counts in NEEDED_NODES.items()
-            },
-            'programs': programs.environment_states(folder, configuration),
-            'stacks': stack_by_environment(configuration),
-            'environments': used_environments(configuration),
-            'unused': unused_environments(configuration),
-            'partitions': [
-                *partitions.partition_faults(
-                    f'{folder}/system.py', configuration['systems'][0]
-                )
-            ],
-            'without_gpu_cores': partitions.partitions_without_gpu_cores(
-                configuration['systems'][0]
-            ),
-            'complete': families_marked_complete(
-                {c['family'] for c in there}
-            ),
-            'entries_without_test_case': entries_without_test_case(there),
-        }
+            'cases': cases,
+            'needed_nodes': {family: sorted(counts)
+                             for family, counts in NEEDED_NODES.items()},
+            'complete': families_marked_complete({case['family'] for case in cases}),
+            'entries_without_test_case': entries_without_test_case(cases)}
     except SetupError as err:
         answer = {'error': str(err)}
     except ReframeError as err:

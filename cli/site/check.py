@@ -6,7 +6,7 @@ import collections
 import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 from checks.core import hardware
 from checks.machine import software
 from checks.spack import stack
-from cli.session.commands import MODES, site_folder
+from cli.session.commands import MODES, load_site_configuration, site_folder
 from cli.setup.venv import (
     ROOT,
     WORK,
@@ -23,7 +23,7 @@ from cli.setup.venv import (
     ensure_mpi,
     ensure_store_servers,
 )
-from cli.site import programs, spack_yaml
+from cli.site import partitions, programs, spack_yaml
 from cli.site.listing import list_test_cases_with_reframe
 from cli.site.measured import read_measured_families
 from config import console, schema
@@ -119,31 +119,28 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
     if 'error' in answer:
         verdict.findings.append(answer['error'])
     else:
+        configuration = load_site_configuration(folder / 'system.py')
+        system, = configuration['systems']
         compare_test_cases_with_snapshot(verdict, folder, answer['cases'],
-                                         answer['complete'],
-                                         update)
-        verdict.states = {name: programs.State(*state)
-                          for name, state in answer['programs'].items()}
+                                         answer['complete'], update)
+        verdict.states = programs.environment_states(folder, configuration)
         verdict.facts += [f'programs    {name}: {state}'
                           for name, state in verdict.states.items()]
-        faults = stack_faults(folder, answer['stacks'])
-        verdict.findings += faults
-        if answer['stacks'] and not faults:
-            lost, note = spack_yaml.faults_of_loading_stacks(
-                folder, answer['stacks'].values()
-            )
-            verdict.findings += lost
+        stacks = stack.stacks_of_site(configuration)
+        faults = [*stack_faults(folder, stacks)]
+        if stacks and not faults:
+            faults, note = spack_yaml.faults_of_loading_stacks(folder, stacks)
             verdict.facts.append(f'stacks      {note}')
-        verdict.findings += unused_environment_faults(folder, answer['unused'])
-        verdict.findings += answer['entries_without_test_case']
-        verdict.findings += idle_environment_faults(folder, answer)
-        verdict.findings += answer['partitions']
+        verdict.findings += [
+            *faults, *environment_faults(folder, configuration, answer['cases']),
+            *answer['entries_without_test_case'],
+            *partitions.partition_faults(f'{folder}/system.py', system)]
         verdict.facts += unproven_launcher_lines(answer['cases'])
         verdict.facts += [
             f'to finish   {folder}/system.py: partition {name}: the cores near its '
             'GPUs are unknown, so ranks may run far from them; add gpu_cores to its '
             'extras (docs/reference/site-files.md)'
-            for name in answer['without_gpu_cores']]
+            for name in partitions.partitions_without_gpu_cores(system)]
     verdict.findings += faults_of_site_files(folder, answer.get('cases', []))
     verdict.facts += [f'to finish   {line}' for line in unfinished_lines(folder)]
     with contextlib.suppress(topology.TopologyError):
@@ -339,36 +336,33 @@ def line_number_of_text(path: Path, text: str) -> int:
         path.read_text().splitlines(), 1) if text in line), 1)
 
 
-def unused_environment_faults(folder: Path, environs: Iterable[str]) -> list[str]:
-    """Faults: environments that no partition uses."""
+def environment_faults(folder: Path, configuration: Mapping[str, Any],
+                       cases: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Faults: environments that no partition uses, or that have no test case."""
     path = folder / 'system.py'
-    return [f'{path}:{line_number_of_text(path, repr(name))}: no partition uses '
-            f"environment {name}; add it to a partition's environs, or "
-            'remove it' for name in environs]
+    used = {name for part in configuration['systems'][0]['partitions']
+            for name in part['environs']}
+    busy = {case['environ'] for case in cases}
+    for name in (env['name'] for env in configuration['environments']):
+        where = f'{path}:{line_number_of_text(path, repr(name))}'
+        if name not in used:
+            yield (f'{where}: no partition uses environment {name}; add it to a '
+                   "partition's environs, or remove it")
+        elif busy and name not in busy:
+            yield (f'{where}: environment {name}: no test case exists for its features '
+                   'and the partitions that use it; correct its features '
+                   '(docs/reference/site-files.md), or remove it')
 
 
-def idle_environment_faults(folder: Path, answer: dict[str, Any]) -> list[str]:
-    """Faults: environments of partitions for which no test case exists."""
+def stack_faults(folder: Path, names: Iterable[str]) -> Iterator[str]:
+    """Faults: stacks that do not exist, or that the site cannot build."""
     path = folder / 'system.py'
-    busy = {case['where'].partition('+')[2] for case in answer['cases']}
-    return [f'{path}:{line_number_of_text(path, repr(name))}: environment {name}: no '
-            'test case exists for its features and the partitions that use it; '
-            'correct its features (docs/reference/site-files.md), or remove it'
-            for name in answer['environments'] if name not in busy] if busy else []
-
-
-def stack_faults(folder: Path, named: dict[str, str]) -> list[str]:
-    """Faults: environments with a stack that does not exist, or that the site
-    cannot build."""
-    path = folder / 'system.py'
-    faults = []
-    for environ, name in named.items():
-        where = f'{path}:{line_number_of_text(path, repr(name))}: environment {environ}'
+    for name in names:
+        where = f'{path}:{line_number_of_text(path, repr(name))}'
         if name not in stack.stack_names():
-            faults.append(f'{where}: spack-envs/ has no stack {name!r}; '
-                          + schema.suggest_name(name, stack.stack_names()))
+            yield (f'{where}: spack-envs/ has no stack {name!r}; '
+                   + schema.suggest_name(name, stack.stack_names()))
         elif not (folder / 'spack').is_dir():
-            faults.append(f'{where} has the stack {name}, but the site has no '
-                          'folder spack/ to build it; add spack/packages.yaml '
-                          'with gcc and the MPI')
-    return faults
+            yield (f'{where}: an environment has the stack {name}, but the site has no '
+                   'folder spack/ to build it; add spack/packages.yaml with gcc and '
+                   'the MPI')

@@ -104,7 +104,8 @@ def print_families(answer: Mapping[str, Any], blocked: Mapping[str, str],
     :returns: the parts that are not here, of families with test cases
     """
     cases, nodes = answer['cases'], answer.get('needed_nodes', {})
-    table, reasons, missing = [], [], {}
+    table, reasons = [], []
+    missing: dict[str, str] = {}
     for family in families():
         counts = [sum(family == case['family'] and mode in case['modes']
                       and case['where'] not in blocked for case in cases)

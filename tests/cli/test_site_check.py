@@ -261,8 +261,7 @@ def test_faults_that_hide_none_are_a_line_each(site):
     changes = [
         ("5',\n                   'programs'",
          "5', 'stack': 'mpi-hots', 'programs'",
-         "system.py:18: environment gnu: spack-envs/ has no "
-         "stack 'mpi-hots'"),
+         "system.py:18: spack-envs/ has no stack 'mpi-hots'"),
         ("'num_cpus': 64", "'num_cpus': 64, 'num_sockets': 2, "
          "'num_cpus_per_socket': 16",
          'processor: num_cpus is 64, but num_sockets x num_cpus_per_socket '
@@ -314,11 +313,11 @@ def test_two_systems_are_two_sites(site):
 
 
 def test_a_stack_needs_the_sites_word(site):
-    fault, = sites.stack_faults(site, {'gnu': 'mpi-host'})
+    fault, = sites.stack_faults(site, ['mpi-host'])
     assert 'has no folder spack/' in fault
     (site / 'spack').mkdir()
-    assert not sites.stack_faults(site, {'gnu': 'mpi-host'})
-    near, = sites.stack_faults(site, {'gnu': 'mpi-hots'})
+    assert not [*sites.stack_faults(site, ['mpi-host'])]
+    near, = sites.stack_faults(site, ['mpi-hots'])
     assert "did you mean 'mpi-host'?" in near
 
 

@@ -177,15 +177,12 @@ def test_doctor_tells_of_stores(suite, tmp_path):
     assert re.search(r'^keydb-system +keyvalue: system ', done.stdout, re.M)
     assert re.search(rf'^keydb +6\.3\.4 +system +{folder.parent} +yes +yes$',
                      done.stdout, re.M)
-    assert re.search(r'^  offered +stores under their own load generator',
-                     done.stdout, re.M)
+    assert 'stores under their own load generator: ' not in done.stdout
     if not shutil.which('memcached'):
-        assert re.search('not here +memcached: install the package of the '
-                         'distribution', done.stdout)
+        assert 'memcached: install the package of the distribution' in done.stdout
     store_in(folder, 'memcached')
     output = suite.plumb('doctor', '--all', PATH=path).stdout
-    assert re.search('^  offered +memcached', output, re.M)
-    assert 'memcached-system' in output
+    assert 'memcached: install' not in output and 'memcached-system' in output
     stores = suite.tmp / 'work' / 'stores'
     target = stores.resolve()
     stores.unlink()

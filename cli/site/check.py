@@ -57,6 +57,8 @@ class Verdict:
     name: str
     facts: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
+    #: Number of test cases of each mode.
+    counts: str = ''
     #: Environment -> whether its programs are installed.
     states: dict[str, programs.State] = field(default_factory=dict)
 
@@ -99,10 +101,8 @@ def print_verdict(verdict: Verdict, folded: bool = False) -> None:
     :param folded: print only its test cases if it has no fault
     """
     if folded and not verdict.findings:
-        fact = verdict.facts[0] if verdict.facts else ''
-        counts = fact.rpartition('; ')[2] if '; ' in fact else ''
-        print(f'{verdict.name}: good' + f', test cases: {counts}' * bool(counts)
-              + f'; programs: {programs.count_states(verdict.states.values())}')
+        print(f'{verdict.name}: good, test cases: {verdict.counts}; programs: '
+              f'{programs.count_states(verdict.states.values())}')
         return
     print(verdict.name)
     console.print_table([re.split('  +', fact, maxsplit=1) for fact in verdict.facts],
@@ -182,12 +182,12 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
     :arg complete: families in which every test case needs a reference
     """
     by_mode = {mode: [c for c in cases if mode in c['modes']] for mode in MODES}
-    counts = ', '.join(f'{mode} {len(rows)}' for mode, rows in by_mode.items())
+    verdict.counts = ', '.join(f'{mode} {len(rows)}' for mode, rows in by_mode.items())
     checks = ', '.join(f'{mode} {len({c["name"] for c in rows})}'
                        for mode, rows in by_mode.items())
     places = sorted({c['where'] for c in cases})
     verdict.facts.append(f'test cases  {len(cases)} on '
-                         f'{", ".join(places) or "no partition"}; {counts}')
+                         f'{", ".join(places) or "no partition"}; {verdict.counts}')
     verdict.facts.append(
         f'checks      {checks} (as `./plumb run -l` lists them; a check has a test '
         'case per partition and environment)')

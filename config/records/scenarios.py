@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from ..sessions import modes
+
 #: Each mode has all test cases of the modes before it.
-MODES = ('smoke', 'quick', 'nightly', 'full')
+MODES = tuple(mode for mode in modes.MODES if mode != modes.VETO)
 
 
 def modes_starting_at(first: str) -> set[str]:

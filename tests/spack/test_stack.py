@@ -270,12 +270,12 @@ def test_offline_leaves_no_way_out(place, monkeypatch):
 
 def processes(*words):
     """Processes with these words in their command lines."""
-    found = []
+    commands = []
     for path in Path('/proc').glob('[0-9]*/cmdline'):
         with contextlib.suppress(OSError):
             text = path.read_text(errors='replace')
-            found += [text] * all(word in text for word in words)
-    return found
+            commands += [text] * all(word in text for word in words)
+    return commands
 
 
 @pytest.mark.parametrize('number', [1, 15])

@@ -172,12 +172,21 @@ def test_the_folder_in_run_is_next(places):
     assert lock.machine_lock_path() == Path(f'/run/user/{os.geteuid()}/plumbline.lock')
 
 
-def test_a_fifo_in_place_of_a_lock_is_refused(tmp_path):
-    path = tmp_path / 'lock'
-    os.mkfifo(path)
-    with pytest.raises(lock.LockError, match='not a plain file'), \
-            lock.hold_file_lock(path):
-        pass
+def test_a_file_that_is_no_lock_is_refused_and_unchanged(tmp_path):
+    path, other = tmp_path / 'lock', tmp_path / 'other'
+    other.write_text('precious')
+    makers = {'cannot lock': lambda: path.symlink_to(other),
+              'not a plain file': lambda: os.link(other, path),
+              'not a plain file of': lambda: os.mkfifo(path)}
+    if os.geteuid() == 0:
+        makers['not a plain file of .*; remove'] = lambda: (
+            path.touch(), os.chown(path, UID, UID))
+    for words, make_file in makers.items():
+        make_file()
+        with pytest.raises(lock.LockError, match=words), lock.hold_file_lock(path):
+            pass
+        path.unlink()
+    assert other.read_text() == 'precious'
 
 
 # Waits that end --------------------------------------------------------------

@@ -47,30 +47,6 @@ def measuring(suite):
     return job
 
 
-# The lock -------------------------------------------------------------------
-
-
-def test_a_file_of_somebody_else_is_no_lock(tmp_path):
-    path, other = tmp_path / 'lock', tmp_path / 'other'
-    other.write_text('precious')
-    path.symlink_to(other)
-    with pytest.raises(lock.LockError, match='cannot lock'), lock.hold_file_lock(path):
-        pass
-    path.unlink()
-    os.link(other, path)
-    with pytest.raises(lock.LockError, match='not a plain file'), \
-            lock.hold_file_lock(path):
-        pass
-    path.unlink()
-    if os.geteuid() == 0:
-        path.touch()
-        os.chown(path, 12345, -1)
-        with pytest.raises(lock.LockError, match='not a plain file of'), \
-                lock.hold_file_lock(path):
-            pass
-    assert other.read_text() == 'precious'
-
-
 # Two runs -------------------------------------------------------------------
 
 def test_the_second_run_waits_or_says_for_whom(suite):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checks.spack import stack
+from cli.site.schedulers import query_partitions
 
 Row = Mapping[str, Any]
 
@@ -54,12 +55,20 @@ def environment_states(folder: Path, configuration: Row) -> dict[str, State]:
     """
     partitions = [part for system in configuration['systems']
                   for part in system['partitions']]
-    schedulers = {part['scheduler'] for part in partitions}
-    here = 'local' in schedulers or any(
-        shutil.which(SUBMIT.get(name, '')) for name in schedulers)
+    here = _is_machine_of_site(partitions)
     used = {name for part in partitions for name in part['environs']}
     return {env['name']: _state_of_environment(folder, env, here)
             for env in configuration['environments'] if env['name'] in used}
+
+
+def _is_machine_of_site(partitions: list[Row]) -> bool:
+    """Whether the scheduler of this machine has nodes of a partition; other schedulers
+    than Slurm and PBS are not asked."""
+    answers = query_partitions({'partitions': partitions})
+    return any(
+        answers[part['name']].nodes if part['name'] in answers else
+        part['scheduler'] == 'local' or shutil.which(SUBMIT.get(part['scheduler'], ''))
+        for part in partitions)
 
 
 def _state_of_environment(folder: Path, environment: Row, here: bool) -> State:

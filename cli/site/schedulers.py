@@ -26,6 +26,8 @@ class SchedulerAnswer(NamedTuple):
     why: str = ''
     #: The error of the scheduler's command, which all its partitions share; '': none.
     error: str = ''
+    #: Number of nodes of the partition, in whatever state; 0: it does not exist.
+    nodes: int = 0
 
 
 def query_partitions(system: Mapping[str, Any]) -> dict[str, SchedulerAnswer]:
@@ -88,7 +90,9 @@ def describe_nodes(name: str, nodes_by_name: Mapping[str, nodes.Node], where: st
     pool = nodes.Pool(where, nodes_by_name)
     out = shortened_list_text(list(map(str, pool.unusable_nodes)))
     if not pool.usable_nodes:
-        return SchedulerAnswer('', f'no node of partition {name} takes jobs: {out}')
+        return SchedulerAnswer('', f'no node of partition {name} takes jobs: {out}',
+                               nodes=len(nodes_by_name))
     return SchedulerAnswer(
         f'{len(pool.usable_nodes)} of {len(nodes_by_name)} nodes take jobs '
-        f'({len(pool.idle_nodes)} idle)' + (f'; left out: {out}' if out else ''))
+        f'({len(pool.idle_nodes)} idle)' + (f'; left out: {out}' if out else ''),
+        nodes=len(nodes_by_name))

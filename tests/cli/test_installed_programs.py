@@ -14,7 +14,8 @@ FOLDER = ROOT / 'site-configs' / 'quarry'
 
 def line(scheduler: str, **environment) -> str:
     (name, state), = programs.environment_states(FOLDER, {
-        'systems': [{'partitions': [{'scheduler': scheduler, 'environs': ['env']}]}],
+        'systems': [{'partitions': [{'name': 'a', 'scheduler': scheduler,
+                                     'environs': ['env']}]}],
         'environments': [{'name': 'env', **environment},
                          {'name': 'of-no-partition'}]}).items()
     return f'{name}: {state}'
@@ -42,10 +43,15 @@ def test_a_prefix_and_a_compiler(tmp_path):
 @pytest.mark.parametrize('environment', [
     {'extras': {'stack': 'mpi-host'}}, prefix(Path('/')),
     {**compiler('sh'), 'modules': ['openmpi/5']}])
-def test_a_cluster_that_is_elsewhere(monkeypatch, environment):
-    monkeypatch.setattr(programs.shutil, 'which', lambda *_, **__: None)
-    assert line('slurm', **environment) == (
-        'env: cannot know here: this machine is not of the site')
+def test_a_cluster_that_is_elsewhere(tmp_path, monkeypatch, environment):
+    """Also if Slurm is installed and does not answer, or knows no such partition."""
+    (tmp_path / 'sbatch').touch(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path))
+    for output in ('exit 1', 'echo "other|n1|idle|2|1|2|1|(null)|1-4|none"'):
+        (tmp_path / 'sinfo').write_text(f'#!/bin/sh\n{output}\n')
+        (tmp_path / 'sinfo').chmod(0o755)
+        assert line('slurm', **environment) == (
+            'env: cannot know here: this machine is not of the site')
 
 
 def test_modules(monkeypatch):

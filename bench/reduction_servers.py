@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 import yaml
 from cluster import Cluster, ClusterError
 
-from checks.optcast import parser, settings, words
+from checks.optcast import parser, settings
 
 BUILD = ROOT / 'checks' / 'optcast' / 'src' / 'build.sh'
 CLIENTS = 4
@@ -181,7 +181,7 @@ def main() -> bool:
 def print_ratio_table(runs: dict[int, list[parser.Analysis]], minimum: float) -> bool:
     """Prints the table; returns whether every ratio reaches the model."""
     ring, short = busbw_by_size(runs[0]), []
-    limits = {number: words.expected_optcast_to_ring_ratio(CLIENTS, number)
+    limits = {number: min(1, number / CLIENTS) * 2 * (CLIENTS - 1) / CLIENTS
               for number in runs if number}
     print_table_head('size', 'ring busbw, MB/s', *(
         f'{m} server{"s" * (m > 1)}: MB/s, ratio (of {limit:g})'
@@ -198,7 +198,7 @@ def print_ratio_table(runs: dict[int, list[parser.Analysis]], minimum: float) ->
         print_table_row(f'{size >> 20} MiB', f'{ring[size] * 1e3:.2f}', *cells)
     for size, servers, share in short:
         print(f'{size >> 20} MiB, {servers} servers: {share:.0%} of the '
-              'model: ' + runs[servers][-1].find_bottleneck()[1])
+              'model: ' + runs[servers][-1].bottleneck())
     return not short
 
 

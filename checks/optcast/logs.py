@@ -1,16 +1,15 @@
 """Reader of the logs of Optcast's clients and servers: spans of each thread.
 
 The formats are those of osrg/optcast of April 2024 (reduction_server/src,
-nccl_plugin/src, test/run.py). Lines have two forms:
+nccl_plugin/src, test/run.py). A launcher may put a tag before a line:
 
-    [HOST] [2026-11-21T00:22:33.668980153Z TRACE MODULE] WORDS      (Rust)
-    HOST:PID:TID [0] 1234.567890 FUNCTION:LINE NCCL TRACE WORDS     (NCCL, ms)
+    [2026-11-21T00:22:33.668980153Z TRACE MODULE] WORDS          (Rust)
+    HOST:PID:TID [0] 1234.567890 FUNCTION:LINE NCCL TRACE WORDS  (NCCL, ms)
 
 A span is the time between the two lines that begin and end a piece of work:
 
     server  rank(T)/job(J) recv requested ... recv latency (send likewise),
-            reduce start ... reduce latency;   T is the thread; the embedded
-            server adds `of N B` for a smaller message
+            reduce start ... reduce latency;   T is the thread
     client  send : idx: I, j: J start ... done (recv likewise; the server's
             own client), reduce: task_id: T, idx: I, i: N, start ... (ring)
     client  req(0x..)/idx(I) allreduce start, allreduce requested, send done,
@@ -25,39 +24,35 @@ client that panicked.
 """
 from __future__ import annotations
 
-import calendar
+import datetime
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..core.parsers import ParseError
 
-#: Prefixes of run.py (`-v`) and of mpirun.
-_PREFIX = re.compile(r'(?:(?:client|server) std(?:out|err): )?'
-                     r'(?:\[(?!\d{4}-)[^\]\s]*\] ?)?')
 _RUST = re.compile(
-    r'\[(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d\.\d{9})Z '
-    r'(?:TRACE|DEBUG|INFO |INFO|WARN |WARN|ERROR) +([\w:]+)\] (.*)')
-_NCCL = re.compile(r'(?:\[[\d: -]+\] )?(?:[^\s:]+:\d+:\d+ \[\d+\] )?'
-                   r'(\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
+    r'\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{6})\d{3}Z '
+    r'(?:TRACE|DEBUG|INFO|WARN|ERROR) +[\w:]+\] (.*)')
+_NCCL = re.compile(r'(?:^|[\] ])(\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
 _SERVER = re.compile(
     r'rank\((\d+)\)/job\((\d+)\) (?:'
-    r'(recv|send) (?:(start|requested|barrier)|'
-    r'latency: (\d+)us, (\d+\.\d\d)Gbps(?: of (\d+) B)?)|'
+    r'(recv|send) (?:(start|requested|barrier)|latency: (\d+)us, \d+\.\d\dGbps)|'
     r'(reduce|convert) (?:(wait recv|start)|latency: (\d+)us))')
 _CLIENT = re.compile(
     r'(send|recv|reduce) {0,2}: (?:task_id: (\d+), )?idx: (\d+)'
-    r'(?:, i: (\d+))?(?:, j: (\d+))?,? (start|done)(?:, count: \d+)?')
+    r'(?:, i: \d+)?(?:, j: (\d+))?,? (start|done)(?:, count: \d+)?')
 _REQUEST = re.compile(
-    r'req\((0x[0-9a-f]+)\)/idx\((\d+)\) (?:(allreduce start|send done|'
-    r'recv done)|(allreduce requested)'
-    r'(?: size: \d+, csize: \d+, nsplit: \d+)?)')
+    r'req\((0x[0-9a-f]+)\)/idx\(\d+\) (allreduce start|send done|recv done|'
+    r'allreduce requested(?= size: \d+, csize: \d+, nsplit: \d+$|$)).*')
+#: Steps of a request of NCCL.
+_STEPS = ('allreduce start', 'allreduce requested', 'send done', 'recv done')
+#: The two lines with the result of the server's own client.
 RESULT = re.compile(
     r'(?:type: (?:agg|ring), .*?nsplit: (\d+), nreq: \d+, .*?'
-    r'try_count: (\d+)|size: (\d+\.\d\d)MB, bandwidth: (\d+\.\d\d)Gbps) #')
-_SIZE = re.compile(r'recv thread\(\d+\) all ranks get connected!, '
-                   r'size: (\d+)')
+    r'try_count: (\d+)|size: \d+\.\d\dMB, bandwidth: (\d+\.\d\d)Gbps) #')
 _PANIC = re.compile(r"thread '[^']*'(?: \(\d+\))? panicked at (.*)")
 #: Parts of a line of a span, complete or damaged.
 _OF_A_SPAN = re.compile(
@@ -82,12 +77,11 @@ MAX_DELAY = 1000.0
 @dataclass(frozen=True)
 class Span:
     """A piece of work: row in the timeline, kind (the colour), start and end
-    in ms since the first line of a span, and line of its end."""
+    in ms since the first line of a span."""
     row: str
     kind: str
     start: float
     end: float
-    line: int
 
     @property
     def duration_ms(self) -> float:
@@ -129,8 +123,6 @@ class Log:
     samples: dict[str, list[float]] = field(default_factory=dict)
     #: Of the server's own client: Gb/s (of 2^30 bit) of each client.
     bandwidths: list[float] = field(default_factory=list)
-    #: Line and place of a panic; on a server only before its clients left.
-    panic: tuple[int, str] | None = None
     #: Other lines with their numbers, such as the table of nccl-tests.
     rest: list[tuple[int, str]] = field(default_factory=list)
 
@@ -155,6 +147,15 @@ def parse_client_log(text: str) -> Log:
     return _Reader('client', text).read()
 
 
+def refuse_panic(line: str, number: int, side: str = '') -> None:
+    """:raises ParseError: the line reports that a thread panicked"""
+    panicked = _PANIC.search(line)
+    if panicked:
+        of = f' of the {side}' * bool(side)
+        raise ParseError(number, line, f'a thread{of} panicked at '
+                         + panicked[1].rstrip(':'))
+
+
 class _Reader:
     """Reads one log, line by line."""
 
@@ -164,12 +165,12 @@ class _Reader:
         self.open: dict[str, tuple[float, int]] = {}
         #: Request -> times of its lines so far.
         self.requests: dict[str, list[float]] = {}
-        self.numbers: dict[str, str] = {}
-        #: Samples in the order of their end, class (and request) -> ms.
+        #: Samples in the order of their end, class and request -> ms.
         self.taken: dict[tuple[str, str], list[float]] = {}
         self.first: float | None = None
         self.last = -math.inf
-        self.over, self.size = False, 0
+        #: A server's clients have left.
+        self.over = False
         #: Printed results: (parts of a request, requests).
         self.results: list[tuple[int, int]] = []
 
@@ -178,30 +179,29 @@ class _Reader:
 
         :raises ParseError: the first line that cannot be trusted
         """
-        lines = self.text.split('\n')
-        for number, whole in enumerate(lines, 1):
+        for number, whole in enumerate(self.text.split('\n'), 1):
             line = whole.rstrip('\r')
             self.number, self.line = number, line
             if len(line) > LONGEST:
                 self.raise_parse_error(f'the line has {len(line)} characters')
-            words = line[_PREFIX.match(line).end():]  # type: ignore[union-attr]
-            panicked = _PANIC.search(line)
-            if panicked:
-                if not self.over and not self.log.panic:
-                    self.log.panic = number, panicked[1].rstrip(':')
-                continue
-            rust, nccl = _RUST.fullmatch(words), _NCCL.fullmatch(words)
+            if not self.over:
+                refuse_panic(line, number, self.log.side)
+            rust, nccl = _RUST.search(line), _NCCL.search(line)
             if rust:
                 self.read_rust_line(rust)
             elif nccl:
                 self.read_plugin_request(float(nccl[1]), nccl[2])
-            elif _OF_A_SPAN.search(line) or line.startswith('[20'):
+            elif _OF_A_SPAN.search(line) or '[20' in line:
                 self.raise_parse_error(DAMAGED)
             else:
-                self.log.rest.append((number, words))
-        if not self.log.panic:
-            self.assert_log_complete()
-        self.drop_warmup_samples()
+                self.log.rest.append((number, line))
+        if self.log.side == 'server':
+            self.assert_equal_round_counts()
+        else:
+            self.assert_client_finished()
+        # The original regards the first half of the samples as the warm-up.
+        for (kind, _), v in self.taken.items():
+            self.log.samples.setdefault(kind, []).extend(v[len(v) // 2:])
         return self.log
 
     def raise_parse_error(self, reason: str, number: int = 0) -> None:
@@ -211,34 +211,32 @@ class _Reader:
 
     def read_rust_line(self, match: re.Match[str]) -> None:
         """Read a line of the server, or of its own client."""
-        year, month, day, hour, minute = map(int, match.groups()[:5])
+        words = match[3]
+        try:
+            seconds = datetime.datetime.fromisoformat(match[1] + '+00:00').timestamp()
+        except ValueError:
+            self.raise_parse_error('the time stamp is not a valid time')
         # Microseconds, as the original's clock has them: differences of
         # large floats would have other last digits.
-        seconds = calendar.timegm((year, month, day, hour, minute, 0))
-        at = seconds * 1e3 + int(float(match[6]) * 1e6) / 1e3
-        if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24
-                and minute < 60 and float(match[6]) < 61):
-            self.raise_parse_error('the time stamp is not a valid time')
-        words = match[8]
+        at = seconds * 1e3 + int(match[2]) / 1e3
         if self.log.side == 'server' and _OVER.search(words):
             self.over = True
-        sized = _SIZE.fullmatch(words)
-        if sized and not self.size:
-            self.size = int(sized[1])
         result = RESULT.fullmatch(words)
-        if result:
-            if result[4]:
-                self.log.bandwidths.append(float(result[4]))
+        server, client = _SERVER.fullmatch(words), _CLIENT.fullmatch(words)
+        if result and result[3]:
+            self.log.bandwidths.append(float(result[3]))
+        elif result:
+            self.results.append((int(result[1]), int(result[2])))
+        elif server:
+            self.read_server_span(self.ms_since_first_span(at), server)
+        elif client:
+            kind, task, index, part, what = client.groups()
+            row = (f'reduce({task}/{index})' if kind == 'reduce'
+                   else f'{kind}({index}/{part})')
+            if what == 'start':
+                self.begin_span(row, self.ms_since_first_span(at))
             else:
-                self.results.append((int(result[1]), int(result[2])))
-            return
-        work = _SERVER.fullmatch(words)
-        if work:
-            self.read_server_span(self.ms_since_first_span(at), work)
-            return
-        work = _CLIENT.fullmatch(words)
-        if work:
-            self.read_client_span(self.ms_since_first_span(at), work)
+                self.end_span(row, kind, self.ms_since_first_span(at))
         elif _OF_A_SPAN.search(words):
             self.raise_parse_error(DAMAGED)
 
@@ -253,48 +251,22 @@ class _Reader:
         return at - self.first
 
     def read_server_span(self, at: float, work: re.Match[str]) -> None:
-        thread, job = work[1], work[2]
-        kind = work[3] or work[8]
+        thread, job, copy, step, copied, sum_, sum_step, summed = work.groups()
+        kind = copy or sum_
         row = (f'{kind}({thread})/({job})' if kind == 'reduce'
                else f'{kind}({thread}/{job})')
-        latency = work[5] or work[10]
-        if work[4] == 'requested' or work[9] == 'start':
+        if step == 'requested' or sum_step == 'start':
             self.begin_span(row, at)
-        elif work[4] == 'barrier':
+        elif step == 'barrier':
             # Of the embedded server: a barrier of clients between two sizes.
             self.open.pop(row, None)
-        elif latency:
-            ms = self.end_span(row, kind, at)
-            printed_ms = int(latency) / 1e3
+        elif copied or summed:
+            ms, printed_ms = self.end_span(row, kind, at), int(copied or summed) / 1e3
             # The start is stamped before the work, the end after it.
             if not printed_ms - 0.002 <= ms <= printed_ms + MAX_DELAY:
                 self.raise_parse_error(
-                    f'the latency is {printed_ms:.3f} ms, but {ms:.3f} ms '
-                    'elapsed between the two lines'
-                )
-            size = int(work[7] or self.size)
-            if size > self.size:
-                self.raise_parse_error(f'the message has {size} B; the maximum is '
-                                       f'{self.size} B')
-            if work[6] and size:
-                # Latencies are whole microseconds; 0 may be any fraction.
-                maximum = size * 8e-6 / printed_ms if printed_ms else math.inf
-                minimum = size * 8e-6 / max(ms, printed_ms + 1e-3)
-                if not minimum * 0.99 - 0.006 <= float(work[6]) <= (
-                        maximum * 1.001 + 0.006):
-                    self.raise_parse_error(f'{size} B in {latency} us do not give '
-                                           f'{work[6]} Gb/s')
-
-    def read_client_span(self, at: float, work: re.Match[str]) -> None:
-        kind, task, index, _, part, what = work.groups()
-        if kind == 'reduce':
-            row = f'reduce({task}/{index})'
-        else:
-            row = f'{kind}({index}/{task}/{part})'
-        if what == 'start':
-            self.begin_span(row, at)
-        else:
-            self.end_span(row, kind, at)
+                    f'the latency is {printed_ms:.3f} ms, but {ms:.3f} ms elapsed '
+                    'between the two lines')
 
     def read_plugin_request(self, at: float, words: str) -> None:
         """Read a line of NCCL's plugin."""
@@ -302,112 +274,78 @@ class _Reader:
         if not match:
             self.raise_parse_error(DAMAGED)
             return
-        name, step = match[1], match[3] or match[4]
-        row = self.numbers.setdefault(name, f'req({len(self.numbers)})')
+        times = self.requests.setdefault(match[1], [])
+        row = f'req({list(self.requests).index(match[1])})'
+        step, due = match[2], _STEPS[len(times)]
         at = self.ms_since_first_span(at)
-        steps = ('allreduce start', 'allreduce requested', 'send done',
-                 'recv done')
-        times = self.requests.setdefault(name, [])
-        due = steps[len(times)]
         if step != due:
             self.raise_parse_error(f'{row} has the line "{step}" where "{due}" must '
                                    'come next')
         if times and at < times[-1]:
             self.raise_parse_error(f'{row} has a time stamp before its previous one')
         times.append(at)
-        if len(times) == 1:
-            return
-        self.log.spans.append(Span(
-            row, step.removeprefix('allreduce '), times[-2], at, self.number))
-        if step == 'recv done':
+        if len(times) > 1:
+            self.log.spans.append(Span(row, step.removeprefix('allreduce '), times[-2],
+                                       at))
+        if len(times) == len(_STEPS):
             start, requested, sent, done = times
             for kind, ms in (('e2e', done - start), ('req', requested - start),
-                             ('send', sent - requested),
-                             ('recv', done - sent)):
-                self.taken.setdefault((kind, name), []).append(ms)
+                             ('send', sent - requested), ('recv', done - sent)):
+                self.taken.setdefault((kind, row), []).append(ms)
             times.clear()
 
     def begin_span(self, row: str, at: float) -> None:
         if row in self.open:
             self.raise_parse_error(
                 f'{row} begins twice: a line was lost or doubled, or '
-                'two programs traced into one log'
-            )
+                'two programs traced into one log')
         self.open[row] = at, self.number
 
     def end_span(self, row: str, kind: str, at: float) -> float:
+        """The duration of the span that ends, in ms."""
         if row not in self.open:
             self.raise_parse_error(f'{row} ends, but no line begins it')
         start, _ = self.open.pop(row)
         if at < start:
             self.raise_parse_error(f'{row} ends before it begins')
-        self.log.spans.append(Span(row, kind, start, at, self.number))
+        self.log.spans.append(Span(row, kind, start, at))
         self.taken.setdefault((kind, ''), []).append(at - start)
         return at - start
 
     # The whole log ------------------------------------------------------
 
-    def assert_log_complete(self) -> None:
-        """Refuse an incomplete log, after its last line."""
-        if self.log.side == 'server':
-            self.assert_equal_round_counts()
-            return
-        for row, times in self.requests.items():
-            if times:
-                self.raise_parse_error(f'{self.numbers[row]} has no end: the log was '
-                                       'cut, or its client died')
-        for row, (_, number) in self.open.items():
+    def assert_client_finished(self) -> None:
+        """Refuse the log of a client that did not end its requests."""
+        open_rows = [*self.open.items(), *(
+            (f'req({index})', (times[-1], 0))
+            for index, times in enumerate(self.requests.values()) if times)]
+        for row, (_, number) in open_rows:
             self.raise_parse_error(f'{row} has no end: the log was cut, or its client '
                                    'died', number)
         traced = len(self.taken.get(('recv', ''), ()))
-        if self.numbers:
-            return
-        if traced and not self.results and not any(
-                'Avg bus bandwidth' in line for _, line in self.log.rest):
-            self.raise_parse_error(
-                'the log has no line with the result: the client did '
-                'not finish'
-            )
+        # Of the server's own client.
+        alone = traced and ('reduce', '') not in self.taken
+        if alone and not self.results:
+            self.raise_parse_error('the log has no line with the result: the client '
+                                   'did not finish')
         if len(self.results) != len(self.log.bandwidths):
             self.raise_parse_error('a line of the result is missing')
         if len({*self.results}) > 1:
             self.raise_parse_error('the clients report different numbers of requests')
-        ring = ('reduce', '') in self.taken
-        due = math.prod(self.results[0]) if self.results else traced
-        # Without a trace the log has only the result.
-        if traced and traced != due and not ring:
-            self.raise_parse_error(
-                f'the log has {traced} of {due} requested parts: lines '
-                'are missing'
-            )
+        if alone and traced != math.prod(self.results[0]):
+            self.raise_parse_error(f'the log has {traced} of '
+                                   f'{math.prod(self.results[0])} requested parts: '
+                                   'lines are missing')
 
     def assert_equal_round_counts(self) -> None:
         """Refuse a log whose threads have different numbers of rounds, apart
         from the current round."""
-        rounds: dict[str, int] = {}
-        for span in self.log.spans:
-            rounds[span.row] = rounds.get(span.row, 0) + 1
-        of_jobs: dict[str, dict[str, int]] = {}
-        for row, count in rounds.items():
-            job = re.findall(r'\d+', row)[1]
-            of_jobs.setdefault(job, {})[row] = count
-        for rows in of_jobs.values():
-            minimum, maximum = min(rows.values()), max(rows.values())
-            if maximum - minimum > 2:
-                odd = min(rows, key=lambda row: rows[row])
-                self.raise_parse_error(f'{odd} has {minimum} spans, but others of its '
-                                       f'job have {maximum}: lines are missing')
-
-    def drop_warmup_samples(self) -> None:
-        """Drop the samples that the original regards as the warm-up."""
-        for (kind, _), v in self.taken.items():
-            self.log.samples.setdefault(kind, []).extend(v[len(v) // 2:])
-
-
-def find_first_panic(text: str) -> tuple[int, str] | None:
-    """Line and place of the first panic in a text, or None."""
-    for number, line in enumerate(text.split('\n'), 1):
-        match = _PANIC.search(line)
-        if match:
-            return number, match[1].rstrip(':')
-    return None
+        rounds: dict[str, dict[str, int]] = {}
+        for row, count in Counter(span.row for span in self.log.spans).items():
+            rounds.setdefault(re.findall(r'\d+', row)[1], {})[row] = count
+        for rows in rounds.values():
+            odd = min(rows, key=lambda row: rows[row])
+            if max(rows.values()) - rows[odd] > 2:
+                self.raise_parse_error(
+                    f'{odd} has {rows[odd]} spans, but others of its job have '
+                    f'{max(rows.values())}: lines are missing')

@@ -1,36 +1,28 @@
-"""Checks of Optcast: all-reduce through reduction servers, and by a ring."""
+"""Check of Optcast: all-reduce through reduction servers, and by a ring."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
-from reframe.core.builtins import (
-    fixture,
-    parameter,
-    run_after,
-    run_before,
-    variable,
-)
+import yaml
+from reframe.core.builtins import fixture, parameter, run_after, variable
 
 from config.records import metrics, samples
 
-from ..core import guards, placement
+from ..core import guards
 from ..core.base import Programs
 from ..core.options import split_options
 from ..core.parsers import ParseError
 from ..services.parser import Services
-from ..services.plan import Plan
+from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark
-from . import programs, settings, timeline
-from .evaluation import Evaluation
-from .original import NcclClients, RunScript
-from .scenarios import ON_NCCL, ORIGINAL, SCALES, SCENARIOS, Scenario
+from . import parser, settings, timeline
+from .scenarios import SCALES, SCENARIOS, Scenario
 
 #: build.sh OUT compiles the program.
 BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
@@ -137,8 +129,8 @@ class OptcastAllReduce(ServiceBenchmark):
     @run_after('init')
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.effective_scenario}'
-        nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
-        self.require_nodes(nodes, *self.partition_features)
+        self.require_nodes(self.client_nodes + self.server_nodes,
+                           *self.partition_features)
         self.tags = {'full', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 
@@ -148,7 +140,9 @@ class OptcastAllReduce(ServiceBenchmark):
         self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']
 
     def required_job_seconds(self) -> float:
-        return self.repetitions * (2 * self.evaluation_to_run.step_time_limit + 60)
+        return self.repetitions * (2 * self.step_time_limit + 60)
+
+    # Sizes ------------------------------------------------------------------
 
     @property
     def effective_scenario(self) -> Scenario:
@@ -156,8 +150,13 @@ class OptcastAllReduce(ServiceBenchmark):
         return self.scenario.with_counts(self.clients, self.servers)
 
     @property
-    def server_node_count(self) -> int:
-        """Nodes that run only servers."""
+    def client_nodes(self) -> int:
+        """Nodes that run clients."""
+        return max(1, self.effective_scenario.client_nodes)
+
+    @property
+    def server_nodes(self) -> int:
+        """Nodes that run only servers; 0: servers share the nodes of the clients."""
         if not self.effective_scenario.server_node_count:
             return 0
         return settings.count_server_nodes(
@@ -165,7 +164,12 @@ class OptcastAllReduce(ServiceBenchmark):
             [part.devices for part in rt.runtime().system.partitions])
 
     @property
-    def setup_of_run(self) -> settings.Setup:
+    def servers_of_node(self) -> int:
+        """Servers of a node that has some."""
+        return max(1, self.effective_scenario.servers // max(1, self.server_nodes))
+
+    @property
+    def run_setup(self) -> settings.Setup:
         """Sizes and threads of the run.
 
         :raises ValueError: the settings are inconsistent
@@ -178,61 +182,145 @@ class OptcastAllReduce(ServiceBenchmark):
             settings.parse_size(self.chunksize or chunksize),
             self.iterations or iterations, warmup if self.warmup < 0 else self.warmup,
             self.nsplit, self.reduce_jobs, self.reduce_threads,
-            self.send_threads, self.recv_threads,
-            tuple(split_options(self.options, 'options', self.REFUSED)),
-            tuple(split_options(self.client_options, 'client_options',
-                                self.REFUSED_OF_CLIENTS)))
+            self.send_threads, self.recv_threads)
 
     @property
-    def evaluation_to_run(self) -> Evaluation:
-        """The evaluation that the job runs."""
-        layout = self.effective_scenario
-        return self.evaluation_of(
-            self.setup_of_run, self.program_or_installation_path(),
-            max(1, layout.client_nodes), self.server_node_count,
-            self.current_partition.processor.num_cpus or 1, self.timeout,
-            self.server_environments())
+    def step_time_limit(self) -> float:
+        """Time limit of one step, for at least 20 MB/s. Unit: s."""
+        of = self.run_setup
+        moved = sum(of.sizes) * of.clients * (of.iterations + of.warmup + 1)
+        return 30 + 4 * moved / 20e6
 
-    def server_environments(self) -> tuple[dict[str, str], ...]:
-        """Environment variables of the servers of a node, in order."""
-        return settings.server_nic_environments(
-            self.current_partition.devices,
-            max(1, self.effective_scenario.servers // max(1, self.server_node_count)))
+    # Launch -----------------------------------------------------------------
 
-    evaluation_of: type[Evaluation] = Evaluation
-
-    def program_or_installation_path(self) -> str:
-        """Path of the program."""
-        return f'{self.programs.stagedir}/optcast'
+    def option_words(self) -> tuple[list[str], list[str]]:
+        """Words of the options of servers and of clients that the user adds."""
+        return (split_options(self.options, 'options', self.REFUSED),
+                split_options(self.client_options, 'client_options',
+                              self.REFUSED_OF_CLIENTS))
 
     def service_plan(self) -> Plan:
-        return self.evaluation_to_run.service_plan()
+        """A ring first, then the servers unless the type is ring."""
+        of = self.run_setup
+        clients = Clients(self.client_nodes, of.clients // self.client_nodes,
+                          unbound=True)
+        steps = [self.client_step('ring', '--ring')]
+        if of.type == 'optcast':
+            steps.append(self.client_step('optcast', '--nsplit', str(of.nsplit)))
+        return Plan(self.server_role(), (clients,), tuple(steps))
+
+    def server_role(self) -> Server:
+        """The role of the servers; a ring has one server for its start."""
+        of, cores = self.run_setup, self.current_partition.processor.num_cpus or 1
+        each, beside = self.servers_of_node, not self.server_nodes
+        command = (
+            f'{self.programs.stagedir}/optcast',
+            '--address', '{address}', '--port', '{port}',
+            '--nrank', str(of.clients), '--data-type', of.data_type,
+            '--count', str(of.elements_per_message), '--reduce-jobs', str(of.jobs),
+            '--reduce-threads', str(of.threads),
+            '--recv-threads', str(of.recvs), '--send-threads', str(of.sends),
+            '--timeout', str(self.timeout), *self.option_words()[0])
+        if of.type == 'ring':
+            each = 1
+        return Server(
+            'optcast', (), config='password {password}\n', dialect='tcp',
+            commands=((*command, '--trace', '-'),
+                      *[command] * (each * max(1, self.server_nodes) - 1)),
+            nodes=max(1, self.server_nodes), instances=each,
+            cpus=max(1, cores // (2 * each if beside else each)),
+            memory=64 + (of.jobs * (of.clients + 1) * of.elements_per_message * 4
+                         >> 20),
+            connections=of.clients + 64, beside=beside)
+
+    def client_step(self, name: str, *options: str) -> Step:
+        """A step in which all clients measure all sizes; the first one traces."""
+        of = self.run_setup
+        command = (
+            f'{self.programs.stagedir}/optcast', '--client', '--nrank', str(of.clients),
+            '--service', '{service}', '--rank', '{index}',
+            '--data-type', of.data_type, '--chunksize', str(of.chunksize),
+            '--size', ','.join(map(str, of.sizes)), '-n', str(of.iterations),
+            '-w', str(of.warmup), '--timeout', str(self.timeout),
+            *self.option_words()[1], *options)
+        return Step(name, (Program(commands=(
+            (*command, '--trace', '{output}.trace'), *[command] * (of.clients - 1))),),
+            self.step_time_limit, gate=True)
+
+    # Results ----------------------------------------------------------------
 
     def required_metrics(self) -> list[str]:
-        return ['ready_time', *self.evaluation_to_run.expected_metrics()]
+        return ['ready_time', *self.expected_metrics()]
+
+    def expected_metrics(self) -> Iterator[str]:
+        """Metrics of the logs and of the tables."""
+        of = self.run_setup
+        ring = of.type == 'ring'
+        for name in ('busbw', 'algbw', *(() if ring else ('ring_busbw', 'ring_ratio'))):
+            yield from (metrics.metric_key(name, size) for size in of.sizes)
+        yield 'busbw_average'
+        yield from (metrics_of_spans('client', 'send', 'recv', 'reduce') if ring else [
+            *metrics_of_spans('client', 'e2e', 'req', 'send', 'recv'),
+            *metrics_of_spans('server', 'recv', 'reduce', 'send')])
 
     def min_repetition_seconds(self, values: dict[str, float]) -> float:
-        return sum(
-            count * size / values[metrics.metric_key('algbw', size)] * 1e-9
-            for size, count in self.evaluation_to_run.timed_iterations_by_size().items()
-        )
+        of = self.run_setup
+        return sum(of.iterations * size / values[metrics.metric_key('algbw', size)]
+                   * 1e-9 for size in of.sizes)
 
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
-        evaluation, stage = self.evaluation_to_run, Path(self.stagedir)
-        folder = evaluation.collect_run_logs(stage, run.name, services)
+        folder = Path(self.stagedir, f'{run.name}.logs')
+        folder.mkdir(exist_ok=True)
+        self.collect_logs(run.name, folder)
         try:
-            result = evaluation.analyse_logs(folder)
-            values = guards.values_by_metric(result.records, folder.name)
-            values |= evaluation.compute_derived_values(result)
+            result = parser.analyse_log_folder(folder)
+            values = {**guards.values_by_metric(result.records, folder.name),
+                      **self.derived_values(result)}
         except ParseError as err:
             guards.fail_test_case('table', f'{folder.name}: {err.file}:{err}')
         self.version = result.program_version
-        self.spans = timeline.last_spans_as_samples((result.client, result.server))
-        sentences = evaluation.summary_sentences(result, values)
-        (folder / 'summary.txt').write_text('\n'.join(sentences) + '\n')
-        for line in sentences:
-            self.logger.info(line)
+        self.spans = timeline.last_spans_as_samples(result.logs)
+        if bottleneck := result.bottleneck():
+            (folder / 'summary.txt').write_text(f'{bottleneck}\n')
+            self.logger.info(bottleneck)
+        return values
+
+    def collect_logs(self, run: str, folder: Path) -> None:
+        """Make a folder like that of the original's run script: settings, the logs of
+        the first client and server, and ring.txt, the output of the ring of the same
+        clients. The client's log is its trace and the table that it printed."""
+        of, stage = self.run_setup, Path(self.stagedir)
+        client = f'{run}.{of.type}.0'
+        (folder / 'setting.yaml').write_text(yaml.safe_dump(
+            of.to_run_script_settings()))
+        parts: dict[str, tuple[str, ...]] = {
+            'client.log': (f'{client}.trace', f'{client}.out')}
+        if of.type == 'optcast':
+            parts |= {'server.log': (f'{run}.server0.log',),
+                      'ring.txt': (f'{run}.ring.0.out',)}
+        for name, paths in parts.items():
+            (folder / name).write_bytes(b''.join(
+                (stage / path).read_bytes() for path in paths))
+
+    def derived_values(self, result: parser.Analysis) -> dict[str, float]:
+        """busbw of the ring of the same clients, and the ratio to it.
+
+        :raises ParseError: a table lacks a size or a client
+        """
+        of, values = self.run_setup, {}
+        for name, table in (('client.log', result.table), ('ring.txt', result.ring)):
+            sizes = list(parser.busbw_by_size(table)) if table else []
+            if (of.type == 'optcast' or name == 'client.log') and (
+                    not table or table.ranks != of.clients or sizes != list(of.sizes)):
+                raise ParseError(1, '', f'the table has the sizes {sizes} and '
+                                 f'{table.ranks if table else 0} clients; requested: '
+                                 f'{list(of.sizes)} and {of.clients}', name)
+        if result.table and result.ring:
+            busbw = parser.busbw_by_size(result.table)
+            for size, alone in parser.busbw_by_size(result.ring).items():
+                values[metrics.metric_key('ring_busbw', size)] = alone
+                values[metrics.metric_key('ring_ratio', size)] = busbw[size] / alone
         return values
 
     @property
@@ -242,133 +330,6 @@ class OptcastAllReduce(ServiceBenchmark):
                 } if self.spans else {}
 
 
-@rfm.simple_test
-class OptcastOriginal(OptcastAllReduce):
-    """Optcast's own run.py, with the servers and the clients of their own program.
-
-    Clients send a chunk to each server and receive the sums, which they do not
-    check.
-    """
-
-    program = programs.SERVER
-    valid_prog_environs = ['+optcast_server']
-    scenario = parameter(list(ORIGINAL), fmt=lambda scenario: str(scenario))
-    SCENARIOS = ORIGINAL
-    evaluation_of: type[Evaluation] = RunScript
-
-    REFUSED = {
-        '--size': 'the setting sizes', '--nccl-test-options': 'client_options',
-        **{f'--{name}': f'the setting {name}' for name in ('chunksize', 'nsplit')},
-        '--num-jobs': 'the setting reduce_jobs',
-        '--num-threads': 'the setting reduce_threads',
-        '--num-sends': 'the setting send_threads',
-        '--num-recvs': 'the setting recv_threads',
-        '--nrank': 'the setting clients', '--nservers': 'the setting servers',
-        **dict.fromkeys(('--type', '--data-type', '--no-gpu'), 'another test case'),
-        **dict.fromkeys(('--config', '--log-dir', '--shared-dir', '--server',
-                         '--client', '--reduction-servers'),
-                        'the folder and the nodes of the job'),
-        '--analyze': './plumb parse optcast', '-a': './plumb parse optcast'}
-    REFUSED_OF_CLIENTS = {
-        '-n': 'the setting iterations', '--iters': 'the setting iterations',
-        '-w': 'the setting warmup', '--warmup_iters': 'the setting warmup',
-        **dict.fromkeys(('-b', '-e', '-i', '-f', '--minbytes', '--maxbytes',
-                         '--stepbytes', '--stepfactor'), 'the setting sizes'),
-        **dict.fromkeys(('-d', '--datatype'), 'another test case'),
-        **dict.fromkeys(('-t', '-g', '--nthreads', '--ngpus'), 'the setting clients'),
-        **dict.fromkeys(('-c', '--check'), 'nothing: every result is checked'),
-        **dict.fromkeys(('-o', '--op'), 'nothing: the servers only add'),
-        **dict.fromkeys(('-C', '--report_cputime', '-h', '--help'),
-                        'nothing: the table would have no bandwidths')}
-
-    def required_metrics(self) -> list[str]:
-        return self.evaluation_to_run.expected_metrics()
-
-    def server_environments(self) -> tuple[dict[str, str], ...]:
-        # run.py gives the servers no other variables than these.
-        usual = {} if self.has_infiniband else {'NCCL_PLUGIN_P2P': 'socket'}
-        transport = (self.required_transport() or {}).get('env') or usual
-        return tuple({**transport, **nic}
-                     for nic in super().server_environments() or ({},))
-
-    @property
-    def has_infiniband(self) -> bool:
-        """Whether nodes of the partition have InfiniBand NICs."""
-        return settings.count_infiniband_nics(self.current_partition.devices) > 0
-
-    @run_before('run')
-    def write_config(self) -> None:
-        """Write config.yaml, in which the job replaces numbers by names of nodes."""
-        evaluation = self.evaluation_to_run
-        assert isinstance(evaluation, RunScript)
-        Path(self.stagedir, 'config.yaml').write_text(evaluation.config_yaml())
-        self.prerun_cmds = [
-            *self.prerun_cmds, 'for number in "${!nodes[@]}"; do '
-            'sed -i "s/@$number@/${nodes[number]}/" config.yaml; done']
-        if not self.has_infiniband:
-            self.env_vars.setdefault('NCCL_PLUGIN_P2P', 'socket')
-        # A panic without a backtrace has its message on the last line.
-        self.env_vars.setdefault('RUST_BACKTRACE', '0')
-
-    def program_or_installation_path(self) -> str:
-        """The prefix of the installation.
-
-        :raises SanityError: it lacks a program
-        """
-        return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY,
-                                      programs.RUN_SCRIPT)
-
-    def prefix_with_files(self, program: str, *files: str) -> str:
-        """The prefix of a program's installation, which has these files.
-
-        :raises SanityError: the environment has no prefix, or a file is missing
-        """
-        prefix = self.programs.required_prefix(program)
-        for name in () if self.is_dry_run() else files:
-            if not programs.find_installed_file(prefix, name):
-                guards.fail_test_case('programs', f'{name} does not exist below '
-                                      f'{prefix}')
-        return prefix
-
-    def required_transport(self) -> Mapping[str, Any] | None:
-        """The transport of the plugin that the site requires."""
-        return self.current_environ.extras.get('transport')
-
-    def read_transport_log(self, run: guards.Run) -> str:
-        """The log of the servers, in which the plugin names its transport."""
-        return Path(self.stagedir, f'{run.name}.optcast.0.log', 'server.log').read_text(
-            errors='replace')
-
-
-@rfm.simple_test
-class OptcastNccl(OptcastOriginal):
-    """Optcast's own run.py with NCCL: all_reduce_perf on the GPUs of the client
-    nodes, which checks every result.
-
-    It first runs NCCL alone over the same NICs. So `ring_ratio` compares both in the
-    same minute.
-    """
-
-    valid_prog_environs = ['+optcast_server +optcast_nccl']
-    partition_features = ('+gpu_nvidia',)
-    scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
-    SCENARIOS = ON_NCCL
-    evaluation_of = NcclClients
-
-    @property
-    def evaluation_to_run(self) -> Evaluation:
-        evaluation = super().evaluation_to_run
-        assert isinstance(evaluation, NcclClients)
-        return replace(evaluation, all_reduce=programs.find_installed_file(
-            self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
-            programs.ALL_REDUCE))
-
-    @run_after('init')
-    def require_gpus(self) -> None:
-        """Leave partitions out whose nodes have fewer GPUs than ranks."""
-        layout = self.effective_scenario
-        enough = {part.fullname for part in rt.runtime().system.partitions
-                  if placement.gpus_per_node(part) * max(1, layout.client_nodes)
-                  >= layout.clients}
-        self.valid_systems = [words for words in self.valid_systems
-                              if words.split()[0] in enough]
+def metrics_of_spans(side: str, *kinds: str) -> list[str]:
+    """Metrics of the statistics of these kinds of spans."""
+    return [f'{side}_{kind}_{one}' for kind in kinds for one in parser.STATISTICS]

@@ -1,26 +1,29 @@
-"""Optcast's own run script, test/run.py: it starts the servers and their clients.
+"""Checks of Optcast's own run script, test/run.py: it starts servers and clients.
 
-Its clients are those of the server's own program, which send chunks to each server and
-do not check the sums, or NCCL with the plugin: all_reduce_perf of nccl-tests, which
-checks every result. The job runs the script on its first node; the script starts the
-processes with `mpirun`.
+The job runs the script on its first node; the script starts the processes with
+`mpirun`.
 """
 from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import reframe as rfm
+import reframe.core.runtime as rt
+import yaml
+from reframe.core.builtins import parameter, run_after, run_before
 
 from config.records import metrics
 
+from ..core import guards, placement
 from ..core.parsers import ParseError
-from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from . import logs, parser, programs, settings
-from .evaluation import Evaluation
-from .parser import Analysis
+from . import parser, programs, settings
+from .optcast import OptcastAllReduce, metrics_of_spans
+from .scenarios import ON_NCCL, ORIGINAL
 
 #: The script that runs run.py in a folder of its own.
 RUN = Path(__file__).with_name('original.sh')
@@ -36,146 +39,242 @@ TOLERANCE = 0.1
 LIMIT = 120
 
 
-@dataclass(frozen=True)
-class RunScript(Evaluation):
-    """A run of run.py; `program` is the prefix of the installation."""
+@rfm.simple_test
+class OptcastOriginal(OptcastAllReduce):
+    """Optcast's own run.py, with the servers and the clients of their own program.
 
-    #: Path of all_reduce_perf, which another package of a stack may have.
-    all_reduce: str = ''
+    Clients send a chunk to each server and receive the sums, which they do not
+    check.
+    """
+
+    program = programs.SERVER
+    valid_prog_environs = ['+optcast_server']
+    scenario = parameter(list(ORIGINAL), fmt=lambda scenario: str(scenario))
+    SCENARIOS = ORIGINAL
+
+    REFUSED = {
+        '--size': 'the setting sizes', '--nccl-test-options': 'client_options',
+        **{f'--{name}': f'the setting {name}' for name in ('chunksize', 'nsplit')},
+        '--num-jobs': 'the setting reduce_jobs',
+        '--num-threads': 'the setting reduce_threads',
+        '--num-sends': 'the setting send_threads',
+        '--num-recvs': 'the setting recv_threads',
+        '--nrank': 'the setting clients', '--nservers': 'the setting servers',
+        **dict.fromkeys(('--type', '--data-type', '--no-gpu'), 'another test case'),
+        **dict.fromkeys(('--config', '--log-dir', '--shared-dir', '--server',
+                         '--client', '--reduction-servers'),
+                        'the folder and the nodes of the job'),
+        '--analyze': './plumb parse optcast', '-a': './plumb parse optcast'}
+    REFUSED_OF_CLIENTS = {
+        '-n': 'the setting iterations', '--iters': 'the setting iterations',
+        '-w': 'the setting warmup', '--warmup_iters': 'the setting warmup',
+        **dict.fromkeys(('-b', '-e', '-i', '-f', '--minbytes', '--maxbytes',
+                         '--stepbytes', '--stepfactor'), 'the setting sizes'),
+        **dict.fromkeys(('-d', '--datatype'), 'another test case'),
+        **dict.fromkeys(('-t', '-g', '--nthreads', '--ngpus'), 'the setting clients'),
+        **dict.fromkeys(('-c', '--check'), 'nothing: every result is checked'),
+        **dict.fromkeys(('-o', '--op'), 'nothing: the servers only add'),
+        **dict.fromkeys(('-C', '--report_cputime', '-h', '--help'),
+                        'nothing: the table would have no bandwidths')}
 
     #: Steps: name -> options of run.py.
     STEPS: ClassVar[dict[str, tuple[str, ...]]] = {
         'optcast': ('--type', 'optcast', '--no-gpu')}
 
-    def __post_init__(self) -> None:
-        if len(self.setup.sizes) > 1:
-            raise ValueError('sizes: run.py measures one size')
-        if '--no-gpu' in self.STEPS['optcast'] and self.setup.nsplit != 1:
-            raise ValueError("nsplit: the server's own client sends one chunk to each "
-                             'server: set it to 1')
-
     #: Threads of a client that poll without sleep.
     SPINNING_OF_CLIENT: ClassVar[int] = 1
 
-    @property
-    def spinning_threads(self) -> int:
+    # Launch -----------------------------------------------------------------
+
+    def service_plan(self) -> Plan:
+        """One program on the first of the nodes: it starts the others by itself.
+
+        :raises ValueError: run.py cannot do what the settings require
+        """
+        of = self.run_setup
+        if len(of.sizes) > 1:
+            raise ValueError('sizes: run.py measures one size')
+        if '--no-gpu' in self.STEPS['optcast'] and of.nsplit != 1:
+            raise ValueError("nsplit: the server's own client sends one chunk to each "
+                             'server: set it to 1')
+        more, more_of_clients = self.option_words()
+        options = (
+            '--size', str(of.sizes[0]), '--chunksize', str(of.chunksize),
+            '--data-type', of.data_type, '--nrank', str(of.clients),
+            '--nservers', str(of.servers), '--nsplit', str(of.nsplit),
+            '--num-jobs', str(of.jobs), '--num-threads', str(of.threads),
+            '--num-sends', str(of.sends), '--num-recvs', str(of.recvs),
+            '--nccl-test-options', ' '.join([
+                '-c', '1', '-n', str(of.iterations), '-w', str(of.warmup),
+                *more_of_clients]), '--verbose', *more)
+        prefix, all_reduce = self.installation_prefix(), self.all_reduce_path()
+        return Plan(
+            Server(programs.SERVER, (), instances=0),
+            (Clients(self.client_nodes + self.server_nodes, unbound=True,
+                     spinning=self.spinning_threads(of)),),
+            tuple(Step(name, (Program(
+                (str(RUN), prefix, sys.executable, '{output}.log', all_reduce, *kind,
+                 *options), alone=True),), LIMIT)
+                for name, kind in self.STEPS.items()))
+
+    def spinning_threads(self, of: settings.Setup) -> int:
         """Threads of all servers and clients of a node that poll without sleep."""
-        of, nodes = self.setup, max(1, self.server_nodes)
-        servers = of.servers // nodes * (of.threads + of.recvs + of.sends)
+        servers = self.servers_of_node * (of.threads + of.recvs + of.sends)
         clients = of.clients // self.client_nodes * self.SPINNING_OF_CLIENT
         return max(servers, clients) if self.server_nodes else servers + clients
 
-    def service_plan(self) -> Plan:
-        """One program on the first of the nodes: it starts the others by itself."""
-        nodes = self.client_nodes + self.server_nodes
-        return Plan(
-            Server(programs.SERVER, (), instances=0),
-            (Clients(nodes, unbound=True, spinning=self.spinning_threads),),
-            tuple(Step(name, (Program(
-                (str(RUN), self.program, sys.executable, '{output}.log',
-                 self.all_reduce, *options, *self.run_script_options()),
-                alone=True),), LIMIT)
-                for name, options in self.STEPS.items()))
+    def installation_prefix(self) -> str:
+        """The prefix of the installation.
 
-    def run_script_options(self) -> list[str]:
-        """Options of run.py that all steps have."""
-        of = self.setup
-        tests = ['-c', '1', '-n', str(of.iterations), '-w', str(of.warmup)]
-        return ['--size', str(of.sizes[0]), '--chunksize', str(of.chunksize),
-                '--data-type', of.data_type, '--nrank', str(of.clients),
-                '--nservers', str(of.servers), '--nsplit', str(of.nsplit),
-                '--num-jobs', str(of.jobs), '--num-threads', str(of.threads),
-                '--num-sends', str(of.sends), '--num-recvs', str(of.recvs),
-                '--nccl-test-options', ' '.join([*tests, *of.client_options]),
-                '--verbose', *of.options]
+        :raises SanityError: it lacks a program
+        """
+        return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY,
+                                      programs.RUN_SCRIPT)
+
+    def all_reduce_path(self) -> str:
+        """Path of all_reduce_perf; empty: the clients do not run it."""
+        return ''
+
+    def prefix_with_files(self, program: str, *files: str) -> str:
+        """The prefix of a program's installation, which has these files.
+
+        :raises SanityError: the environment has no prefix, or a file is missing
+        """
+        prefix = self.programs.required_prefix(program)
+        for name in () if self.is_dry_run() else files:
+            if not programs.find_installed_file(prefix, name):
+                guards.fail_test_case('programs', f'{name} does not exist below '
+                                      f'{prefix}')
+        return prefix
+
+    @property
+    def has_infiniband(self) -> bool:
+        """Whether nodes of the partition have InfiniBand NICs."""
+        return settings.count_infiniband_nics(self.current_partition.devices) > 0
 
     def config_yaml(self) -> str:
         """The config of run.py, with @0@ for the name of the first node, and so on."""
-        of = self.setup
-        each = of.servers // max(1, self.server_nodes)
-        first = self.server_nodes
-        return settings.format_config_yaml(
-            [(f'@{number // each}@', '', PORT + number % each)
-             for number in range(of.servers)],
-            [f'@{first + number * self.client_nodes // of.clients}@'
-             for number in range(of.clients)], self.environments)
+        of, each = self.run_setup, self.servers_of_node
+        # run.py gives the servers no other variables than these.
+        usual = {} if self.has_infiniband else {'NCCL_PLUGIN_P2P': 'socket'}
+        transport = (self.required_transport() or {}).get('env') or usual
+        nics = settings.server_nic_environments(self.current_partition.devices, each)
+        servers = [{'name': f'@{number // each}@', 'port': PORT + number % each,
+                    'env': {**transport, **(nics[number % each] if nics else {})}}
+                   for number in range(of.servers)]
+        nodes = [self.server_nodes + rank * self.client_nodes // of.clients
+                 for rank in range(of.clients)]
+        clients = [{'name': f'@{node}@'} for node in nodes]
+        return yaml.safe_dump({'servers': servers, 'clients': clients}, sort_keys=False)
 
-    # What it left -----------------------------------------------------------
+    @run_before('run')
+    def write_config(self) -> None:
+        """Write config.yaml, in which the job replaces numbers by names of nodes."""
+        Path(self.stagedir, 'config.yaml').write_text(self.config_yaml())
+        self.prerun_cmds = [
+            *self.prerun_cmds, 'for number in "${!nodes[@]}"; do '
+            'sed -i "s/@$number@/${nodes[number]}/" config.yaml; done']
+        if not self.has_infiniband:
+            self.env_vars.setdefault('NCCL_PLUGIN_P2P', 'socket')
+        # A panic without a backtrace has its message on the last line.
+        self.env_vars.setdefault('RUST_BACKTRACE', '0')
+
+    # Results ----------------------------------------------------------------
+
+    def required_metrics(self) -> list[str]:
+        return list(self.expected_metrics())
+
+    def expected_metrics(self) -> Iterator[str]:
+        size = self.request_size
+        yield from ('client_bandwidth', metrics.metric_key('algbw', size),
+                    metrics.metric_key('busbw', size))
+        yield from metrics_of_spans('client', 'send', 'recv')
+        yield from metrics_of_spans('server', 'recv', 'reduce', 'send')
+
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
+        # run.py has the number of requests fixed.
+        return 0
 
     @property
     def request_size(self) -> int:
         """Size of a request, a chunk to each server. Unit: B."""
-        return self.setup.chunksize * self.setup.servers
+        return self.run_setup.chunksize * self.run_setup.servers
 
-    def timed_iterations_by_size(self) -> dict[int, int]:
-        # run.py has the number of requests fixed.
-        return {}
+    def collect_logs(self, run: str, folder: Path) -> None:
+        """Copy the folder of logs that run.py wrote."""
+        shutil.copytree(Path(self.stagedir, f'{run}.optcast.0.log'), folder,
+                        dirs_exist_ok=True)
 
-    def expected_metrics(self) -> list[str]:
-        size = self.request_size
-        return ['client_bandwidth', metrics.metric_key('algbw', size),
-                metrics.metric_key('busbw', size),
-                *(f'{side}_{name}_{one}' for side, names in (
-                    ('client', ('send', 'recv')),
-                    ('server', ('recv', 'reduce', 'send')))
-                  for name in names for one in parser.STATISTICS)]
-
-    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
-        """The folder of logs that run.py wrote."""
-        folder = stage / f'{run}.logs'
-        shutil.copytree(stage / f'{run}.optcast.0.log', folder, dirs_exist_ok=True)
-        return folder
-
-    def analyse_logs(self, folder: Path) -> Analysis:
-        result = parser.analyse_log_folder(folder)
-        if len(result.client.bandwidths) != self.setup.clients:
-            raise ParseError(1, '', f'{len(result.client.bandwidths)} of '
-                             f'{self.setup.clients} clients have finished',
-                             'client.log')
-        return result
-
-    def compute_derived_values(self, analysis: Analysis) -> dict[str, float]:
+    def derived_values(self, result: parser.Analysis) -> dict[str, float]:
         """algbw and busbw of the client that traced, from its time stamps,
         because it prints only two decimals."""
-        spans, n, size = analysis.client.spans, self.setup.clients, self.request_size
+        of, size, spans = self.run_setup, self.request_size, result.client.spans
+        if len(result.client.bandwidths) != of.clients:
+            raise ParseError(1, '', f'{len(result.client.bandwidths)} of {of.clients} '
+                             'clients have finished', 'client.log')
         # A request has a span of each kind per server.
-        count = sum(span.kind == 'send' for span in spans) / self.setup.servers
+        count = sum(span.kind == 'send' for span in spans) / of.servers
         took = max(span.end for span in spans) - min(span.start for span in spans)
         algbw = size * count / took / 1e6
         # Gb/s of 2^30 bit.
-        printed = analysis.client.bandwidths[0] * 2 ** 30 / 8e9
+        printed = result.client.bandwidths[0] * 2 ** 30 / 8e9
         if abs(algbw - printed) > TOLERANCE * printed + 0.001:
             raise ParseError(1, '', f'the trace gives {algbw:.4g} GB/s ({count:g} '
                              f'requests of {size} B in {took:.1f} ms), but the client '
                              f'printed {printed:.4g} GB/s', 'client.log')
         return {metrics.metric_key('algbw', size): algbw,
-                metrics.metric_key('busbw', size): algbw * 2 * (n - 1) / n}
+                metrics.metric_key('busbw', size):
+                algbw * 2 * (of.clients - 1) / of.clients}
 
-    def summary_sentences(self, analysis: Analysis, values: dict[str, float]
-                          ) -> list[str]:
-        return analysis.summary_sentences()
+    def required_transport(self) -> Mapping[str, Any] | None:
+        """The transport of the plugin that the site requires."""
+        return self.current_environ.extras.get('transport')
+
+    def read_transport_log(self, run: guards.Run) -> str:
+        """The log of the servers, in which the plugin names its transport."""
+        return Path(self.stagedir, f'{run.name}.optcast.0.log', 'server.log').read_text(
+            errors='replace')
 
 
-@dataclass(frozen=True)
-class NcclClients(RunScript):
-    """The servers with NCCL as their client: first NCCL alone over the same NICs, then
-    NCCL with the servers."""
+@rfm.simple_test
+class OptcastNccl(OptcastOriginal):
+    """Optcast's own run.py with NCCL: all_reduce_perf on the GPUs of the client
+    nodes, which checks every result.
+
+    It first runs NCCL alone over the same NICs. So `ring_ratio` compares both in the
+    same minute.
+    """
+
+    valid_prog_environs = ['+optcast_server +optcast_nccl']
+    partition_features = ('+gpu_nvidia',)
+    scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
+    SCENARIOS = ON_NCCL
 
     STEPS = {'ring': ('--type', 'nccl'), 'optcast': ('--type', 'optcast')}
     # The proxy of NCCL, and the thread that waits for the GPU.
     SPINNING_OF_CLIENT = 2
 
-    timed_iterations_by_size = Evaluation.timed_iterations_by_size
-    expected_metrics = Evaluation.expected_metrics
-    analyse_logs = Evaluation.analyse_logs
-    compute_derived_values = Evaluation.compute_derived_values
-    summary_sentences = Evaluation.summary_sentences
+    expected_metrics = OptcastAllReduce.expected_metrics
+    min_repetition_seconds = OptcastAllReduce.min_repetition_seconds
+    derived_values = OptcastAllReduce.derived_values
 
-    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
-        """The folder of logs with the servers, and ring.txt, the table without."""
-        folder = super().collect_run_logs(stage, run, services)
-        alone = logs.parse_client_log(
-            (stage / f'{run}.ring.0.log' / 'client.log').read_text(errors='replace'))
-        (folder / 'ring.txt').write_text(
-            ''.join(f'{line}\n' for _, line in alone.rest))
-        return folder
+    @run_after('init')
+    def require_gpus(self) -> None:
+        """Leave partitions out whose nodes have fewer GPUs than ranks."""
+        enough = {part.fullname for part in rt.runtime().system.partitions
+                  if placement.gpus_per_node(part) * self.client_nodes
+                  >= self.effective_scenario.clients}
+        self.valid_systems = [words for words in self.valid_systems
+                              if words.split()[0] in enough]
+
+    def all_reduce_path(self) -> str:
+        """Path of all_reduce_perf, which another package of a stack may have."""
+        return programs.find_installed_file(
+            self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
+            programs.ALL_REDUCE)
+
+    def collect_logs(self, run: str, folder: Path) -> None:
+        """The folder of logs with the servers, and ring.txt, the output without."""
+        super().collect_logs(run, folder)
+        shutil.copy(Path(self.stagedir, f'{run}.ring.0.log', 'client.log'),
+                    folder / 'ring.txt')

@@ -6,11 +6,9 @@ started.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-
-import yaml
 
 #: Bytes of an element; only the embedded server has bf16.
 DATA_TYPES = {'f32': 4, 'f16': 2, 'bf16': 2}
@@ -37,10 +35,6 @@ class Setup:
     #: this does not divide the clients.
     sends: int = 0
     recvs: int = 0
-    #: More options for the programs.
-    options: tuple[str, ...] = ()
-    #: More options for nccl-tests.
-    client_options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Set the defaults and check the numbers.
@@ -136,19 +130,3 @@ def server_nic_environments(
         if count_infiniband_nics(devices) >= each
         else ()
     )
-
-
-def format_config_yaml(servers: list[tuple[str, str, int]], clients: list[str],
-                       environments: Sequence[Mapping[str, str]] = ()) -> str:
-    """Text of a config.yaml with servers (name, address, port) and clients.
-
-    :param environments: environments of the servers of a node, in order
-    """
-    return yaml.safe_dump({
-        'servers': [{'name': name, 'port': port,
-                     **({'ipaddr': address} if address else {}),
-                     **({'env': dict(environments[
-                         number % len(environments)])}
-                        if environments else {})}
-                    for number, (name, address, port) in enumerate(servers)],
-        'clients': [{'name': name} for name in clients]}, sort_keys=False)

@@ -5,14 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from config.records.samples import Sample
 
 from .logs import Log, Span
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 #: Colours of the kinds of spans, the same in every plot.
 COLOURS = {'recv': '#4477aa', 'reduce': '#ee6677', 'send': '#228833',
@@ -42,7 +38,7 @@ def sorted_row_names(spans: Sequence[Span]) -> list[str]:
         for part in re.split(r'(\d+)', row)])
 
 
-def last_spans_as_samples(logs: Iterable[Log | None]) -> list[Sample]:
+def last_spans_as_samples(logs: Iterable[Log]) -> list[Sample]:
     """The last KEPT spans of each log as raw samples, for plots of the page.
 
     The call is such as `server:recv`, the rank is the number of the row, and
@@ -50,13 +46,11 @@ def last_spans_as_samples(logs: Iterable[Log | None]) -> list[Sample]:
     """
     results = []
     for log in logs:
-        last = sorted(log.spans, key=lambda span: span.end)[
-            -KEPT:] if log else []
+        last = sorted(log.spans, key=lambda span: span.end)[-KEPT:]
         rows = {row: number for number, row in enumerate(sorted_row_names(last))}
         first = min((span.start for span in last), default=0.0)
         count: Counter[tuple[str, str]] = Counter()
         for span in last:
-            assert log
             results.append(Sample(
                 rows[span.row],
                 f'{log.side}:{span.kind.replace(" ", "_")}',
@@ -66,10 +60,12 @@ def last_spans_as_samples(logs: Iterable[Log | None]) -> list[Sample]:
     return results
 
 
-def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
-         xlim: tuple[float, float] | None = None) -> list[Path]:
-    """Draw NAME.png and NAME.svg.
+def draw(log: Log, implementation: str, folder: Path,
+         window: tuple[float, float] | None = None) -> list[Path]:
+    """Draw client or server as PNG and SVG, identical for identical logs.
 
+    :param implementation: such as optcast, for the title
+    :param window: start and end in ms; None: everything
     :raises ValueError: no span lies in the window
     """
     # Imported only here: no check and no parser needs it.
@@ -77,40 +73,34 @@ def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
     matplotlib.use('agg')
     from matplotlib import pyplot as plt
 
-    from_, to = xlim or (0.0, max((span.end for span in spans), default=0.0))
-    seen = [span for span in spans if span.end >= from_ and span.start <= to]
+    last = max(span.end for span in log.spans)
+    from_, to = window or (0.0, last)
+    seen = [span for span in log.spans if span.end >= from_ and span.start <= to]
     if not seen:
-        last = max((span.end for span in spans), default=0.0)
-        raise ValueError(f'{title}: the log has no span between {from_:g} and '
+        raise ValueError(f'{log.side}: the log has no span between {from_:g} and '
                          f'{to:g} ms; it ends at {last:.1f} ms')
-    rows = sorted_row_names(spans)
+    rows = sorted_row_names(log.spans)
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [folder / f'{log.side}.{ending}' for ending in ('png', 'svg')]
     with plt.rc_context({'svg.hashsalt': 'plumbline', 'font.size': 9}):
         figure, axes = plt.subplots(
             figsize=(12, 1.5 + 0.28 * len(rows)), layout='constrained')
         for kind in dict.fromkeys(span.kind for span in seen):
+            colour = COLOURS.get(kind, '#777777')
             for number, row in enumerate(rows):
                 axes.broken_barh(
                     [(span.start, span.duration_ms) for span in seen
                      if span.row == row and span.kind == kind],
-                    (number - 0.4, 0.8), color=COLOURS.get(kind, '#777777'))
-            axes.plot([], [], color=COLOURS.get(kind, '#777777'),
-                      linewidth=6, label=kind)
+                    (number - 0.4, 0.8), color=colour)
+            axes.plot([], [], color=colour, linewidth=6, label=kind)
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(-0.6, len(rows) - 0.4)
         axes.set_xlim(from_, to)
         axes.set_xlabel('time (ms)')
-        axes.set_title(title)
+        axes.set_title(f'{log.side} ({implementation})')
         axes.legend(loc='upper left', bbox_to_anchor=(1, 1))
-        return save_figure(figure, folder, name)
-
-
-def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write NAME.png and NAME.svg, identical for identical figures."""
-    from matplotlib import pyplot as plt
-
-    folder.mkdir(parents=True, exist_ok=True)
-    made = [folder / f'{name}.png', folder / f'{name}.svg']
-    figure.savefig(made[0], dpi=120)
-    figure.savefig(made[1], metadata={'Date': None})
-    plt.close(figure)
-    return made
+        for path in drawn:
+            figure.savefig(path, dpi=120, metadata={'Date': None}
+                           if path.suffix == '.svg' else None)
+        plt.close(figure)
+    return drawn

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from checks.core.parsers import ParseError
-from checks.optcast import programs, settings
-from checks.optcast.original import NcclClients, RunScript
-from checks.optcast.scenarios import ON_NCCL, ORIGINAL, Scenario
+from checks.optcast import programs
 from tests.conftest import of_family, python_script
 
 GOLDEN = Path(__file__).parent / 'golden'
@@ -107,109 +104,25 @@ def test_an_installation_without_the_script_is_refused(suite, prefix):
     assert f'run.py does not exist below {prefix}' in done.stdout
 
 
-def evaluation_of(kind, scenario, **more):
-    of = settings.Setup(scenario.type, scenario.data_type, scenario.clients,
-                        scenario.servers, (64 << 20,), 512 << 10, 5, 1, **more)
-    return kind(of, '/p', max(1, scenario.client_nodes), scenario.server_node_count,
-                environments=({'NCCL_IB_HCA': '=mlx5_0:1'},))
-
-
-@pytest.mark.parametrize('scenario', [*ORIGINAL, *ON_NCCL], ids=str)
-def test_every_scenario_has_a_plan_and_a_config(scenario):
-    kind = NcclClients if scenario in ON_NCCL else RunScript
-    evaluation = evaluation_of(kind, scenario)
-    plan = evaluation.service_plan()
-    assert plan.node_count == scenario.node_count
-    assert [step.name for step in plan.steps] == (
-        ['ring', 'optcast'] if kind is NcclClients else ['optcast'])
-    config = yaml.safe_load(evaluation.config_yaml())
-    assert len(config['servers']) == scenario.servers
-    assert len(config['clients']) == scenario.clients
-    nodes = {int(one['name'].strip('@'))
-             for one in (*config['servers'], *config['clients'])}
-    assert nodes == set(range(scenario.node_count))
-    # No two servers of a node have the same port.
-    assert len({(one['name'], one['port']) for one in config['servers']}
-               ) == scenario.servers
-    assert config['servers'][0]['env'] == {'NCCL_IB_HCA': '=mlx5_0:1'}
-
-
-def test_the_commands_of_nccl():
-    evaluation = evaluation_of(NcclClients, Scenario('optcast', 'f16', 2, 2, 2,
-                                                     'original'),
-                               client_options=('-m', '3'), nsplit=2)
-    alone, served = (step.programs[0].command
-                     for step in evaluation.service_plan().steps)
-    assert alone[alone.index('--type') + 1] == 'nccl'
-    assert served[served.index('--type') + 1] == 'optcast'
-    for words in (alone, served):
-        assert words[words.index('--nccl-test-options') + 1] == '-c 1 -n 5 -w 1 -m 3'
-        assert words[words.index('--data-type') + 1] == 'f16'
-        assert words[words.index('--nsplit') + 1] == '2'
-
-
-#: Output of all_reduce_perf, of which run.py puts [n1] before each line.
-TABLE = '''# nThread 1 nGpus 1 minBytes {size} maxBytes {size} step: {more}
-# Using devices
-#  Rank  0 Group  0 Pid 1 on n1 device  0 [0x84] H100
-#  Rank  1 Group  0 Pid 2 on n2 device  0 [0x84] H100
-#                                            out-of-place                   in-place
-#       size         count      type   redop    root{head}{head}
-#        (B)    (elements)                          {units}{units}
-    67108864      16777216     float     sum      -1{row}{row}
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : {bw:g}
-'''
-
-
-def table(bw):
-    size = 64 << 20
-    text = TABLE.format(
-        size=size, bw=bw, head='     time   algbw   busbw #wrong',
-        units='     (us)  (GB/s)  (GB/s)       ',
-        more='1048576(bytes) warmup iters: 1 iters: 5 agg iters: 1 validation: 1 '
-             'graph: 0',
-        row=f'  {size / bw / 1e3:7.0f}  {bw:6.2f}  {bw:6.2f}      0')
-    return ''.join(f'[n1] {line}\n' for line in text.splitlines())
-
-
-def test_both_tables_of_nccl_are_compared(tmp_path):
-    evaluation = evaluation_of(NcclClients, Scenario('optcast', 'f32', 2, 2, 2,
-                                                     'original'))
-    trace = ''.join(
-        f'[n1] n1:1:2 [0] {1000 + n + part / 4:.6f} x:1 NCCL TRACE '
-        f'req(0x{n % 2 + 1})/idx(0) {text}\n' for n in range(8)
-        for part, text in enumerate((
-            'allreduce start', 'allreduce requested size: 524288, csize: 262144, '
-            'nsplit: 1', 'send done', 'recv done')))
-    server = gzip.decompress((GOLDEN / 'nogpu/server.log.gz').read_bytes())
-    for step, bw, text in (('ring', 2.0, ''), ('optcast', 3.0, trace)):
-        folder = tmp_path / f'run.1.{step}.0.log'
-        folder.mkdir()
-        (folder / 'client.log').write_text(text + table(bw))
-        (folder / 'server.log').write_bytes(server)
-        (folder / 'setting.yaml').write_text(yaml.safe_dump(
-            evaluation.setup.to_run_script_settings()))
-    folder = evaluation.collect_run_logs(tmp_path, 'run.1', None)
-    result = evaluation.analyse_logs(folder)
-    values = evaluation.compute_derived_values(result)
-    assert values == {'ring_busbw@67108864B': 2.0, 'ring_ratio@67108864B': 1.5}
-    measured = {record.metric if record.size is None
-                else f'{record.metric}@{record.size}B' for record in result.records}
-    # Also the table's values in place.
-    assert measured | set(values) > set(evaluation.expected_metrics())
-    log = folder / 'ring.txt'
-    log.write_text(re.sub(r'\n +67108864 .*', '', log.read_text()))
-    with pytest.raises(ParseError):
-        evaluation.analyse_logs(folder)
-
-
-def test_the_servers_own_client_sends_to_each_server_once():
-    with pytest.raises(ValueError, match='sends one chunk to each server'):
-        evaluation_of(RunScript, Scenario('optcast', 'f32', 4, 4, 4, 'requests'),
-                      nsplit=2)
-    assert programs.program_features('system') == ('optcast_server',)
-    assert programs.program_features('embedded') == ()
+def test_nccl_runs_alone_and_with_the_servers(suite):
+    """The job script and config.yaml for a site with GPUs and several NICs."""
+    done = suite.reframe(
+        *of_family('optcast'), '--dry-run', '-Sbringup=1', '-n', 'OptcastNccl', '-E',
+        'scenario.clients == 4 and scenario.servers == 4',
+        '-SOptcastNccl.client_options=-m 3', '-SOptcastNccl.servers_each=2',
+        PLUMBLINE_SITE='hgx-h100')
+    assert 'PASSED' in done.stdout, done.stdout
+    [path] = suite.tmp.rglob('config.yaml')
+    config = yaml.safe_load(path.read_text())
+    assert [one['name'] for one in config['servers']] == ['@0@', '@0@', '@1@', '@1@']
+    assert [one['port'] for one in config['servers']] == [18080, 18081] * 2
+    assert [one['env']['NCCL_IB_HCA'] for one in config['servers']] == [
+        '=mlx5_0:1', '=mlx5_1:1'] * 2
+    assert [one['name'] for one in config['clients']] == ['@2@', '@2@', '@3@', '@3@']
+    [script] = path.parent.glob('rfm_*.sh')
+    text = script.read_text()
+    assert text.count('-c 1 -n 5 -w 1 -m 3') == 2
+    assert text.index('--type nccl') < text.index('--type optcast')
 
 
 @pytest.mark.skipif('OPTCAST_PREFIX' not in os.environ,

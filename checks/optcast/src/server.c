@@ -290,17 +290,11 @@ static double microseconds(double since)
     return (now() - since) * 1e6;
 }
 
-/* The original's line; its messages are all of one size, ours say so where
- * they are smaller. */
 static void trace_latency(const char *what, uint32_t i, uint32_t j, double us,
                           uint64_t bytes)
 {
-    char size[32] = "";
-    if (bytes != room)
-        snprintf(size, sizeof size, " of %llu B", (unsigned long long)bytes);
     trace_rust("TRACE", "server", "rank(%u)/job(%u) %s latency: %uus, "
-               "%.2fGbps%s", i, j, what, (unsigned)us, bytes * 8e-3 / us,
-               size);
+               "%.2fGbps", i, j, what, (unsigned)us, bytes * 8e-3 / us);
 }
 
 static void *receiver(void *arg)

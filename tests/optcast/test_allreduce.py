@@ -1,0 +1,85 @@
+"""The check of the embedded programs: settings, a run, and its records."""
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from checks.optcast import settings
+from checks.optcast.scenarios import Scenario
+from tests.conftest import of_family
+
+
+def setup(clients=4, servers=2, type='optcast', data_type='f32', sizes=(512 << 20,),
+          chunksize=512 << 10, **more):
+    return settings.Setup(type, data_type, clients, servers, sizes, chunksize, 5, 1,
+                          **more)
+
+
+@pytest.mark.parametrize('given, why', [
+    ({'recvs': 3}, 'recv_threads 3 does not divide the 4 clients'),
+    ({'sends': 8}, 'send_threads 8 does not divide'),
+    ({'nsplit': 3}, 'nsplit 3 does not divide the 131072 elements'),
+    ({'nsplit': 4}, 'nsplit 4 exceeds the number of servers, 2'),
+    ({'chunksize': 10}, 'does not divide'),
+    ({'clients': 1}, 'an all-reduce needs at least two'),
+    ({'sizes': (4 << 20, 4 << 20)}, 'each size must exceed the one before it'),
+    ({'sizes': (1000001,)}, 'be a multiple of 4 B')])
+def test_settings_that_hang_or_panic_are_refused(given, why):
+    with pytest.raises(ValueError, match=re.escape(why)):
+        setup(**given)
+
+
+def test_sizes_and_defaults():
+    assert (settings.parse_size('512K'), settings.parse_size(8)) == (512 << 10, 8)
+    with pytest.raises(ValueError, match="'1T' is not a size"):
+        settings.parse_size('1T')
+    of = setup()
+    assert (of.elements_per_message, of.sends, of.recvs) == (131072, 4, 4)
+    # 4 threads would wait for ever for a part of 2 clients each.
+    assert setup(2, 2).recvs == 2
+
+
+@pytest.mark.parametrize('scenario, clients, servers, expected', [
+    (Scenario('optcast', 'f32', 2, 1, 0, 'small'), 5, 3, (5, 3, 0)),
+    (Scenario('optcast', 'f32', 2, 1, 2, 'small'), 3, 7, (3, 7, 3)),
+    (Scenario('optcast', 'f32', 4, 4, 2, 'small'), 8, 0, (8, 4, 4)),
+    (Scenario('optcast', 'f32', 4, 4, 2, 'small'), 3, 0, (3, 4, 3)),
+    (Scenario('ring', 'f32', 4, 1, 4, 'small'), 6, 2, (6, 2, 6))])
+def test_other_numbers_of_clients_and_servers(scenario, clients, servers, expected):
+    of = scenario.with_counts(clients, servers)
+    assert (of.clients, of.servers, of.client_nodes) == expected
+
+
+def test_several_servers_a_node_with_a_nic_each():
+    """As many as the partition has NICs; all nodes have the same number."""
+    def nics(count, kind='infiniband'):
+        return [SimpleNamespace(type='nic', arch=kind, num_devices=count)]
+    nodes = settings.count_server_nodes
+    assert nodes(4, 1, [nics(8)]) == 4 and nodes(4, 2, []) == 2
+    assert nodes(4, 0, [nics(4, 'slingshot'), nics(2)]) == 2
+    assert nodes(3, 0, [nics(2)]) == 3 and nodes(4, 3, []) == 2
+    assert settings.server_nic_environments(nics(2), 2) == (
+        {'NCCL_IB_HCA': '=mlx5_0:1'}, {'NCCL_IB_HCA': '=mlx5_1:1'})
+    assert settings.server_nic_environments(nics(2), 3) == ()
+
+
+def test_servers_and_a_ring_on_one_node(suite):
+    """Metrics of both, the bottleneck and the spans are reported."""
+    done = suite.reframe(
+        *of_family('optcast'), '-r', '-Sbringup=1', '-n', 'OptcastAllReduce', '-E',
+        'scenario.client_nodes == 0 and (scenario.servers == 2 and '
+        'scenario.data_type == "bf16" or scenario.type == "ring" and '
+        'scenario.data_type == "f16")', *(
+            f'-SOptcastAllReduce.{setting}' for setting in (
+                'sizes=64K,256K', 'chunksize=16K', 'iterations=2', 'nsplit=2')))
+    assert 'PASSED  ] Ran 3/3' in done.stdout, done.stdout
+    assert 'threads of the server are the bottleneck' in done.stdout or (
+        'the server is not the bottleneck' in done.stdout)
+    assert {row['point'] for row in suite.records
+            if row['metric'] == 'ring_ratio' and float(row['value']) > 0} == {
+        '65536 B', '262144 B'}
+    calls = [path.read_text() for path in suite.tmp.rglob('samples-*.csv')]
+    assert any('server:reduce' in text for text in calls)
+    assert any('client:reduce' in text for text in calls)

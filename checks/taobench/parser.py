@@ -4,8 +4,8 @@ The server prints a line every few seconds (DCPerf, packages/tao_bench, the
 patches of memcached).  The same log contains stderr, and the file's buffer
 cuts lines anywhere.  The values are those of the original's parser.  It uses a
 line only if it has all of KEYS.  From the end of the log it counts lines under
-load with a good hit rate until it has enough.  `Summary.left_out` lists the
-other lines, which the original drops without a message.
+load with a good hit rate until it has enough.  `remarks` lists the other lines,
+which the original drops without a message.
 
 Three kinds of logs are refused that the original accepts: a number that
 contains a comma, of which the original reads a part; a line that occurs twice;
@@ -17,12 +17,12 @@ line was lost.  It keeps the logs of several servers in one file apart.
 from __future__ import annotations
 
 import bisect
+import itertools
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from ..core import text as saved
 from ..core.parsers import ParseError, Record, Remark, parse_json
@@ -45,20 +45,16 @@ WINDOW, INTERVAL = 360.0, 5.0
 #: Points of 72 that may be missing.
 _MISSING = 10
 
-_T = TypeVar('_T')
 #: A report of benchpress, alone or among what it prints.
 _REPORT = re.compile(r'^Results Report:\s*$|\A\s*\{\s*"benchmark_', re.MULTILINE)
 _START = 'fast_qps ='
 _OOM = 'OUT OF MEMORY'
-_CUT = 'the file ends within the line'
 #: First lines of a server: of the original, and of the embedded one.
 _BANNER = re.compile(r'Initialized item generators\.'
                      r'|(?P<program>tao_server) (?P<version>\S+) \(embedded\)')
 #: A server restarted if the number of items was at least the first value, in
 #: millions, and falls below this share of it.
 _FULL, _FALL = 0.1, 0.5
-#: Smaller differences may be rounding.
-_WOBBLE = 0.015
 _NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
 #: The rest of a number after a comma: 675,943.1 must not be read as 675.
 _AFTER_COMMA = re.compile(r'[0-9][0-9.]*M?')
@@ -69,14 +65,6 @@ _LINE_END = re.compile('\r\n|\n|\r')
 #: least the second value, in s), and the first value, because the rate has
 #: three digits and the counters are read one after the other.
 _HIT_RATE_ERROR, _SHORTEST = 0.02, 0.1
-#: A good line of the newest build, which is most common; other lines are
-#: parsed field by field, which takes four times as long.
-_USUAL = re.compile(', '.join(
-    f'{name} = ?{" ?" * (name == "slow_qps_oom")}'
-    rf'(?P<{name}>[0-9]{{1,12}}\.?[0-9]{{0,9}}){"M" * (name == "curr_it")}'
-    for name in ('fast_qps', 'hit_rate', 'slow_qps', 'wh_qps', 'curr_it',
-                 'slow_qps_oom', 'crnt_conn', 'slow_th', 'slow_reqs',
-                 'slow_resp', 'nanosleeps_per_sec')))
 _PIECE = re.compile(r'\b(?:fast_qps|hit_rate|slow_qps|wh_qps|curr_it|'
                     r'slow_qps_oom|crnt_conn|slow_th|slow_reqs|slow_resp|'
                     r'nanosleeps_per_sec) =')
@@ -95,19 +83,26 @@ _WRAPPER = re.compile(
 
 @dataclass(frozen=True)
 class Point:
-    """One line of a server's statistics, or of a failed allocation."""
+    """One line of a server's statistics, or what is between these lines: a failed
+    allocation, the rest of a line that is cut."""
     line: int
     #: Name -> value, of the fields that could be read; curr_it in millions.
     values: Mapping[str, float]
     #: Reason why it must not be counted, whatever its rates; '' for none.
     fault: str = ''
-    out_of_memory: bool = False
+    #: Whether it stands for an interval of the server.
+    is_interval: bool = True
 
     @property
-    def is_counted(self) -> bool:
-        """Whether it is counted: under load, with a warm cache."""
-        return (not self.fault and self.values['fast_qps'] > 1
-                and self.values['hit_rate'] >= MIN_HIT_RATE)
+    def why_not_counted(self) -> str:
+        """Reason why it is not counted; '': it is under load with a warm cache."""
+        if self.fault:
+            return self.fault
+        if self.values['fast_qps'] <= 1:
+            return 'no load: fast_qps is not above 1'
+        if self.values['hit_rate'] < MIN_HIT_RATE:
+            return f'hit_rate is below {MIN_HIT_RATE}'
+        return ''
 
     @property
     def has_rates(self) -> bool:
@@ -115,9 +110,9 @@ class Point:
         return {'fast_qps', 'hit_rate', 'slow_qps'} <= set(self.values)
 
     @property
-    def is_from_older_build(self) -> bool:
-        """Whether its build is an older one with fewer fields."""
-        return 'older build' in self.fault
+    def is_readable(self) -> bool:
+        """Whether its numbers can be trusted; an older build has fewer of them."""
+        return self.is_interval and (not self.fault or 'older build' in self.fault)
 
     @property
     def is_under_load(self) -> bool:
@@ -130,13 +125,14 @@ class Point:
 class Log:
     """The log of one server."""
     points: tuple[Point, ...]
-    #: Fragments of lines of statistics.
-    pieces: tuple[Remark, ...] = ()
-    #: Whether the last line is incomplete.
-    cut: bool = False
     #: The program that wrote it and its version; empty if unknown.
     program: str = 'tao_bench_server'
     version: str = ''
+
+    @property
+    def intervals(self) -> list[Point]:
+        """The lines of statistics, one per interval."""
+        return [point for point in self.points if point.is_interval]
 
 
 @dataclass(frozen=True)
@@ -152,10 +148,13 @@ class Summary:
     max_points: int
     log: Log = field(repr=False)
     counted: tuple[Point, ...] = field(repr=False)
-    #: Lines that are not counted, with the reason, in order.
-    left_out: tuple[Remark, ...] = field(repr=False)
-    #: Further remarks.
-    notes: tuple[Remark, ...] = field(repr=False)
+
+    def why_left_out(self, point: Point) -> str:
+        """Reason why a point is not counted; '': it is."""
+        if self.counted and point.line < self.counted[0].line:
+            return point.why_not_counted or (
+                f'the point is before the last {self.max_points} points')
+        return point.why_not_counted
 
 
 def counted_window_seconds(test_time: float) -> float:
@@ -207,16 +206,25 @@ def remarks(text: str) -> Iterator[Remark]:
         return
     logs = parse_server_logs(text)
     for number, log in enumerate(logs, 1):
-        values = summarise_log(log)
+        values, (first, *_, last) = summarise_log(log), (*log.points, log.points[-1])
         if len(logs) > 1:
-            yield Remark(log.points[0].line, log.points[-1].line,
+            yield Remark(first.line, last.line,
                          f'server {number} of {len(logs)} in this file')
-        yield from values.left_out
-        yield from values.notes
+        for reason, points in itertools.groupby(log.points, values.why_left_out):
+            lines = [point.line for point in points]
+            if reason:
+                yield Remark(lines[0], lines[-1], reason)
+        short = [p for p in values.counted if p.values['slow_qps_oom'] > 0]
+        if short:
+            yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
+                         'are counted, although items had no room (slow_qps_oom)')
         if not values.counted:
-            yield Remark(log.points[0].line, log.points[-1].line,
-                         'no line is counted, so all values are 0',
-                         serious=True)
+            yield Remark(first.line, last.line,
+                         'no line is counted, so all values are 0', serious=True)
+        elif len(values.counted) < values.max_points:
+            yield Remark(values.counted[0].line, values.counted[-1].line,
+                         f'only {len(values.counted)} of {values.max_points} data '
+                         'points')
 
 
 def _strip_prefixes(text: str) -> str:
@@ -252,83 +260,45 @@ def parse_server_logs(text: str, split_at_restarts: bool = True) -> list[Log]:
     lines = _LINE_END.split(_strip_prefixes(text))
     points: list[Point] = []
     seen: dict[str, int] = {}
-    pieces: list[Remark] = []
     banners: dict[int, re.Match[str]] = {}
     for number, line in enumerate(lines, 1):
         words = line.strip()
-        banner = _BANNER.match(words)
-        if banner:
+        if banner := _BANNER.match(words):
             banners[number] = banner
-        elif words.startswith((_START, _OOM)):
-            point = _parse_point(number, words)
-            points.append(point)
-            if point.is_under_load and seen.setdefault(words, number) != number:
+        elif words.startswith(_START):
+            points.append(_parse_point(number, words))
+            if points[-1].is_under_load and seen.setdefault(words, number) != number:
                 raise ParseError(number, line, 'the line is the same as line '
                                  f'{seen[words]}: the file has two copies of '
                                  'the statistics')
+        elif words.startswith(_OOM):
+            points.append(Point(number, {}, 'out of memory: an item had no room',
+                                False))
         elif _PIECE.search(words) or _OOM in words:
-            pieces.append(Remark(number, number, 'this is only a part of a '
-                                 'line of statistics'))
-        elif words and number == len(lines) and any(
-                whole.startswith(words) for whole in (_START, _OOM)):
-            pieces.append(Remark(number, number, _CUT))
-    if not any(point.has_rates and not point.fault or point.is_from_older_build
-               for point in points):
+            points.append(Point(number, {}, 'this is only a part of a line of '
+                                'statistics', False))
+    if not any(point.has_rates and point.is_readable for point in points):
         _raise_no_usable_line(points, lines)
-    starts = sorted(
-        {1, *banners, *_find_restart_lines(points)}) if split_at_restarts else [1]
+    starts = sorted({1, *banners, *_find_restart_lines(points)}
+                    ) if split_at_restarts else [1]
     results = []
-    places = [point.line for point in points]
-    pieces_at = [piece.first for piece in pieces]
-    for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
-        own = _values_between_lines(points, places, first, end)
-        if not own:
-            continue
-        named = [banner for banner in _values_between_lines(
-            [*banners.values()], [*banners], first, end) if banner['program']]
-        cut = lines[-1] != '' and own[-1].line == len(lines)
-        if (
-            cut
-            and own[-1].is_from_older_build
-            and not all(point.is_from_older_build for point in own)
-        ):
-            own = (*own[:-1], replace(own[-1], fault=_CUT))
-        log = Log(own, _values_between_lines(pieces, pieces_at, first, end), cut)
-        results.append(
-            replace(
-                log,
-                program=named[0]['program'],
-                version=named[0]['version'],
-            )
-            if named
-            else log
-        )
+    for index, own in itertools.groupby(
+            points, lambda point: bisect.bisect_right(starts, point.line)):
+        whole = tuple(own)
+        named = [banner for number, banner in banners.items() if banner['program']
+                 and starts[index - 1] <= number < whole[-1].line]
+        results.append(Log(whole, named[0]['program'], named[0]['version'])
+                       if named else Log(whole))
     return results
-
-
-def _values_between_lines(values: Sequence[_T], places: Sequence[int], first: int,
-                          end: int) -> tuple[_T, ...]:
-    """The values at places from line `first` to before line `end`."""
-    return tuple(values[bisect.bisect_left(places, first):
-                        bisect.bisect_left(places, end)])
 
 
 def _find_restart_lines(points: Sequence[Point]) -> Iterator[int]:
     """Lines at which the number of items stays lower: a new server."""
-    items = _item_counts(points)
+    items = [(point.line, point.values['curr_it']) for point in points
+             if point.is_readable and 'curr_it' in point.values]
     for before, now, after in zip(items, items[1:], items[2:], strict=False):
         if before[1] >= _FULL and max(now[1], after[1]) < _FALL * before[1]:
             yield now[0]
-
-
-def _item_counts(points: Sequence[Point]) -> list[tuple[int, float]]:
-    """Line and curr_it of all points with a credible curr_it."""
-    return [
-        (point.line, point.values['curr_it'])
-        for point in points
-        if 'curr_it' in point.values
-        and (not point.fault or point.is_from_older_build)
-    ]
 
 
 def _raise_no_usable_line(points: Sequence[Point], lines: Sequence[str]) -> None:
@@ -337,10 +307,6 @@ def _raise_no_usable_line(points: Sequence[Point], lines: Sequence[str]) -> None
         raise ParseError(points[0].line, lines[points[0].line - 1],
                          'no line of statistics is complete; the first one: '
                          f'{points[0].fault}')
-    for number, line in enumerate(lines, 1):
-        if _START in line:
-            raise ParseError(number, line, 'the statistics do not begin at the start '
-                             'of the line, and the next line has no such prefix')
     raise ParseError(1, lines[0], f'the text has no statistics ({_START} '
                      '...): it is not the log of a server or a client of '
                      'TaoBench'
@@ -350,34 +316,10 @@ def _raise_no_usable_line(points: Sequence[Point], lines: Sequence[str]) -> None
 def _parse_point(number: int, line: str) -> Point:
     """The point of a line, with its fault if it has one.
 
-    :raises ParseError: the line contradicts itself
+    :raises ParseError: a number contains a comma, or the line contradicts itself
     """
-    if line.startswith(_OOM):
-        return Point(number, {}, 'out of memory: an item had no room', True)
-    usual = _USUAL.fullmatch(line)
-    if usual and float(usual['hit_rate']) <= 1:
-        values = dict(zip(_USUAL.groupindex, map(float, usual.groups()),
-                          strict=True))
-        fault = ''
-    else:
-        values, fault = _parse_fields(number, line)
-    point = Point(number, values, fault)
-    if (
-        (not fault or point.is_from_older_build)
-        and point.is_under_load
-        and _hit_rate_excess_over_fast_share(values) > 0
-    ):
-        raise ParseError(
-            number, line, f'slow_qps = {values["slow_qps"]:.1f} exceeds the '
-            f'misses of fast_qps = {values["fast_qps"]:.1f} at hit_rate = '
-            f'{values["hit_rate"]:.3f}')
-    return point
-
-
-def _parse_fields(number: int, line: str) -> tuple[dict[str, float], str]:
-    """The values of a line, and the reason why it is not counted, or ''."""
     values: dict[str, float] = {}
-    fault = ''
+    fault = f'the line is cut in two by {_OOM}' if _OOM in line else ''
     for part in line.split(','):
         name, equals, text = map(str.strip, part.partition('='))
         if not equals and _AFTER_COMMA.fullmatch(name):
@@ -399,25 +341,21 @@ def _parse_fields(number: int, line: str) -> tuple[dict[str, float], str]:
             fault = fault or (f'{name} = {text[:24]!r} is not a number that '
                               'a server prints')
     absent = [name for name in KEYS if name not in values]
-    if _OOM in line:
-        fault = f'the line is cut in two by {_OOM}'
-    elif absent and not fault:
+    if absent and not fault:
         whole = line.rpartition(',')[2].partition('=')[0].strip() in LAST
         fault = (f'{" and ".join(absent)} missing: an older build wrote it'
-                 if whole
-                 and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(absent)
+                 if whole and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(absent)
                  else f'the line is cut or damaged: it has no {absent[0]}')
-    return values, fault
-
-
-def _hit_rate_excess_over_fast_share(values: Mapping[str, float],
-                                     sign: int = 1) -> float:
-    """Excess of the hit rate over the share of fast answers (with sign -1:
-    of the share over the hit rate), in excess of the possible error."""
-    total = values['fast_qps'] + values['slow_qps']
-    error = (_HIT_RATE_ERROR
-             + values.get('crnt_conn', 0.0) / _SHORTEST / total)
-    return sign * (values['hit_rate'] - values['fast_qps'] / total) - error
+    point = Point(number, values, fault)
+    if point.is_readable and point.is_under_load:
+        total = values['fast_qps'] + values['slow_qps']
+        error = _HIT_RATE_ERROR + values.get('crnt_conn', 0.0) / _SHORTEST / total
+        if values['hit_rate'] - values['fast_qps'] / total > error:
+            raise ParseError(
+                number, line, f'slow_qps = {values["slow_qps"]:.1f} exceeds the '
+                f'misses of fast_qps = {values["fast_qps"]:.1f} at hit_rate = '
+                f'{values["hit_rate"]:.3f}')
+    return point
 
 
 def summarise_log(log: Log, window: float = WINDOW, interval: float = INTERVAL
@@ -428,83 +366,14 @@ def summarise_log(log: Log, window: float = WINDOW, interval: float = INTERVAL
     :param interval: seconds between two lines
     """
     expected = expected_point_count(window, interval)
-    backwards = [point for point in reversed(log.points) if point.is_counted]
+    backwards = [point for point in reversed(log.points) if not point.why_not_counted]
     del backwards[expected:]
     count = len(backwards)
     fast, slow = (sum(point.values[name] for point in backwards)
                   / max(count, 1) for name in ('fast_qps', 'slow_qps'))
     total = fast + slow
-    counted = tuple(reversed(backwards))
     return Summary(fast, slow, total, fast / total if total else 0.0, count,
-                   total / BASELINE, expected, log, counted,
-                   tuple(_remarks_on_uncounted_lines(log, counted, expected)),
-                   tuple(_remarks_on_counted_points(log, counted, expected)))
-
-
-def _remarks_on_uncounted_lines(log: Log, counted: Sequence[Point], expected: int
-              ) -> Iterator[Remark]:
-    """Remarks on lines that are not counted, one for consecutive lines with
-    the same reason."""
-    taken = {point.line for point in counted}
-    results = sorted([*log.pieces, *(
-        Remark(point.line, point.line, _reason_not_counted(point, counted, expected))
-        for point in log.points if point.line not in taken)],
-        key=lambda remark: remark.first)
-    lines = sorted(taken)
-    last: Remark | None = None
-    for remark in results:
-        if last and remark.reason == last.reason and (
-                bisect.bisect_right(lines, last.last)
-                == bisect.bisect_left(lines, remark.first)):
-            last = Remark(last.first, remark.last, last.reason)
-            continue
-        if last:
-            yield last
-        last = remark
-    if last:
-        yield last
-
-
-def _reason_not_counted(point: Point, counted: Sequence[Point], expected: int) -> str:
-    """Reason why a point is not counted."""
-    if point.fault:
-        return point.fault
-    if point.is_counted:
-        return f'the point is before the last {expected} points'
-    if point.values['fast_qps'] <= 1:
-        return 'no load: fast_qps is not above 1'
-    low = f'hit_rate is below {MIN_HIT_RATE}'
-    if counted and counted[0].line < point.line < counted[-1].line:
-        return f'{low} between points that are counted'
-    if counted and len(counted) < expected and point.line < counted[0].line:
-        return f'{low}: the cache was not warm, so points are missing'
-    return low
-
-
-def _remarks_on_counted_points(log: Log, counted: Sequence[Point], expected: int
-           ) -> Iterator[Remark]:
-    """Remarks on points that are counted."""
-    short = [p for p in counted if p.values['slow_qps_oom'] > 0]
-    if short:
-        yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
-                     'are counted, although items had no room (slow_qps_oom)')
-    lost = [p for p in counted if _hit_rate_excess_over_fast_share(p.values, -1) > 0]
-    if lost:
-        yield Remark(lost[0].line, lost[-1].line, f'{len(lost)} points '
-                     'are counted, although slow_qps is below the misses of '
-                     'hit_rate: some misses were not answered')
-    if counted and len(counted) < expected:
-        yield Remark(counted[0].line, counted[-1].line,
-                     f'only {len(counted)} of {expected} data points')
-    if log.cut and counted and counted[-1] is log.points[-1]:
-        yield Remark(counted[-1].line, counted[-1].line,
-                     f'the point is counted, although {_CUT}')
-    items = _item_counts(log.points)
-    falls = [now[0] for before, now in zip(items, items[1:], strict=False)
-             if now[1] < min(0.9 * before[1], before[1] - _WOBBLE)]
-    if falls:
-        yield Remark(falls[0], falls[-1], 'the cache has lost items '
-                     "(curr_it): does the file have another server's log?")
+                   total / BASELINE, expected, log, tuple(reversed(backwards)))
 
 
 def combine_summaries(summaries: Sequence[Summary | None]

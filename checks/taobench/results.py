@@ -146,13 +146,11 @@ def format_points_over_time(
     for index, (one, start) in enumerate(zip(summary, starts, strict=True)):
         if not one:
             continue
-        counted = {point.line for point in one.counted}
         # A damaged line belongs to an interval, too.
-        for number, point in enumerate(
-                [p for p in one.log.points if not p.out_of_memory], 1):
+        for number, point in enumerate(one.log.intervals, 1):
             if not point.has_rates:
                 continue
-            why = '' if point.line in counted else _reason_left_out(one, point)
+            why = one.why_left_out(point)
             values = {name: (point.values[name], '1/s')
                       for name in ('fast_qps', 'slow_qps')}
             values['total_qps'] = (sum(v for v, _ in values.values()), '1/s')
@@ -166,9 +164,3 @@ def format_points_over_time(
                                                'cpu_user': (share.user, '%')},
                            '', '')
     return out.getvalue()
-
-
-def _reason_left_out(summary: Summary, point: Point) -> str:
-    """Reason why a point was left out."""
-    return next((remark.reason for remark in summary.left_out
-                 if remark.first <= point.line <= remark.last), 'left out')

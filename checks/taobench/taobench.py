@@ -204,9 +204,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         busy = {node: results.Busy(Path(
             self.stagedir, f'{run.name}.cpu.{node}.csv').read_text()) for node in nodes}
         cpu = next(iter(busy.values())).cpu_use_between(*phases['test'])
-        reasons = validity.find_invalidity_reasons(
+        reasons = list(validity.find_invalidity_reasons(
             rows, expected, cpu if self.is_cpu_use_checked else None,
-            limited if self.is_cpu_use_checked else ())
+            limited if self.is_cpu_use_checked else ()))
         series = results.format_points_over_time(rows, starts, expected.interval, busy,
                                                  phases)
         if not self.invalid:    # keep the first invalid repetition, or the last one

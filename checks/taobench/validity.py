@@ -1,13 +1,9 @@
-"""Validity of a run of TaoBench, and the likely cause if it is invalid.
-
-The rules are those of the original's guide. The likely cause is derived from
-the points that the parser leaves out.
-"""
+"""Validity of a run of TaoBench, by the rules of the original's guide."""
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,26 +29,15 @@ CPU_V2, USER_V2 = (75.0, 80.0), (25.0, 30.0)
 MIN_RATE_SHARE = 0.5
 #: Tolerance of the window. Unit: lines.
 WINDOW_TOLERANCE = 2
-#: Growth of the hit rate above which a cache is still being filled.
-MIN_GROWTH = 0.02
 
-#: `cause` of a Reason -> explanation.
-CAUSES = {
-    'few_keys': 'there are too few keys: the cache holds nearly all of them',
-    'many_keys': 'there are too many keys, or the cache is smaller than '
-                 'server_memsize of the clients',
-    'cold': 'the warm-up was too short: the cache was still being filled',
-    'starved': 'a client has too few CPUs or a slow network, or did not run '
-               'all the time',
-    'killed': 'a server was killed or crashed',
-    'memory': 'items had no room: the cache is too small for the threads',
-    'build': 'the server is an older build that lacks a field of the '
-             'statistics',
-    'busy': 'other processes, or the clients, use the machine',
-    'kernel': 'the kernel takes too much time: check timer interrupts, '
-              'iommu=pt, and the affinity of the NIC',
-    'unknown': 'see the lines that were left out',
-}
+STARVED = ('a client has too few CPUs or a slow network, or did not run all the time')
+KILLED = 'a server was killed or crashed'
+BUSY = 'other processes, or the clients, use the machine'
+KERNEL = ('the kernel takes too much time: check timer interrupts, iommu=pt, and the '
+          'affinity of the NIC')
+FEW_KEYS = 'there are too few keys: the cache holds nearly all of them'
+MANY_KEYS = ('the warm-up was too short, there are too many keys, or the cache is '
+             'smaller than server_memsize of the clients')
 
 
 def min_link_speed(cpus: int) -> int:
@@ -105,101 +90,78 @@ class Expected:
                                     self.interval)
 
 
-@dataclass(frozen=True)
-class Reason:
-    """A broken rule of a run."""
-    #: instances | ended | points | hit_ratio | connections | balance |
-    #: clients | cpu_total | cpu_user
-    rule: str
-    #: The measured and the expected value.
-    text: str
-    #: A key of CAUSES.
-    cause: str
-
-    def __str__(self) -> str:
-        return f'{self.text}: {CAUSES[self.cause]}'
-
-
 def find_invalidity_reasons(summary: Sequence[Summary | None], expected: Expected,
                             cpu: Cpu | None = None, limited: Sequence[str] = ()
-          ) -> list[Reason]:
-    """Reasons why a run is invalid; empty: it is valid.
+                            ) -> Iterator[str]:
+    """Broken rules of a run, each with its likely cause; none: it is valid.
 
     :param summary: summary of each server that was started, over the window of
         `expected`; None: it has no values
     :param cpu: None: not known and not checked
     :param limited: names of clients that were the limit themselves
     """
-    reasons = [*_find_server_count_violations(summary, expected)]
+    good = [one for one in summary if one]
+    if len(good) != expected.instances:
+        yield (f'only {len(good)} of {expected.instances} servers have statistics: '
+               + KILLED)
     for index, one in enumerate(summary, 1):
         if one:
-            reasons += _find_server_point_violations(index, one, expected)
+            yield from _broken_rules_of_server(index, one, expected)
     if limited:
-        reasons.append(Reason('clients', f'{", ".join(limited)} could not '
-                              'send requests faster', 'starved'))
-    reasons += _find_load_balance_violations(summary)
-    reasons += _find_hit_ratio_violations(summary)
+        yield f'{", ".join(limited)} could not send requests faster: {STARVED}'
+    counted = [one for one in good if one.num_data_points]
+    if not counted:
+        return
+    usual = statistics.median_high(one.total_qps for one in counted)
+    for index, one in enumerate(summary, 1):
+        if one and one.num_data_points and one.total_qps < MIN_RATE_SHARE * usual:
+            yield (f'server {index} had {one.total_qps:.0f} requests/s, the others '
+                   f'{usual:.0f}: {STARVED}')
+    ratio, (low, high) = combine_summaries(counted)['hit_ratio'], HIT_RATIO
+    if not low <= ratio <= high:
+        # It may be below 0.88 if slow responses exceed the misses.
+        yield (f'the hit ratio is {ratio:.4f}; valid: {low} to {high}: '
+               + (FEW_KEYS if ratio > high else MANY_KEYS))
     if cpu:
-        reasons += _find_cpu_use_violations(cpu, expected)
-    return reasons
+        total, user = (CPU_V2, USER_V2) if expected.v2 else (CPU, USER)
+        for name, share, (low, high), too_low in (
+                ('total', cpu.total, total, STARVED), ('user', cpu.user, user, KERNEL)):
+            if not low <= share <= high:
+                yield (f'the {name} CPU use is {share:.0f} %; valid: {low:.0f} to '
+                       f'{high:.0f} %: {BUSY if share > high else too_low}')
 
 
-def _find_server_count_violations(summary: Sequence[Summary | None], expected: Expected
-               ) -> list[Reason]:
-    good = sum(one is not None for one in summary)
-    if good == expected.instances:
-        return []
-    return [Reason('instances', f'only {good} of {expected.instances} servers '
-                   'have statistics', 'killed')]
-
-
-def _find_server_point_violations(index: int, one: Summary,
-                                  expected: Expected) -> list[Reason]:
-    """Broken rules in the points of one server."""
-    reasons = []
-    lines = [point for point in one.log.points if not point.out_of_memory]
+def _broken_rules_of_server(index: int, one: Summary, expected: Expected
+                            ) -> Iterator[str]:
     # A server prints until after the end of the test. Each line comes a little
     # late, and the first and the last line may be missing.
     minimum = (expected.warmup_time + expected.rest
                + expected.test_time) / expected.interval
-    if len(lines) < 0.95 * minimum - 2:
-        reasons.append(Reason(
-            'ended', f'server {index} has {len(lines)} of {minimum:.0f} lines '
-            'of statistics', 'killed'))
+    if len(one.log.intervals) < 0.95 * minimum - 2:
+        yield (f'server {index} has {len(one.log.intervals)} of {minimum:.0f} lines '
+               f'of statistics: {KILLED}')
+        return
     required, window = expected.points_per_server, _points_in_window(one, expected)
-    if one.num_data_points < required:
-        reasons.append(Reason(
-            'points', f'server {index} has {one.num_data_points} of {required} '
-            'data points', 'killed' if reasons
-            else _likely_cause_of_invalid_points(one, window, expected)))
-    dip = _invalid_points_between_valid(one)
-    good = sum(point.is_counted for point in window)
-    if not reasons and good < required - WINDOW_TOLERANCE:
-        # The original continues into the warm-up until it has enough points.
-        reasons.append(Reason(
-            'points', f'server {index} has {good} valid points of '
-            f'{len(window)} in the test',
-            _likely_cause_of_invalid_points(one, window, expected)))
-    if dip and not reasons:
-        reasons.append(Reason(
-            'points', f'server {index} has {len(dip)} invalid points in the '
-            f'window (from line {dip[0].line})',
-            _likely_cause_of_invalid_points(one, window, expected)))
+    invalid = Counter(filter(None, (point.why_not_counted for point in window)))
+    valid = len(window) - invalid.total()
+    # The original continues into the warm-up until it has enough points.
+    if one.num_data_points < required or valid < required - WINDOW_TOLERANCE:
+        reason = invalid.most_common(1)[0][0] if invalid else 'the test was too short'
+        cause = {'hit_rate is': MANY_KEYS, 'no load: fa': STARVED}.get(reason[:11], '')
+        yield (f'server {index} has {valid} of {required} data points in the test: '
+               + ': '.join(filter(None, (reason, cause))))
     if expected.connections:
         opened = [point.values['crnt_conn'] for point in window
                   if point.is_under_load and 'crnt_conn' in point.values]
-        required = expected.connections[index - 1]
-        if opened and statistics.median(opened) < 0.95 * required:
-            reasons.append(Reason(
-                'connections', f'server {index} had '
-                f'{statistics.median(opened):.0f} of {required} connections',
-                'starved'))
-    return reasons
+        due = expected.connections[index - 1]
+        if opened and statistics.median(opened) < 0.95 * due:
+            yield (f'server {index} had {statistics.median(opened):.0f} of {due} '
+                   f'connections: {STARVED}')
 
 
 def _points_in_window(one: Summary, expected: Expected) -> Sequence[Point]:
     """The points at the end of the test, counted from the first request."""
-    points = [p for p in one.log.points if not p.out_of_memory]
+    points = one.log.intervals
     start = next((at for at, p in enumerate(points) if p.is_under_load), 0)
     end = start + round((expected.warmup_time + expected.rest
                          + expected.test_time) / expected.interval)
@@ -208,88 +170,3 @@ def _points_in_window(one: Summary, expected: Expected) -> Sequence[Point]:
     # The time between warm-up and test shifts the window a little.
     late = next((at for at, p in enumerate(result) if p.is_under_load), 0)
     return result[late if late <= WINDOW_TOLERANCE else 0:]
-
-
-def _invalid_points_between_valid(one: Summary) -> list[Point]:
-    """Invalid points between valid points; a single one may be chance."""
-    taken = one.counted
-    dip = [point for point in one.log.points if taken and not point.is_counted
-           and taken[0].line < point.line < taken[-1].line
-           and not point.out_of_memory]
-    return dip if len(dip) > max(one.max_points / 20, 1) else []
-
-
-def _likely_cause_of_invalid_points(one: Summary, points: Sequence[Point],
-                                    expected: Expected
-             ) -> str:
-    """The likely cause of invalid points in the window."""
-    if sum(point.is_from_older_build for point in points) > len(points) / 2:
-        return 'build'
-    busy = [p for p in points if p.is_under_load]
-    if len(busy) < 0.9 * len(points) or not busy:
-        return 'starved'
-    low = [p for p in busy if p.values['hit_rate'] < MIN_HIT_RATE]
-    if low:
-        # A third, or half of few points: one point may have few reads.
-        part = max(len(busy) // 3, min(len(busy) // 2, 2), 1)
-        first, variance = _hit_rate_and_variance(busy[:part], expected.interval)
-        last, other = _hit_rate_and_variance(busy[-part:], expected.interval)
-        # Points with few reads vary by chance: allow three standard errors.
-        chance = 3 * math.sqrt(variance + other)
-        if last - first > max(MIN_GROWTH, chance):
-            return 'cold'
-        if any(point.out_of_memory or point.values.get('slow_qps_oom', 0) > 0
-               for point in one.log.points):
-            return 'memory'
-        return 'many_keys' if len(low) > len(busy) / 2 else 'unknown'
-    return 'unknown'
-
-
-def _hit_rate_and_variance(points: Sequence[Point], interval: float
-              ) -> tuple[float, float]:
-    """Hits per read in some points, and its variance (binomial)."""
-    hits, misses = (interval * sum(p.values[name] for p in points)
-                    for name in ('fast_qps', 'slow_qps'))
-    rate = hits / (hits + misses)
-    return rate, rate * (1 - rate) / (hits + misses)
-
-
-def _find_load_balance_violations(summary: Sequence[Summary | None]) -> list[Reason]:
-    """Broken rules of servers with far fewer requests than the others."""
-    rates = [one.total_qps for one in summary if one and one.num_data_points]
-    if len(rates) < 2:
-        return []
-    usual = statistics.median_high(rates)
-    return [Reason('balance', f'server {index} had {one.total_qps:.0f} '
-                   f'requests/s, the others {usual:.0f}', 'starved')
-            for index, one in enumerate(summary, 1)
-            if one and one.num_data_points
-            and one.total_qps < MIN_RATE_SHARE * usual]
-
-
-def _find_hit_ratio_violations(summary: Sequence[Summary | None]) -> list[Reason]:
-    good = [one for one in summary if one and one.num_data_points]
-    if not good:
-        return []
-    ratio = combine_summaries(good)['hit_ratio']
-    low, high = HIT_RATIO
-    if low <= ratio <= high:
-        return []
-    # It may be below 0.88 if slow responses exceed the misses.
-    cause = 'few_keys' if ratio > high else 'many_keys'
-    return [Reason('hit_ratio', f'the hit ratio is {ratio:.4f}; valid: {low} '
-                   f'to {high}', cause)]
-
-
-def _find_cpu_use_violations(cpu: Cpu, expected: Expected) -> list[Reason]:
-    reasons = []
-    total, user = (CPU_V2, USER_V2) if expected.v2 else (CPU, USER)
-    for rule, share, (low, high), causes in (
-            ('cpu_total', cpu.total, total, ('starved', 'busy')),
-            ('cpu_user', cpu.user, user, ('kernel', 'busy'))):
-        if not low <= share <= high:
-            name = rule.removeprefix('cpu_')
-            reasons.append(Reason(
-                rule, f'the {name} CPU use is {share:.0f} %; valid: '
-                f'{low:.0f} to {high:.0f} %', causes[share > high]))
-    return reasons

@@ -101,7 +101,7 @@ def test_points_over_time_have_a_phase_and_a_reason():
     assert [row['phase'] for row in fast] == [
         'warmup', 'warmup', 'test', 'test', 'test', 'after']
     assert [row['counts'] for row in fast] == list('001011')
-    assert 'between points that are counted' in fast[3]['why']
+    assert fast[3]['why'] == 'hit_rate is below 0.88'
     assert not fast[2]['why']
     assert [(row['series'], row['value']) for row in rows
             if row['metric'].startswith('cpu')] == [

@@ -37,25 +37,20 @@ static size_t room;                     /* bytes of a buffer                */
 
 /* Who is connected: a session begins when all are. */
 static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
     int fd[MAX_RANKS];
-    uint32_t joined, shaking, ring;
-    bool open;
+    uint32_t joined, ring;
     struct join join[MAX_RANKS];
     char name[MAX_RANKS][64];           /* a closed peer has none any more  */
-} peers = {.lock = PTHREAD_MUTEX_INITIALIZER,
-           .changed = PTHREAD_COND_INITIALIZER, .open = true};
+} peers;
 
-static void *shake(void *arg)
+/* The handshake with one peer, which stays or is dropped. */
+static void admit(int fd)
 {
-    int fd = (int)(intptr_t)arg;
     struct join join;
     char why[216], name[64];
     bool stays = accept_peer(fd, o, &join, why, sizeof why);
     peer_of(fd, name);
-    pthread_mutex_lock(&peers.lock);
-    if (stays && (!peers.open || peers.fd[join.rank] >= 0)) {
+    if (stays && peers.fd[join.rank] >= 0) {
         snprintf(why, sizeof why, "rank %u is here already", join.rank);
         stays = false;
     } else if (stays && peers.joined && peers.ring != join.ring) {
@@ -64,76 +59,21 @@ static void *shake(void *arg)
                  join.ring ? " not" : "");
         stays = false;
     }
-    if (stays) {
-        set_timeout(fd, o->timeout);
-        send_at_once(fd);
-        peers.fd[join.rank] = fd;
-        peers.join[join.rank] = join;
-        memcpy(peers.name[join.rank], name, sizeof name);
-        peers.ring = join.ring;
-        peers.joined++;
-        pthread_cond_broadcast(&peers.changed);
-        trace_rust("INFO", "server", "server connected");
-    }
-    peers.shaking--;
-    pthread_mutex_unlock(&peers.lock);
     if (!stays) {
         if (*why)
             trace_rust("WARN", "server", "%s dropped: %s", name, why);
         trace_flush();
         close(fd);
+        return;
     }
-    return NULL;
-}
-
-/* Its clients are gone before it has written of them: a server that is told to
- * end finishes its log first, so that no line is cut. SIGTERM is blocked in all
- * other threads. */
-static void *at_sigterm(void *unused)
-{
-    sigset_t set;
-    int number;
-    (void)unused;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigwait(&set, &number);
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
-    pthread_mutex_lock(&peers.lock);
-    while (!peers.open && pthread_cond_timedwait(&peers.changed, &peers.lock,
-                                                 &until) == 0)
-        ;
-    trace_flush();
-    signal(SIGTERM, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    raise(SIGTERM);
-    return NULL;
-}
-
-static void *door(void *arg)
-{
-    int listener = (int)(intptr_t)arg;
-    for (;;) {
-        pthread_t thread;
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE)
-                usleep(10000);
-            continue;
-        }
-        pthread_mutex_lock(&peers.lock);
-        bool full = peers.shaking >= MAX_RANKS;
-        peers.shaking += !full;
-        pthread_mutex_unlock(&peers.lock);
-        if (full || pthread_create(&thread, NULL, shake,
-                                   (void *)(intptr_t)fd)) {
-            close(fd);
-            continue;
-        }
-        pthread_detach(thread);
-    }
-    return NULL;
+    set_timeout(fd, o->timeout);
+    send_at_once(fd);
+    peers.fd[join.rank] = fd;
+    peers.join[join.rank] = join;
+    memcpy(peers.name[join.rank], name, sizeof name);
+    peers.ring = join.ring;
+    peers.joined++;
+    trace_rust("INFO", "server", "server connected");
 }
 
 static void lost(uint32_t rank, const char *what)
@@ -447,7 +387,6 @@ static void run_ring(void)
 
 int serve(const struct options *options)
 {
-    pthread_t thread;
     o = options;
     room = o->count * size_of(o->type);
     for (uint32_t j = 0; j < o->jobs; j++) {
@@ -461,25 +400,24 @@ int serve(const struct options *options)
     }
     for (uint32_t r = 0; r < o->nrank; r++)
         peers.fd[r] = -1;
-    sigset_t ends;
+    /* SIGTERM ends the server between two sessions: its log is whole. */
+    sigset_t ends, before;
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    pthread_sigmask(SIG_BLOCK, &ends, &before);
     char port[8];
     snprintf(port, sizeof port, "%u", o->port);
-    int listener = listen_at(o->address, port, 0);
+    struct pollfd door = {listen_at(o->address, port, 0), POLLIN, 0};
     trace_rust("INFO", "server", "listening on %s:%u for %u ranks",
                o->address, o->port, o->nrank);
-    trace_flush();
-    if (pthread_create(&thread, NULL, door, (void *)(intptr_t)listener)
-        || pthread_create(&thread, NULL, at_sigterm, NULL))
-        fail("cannot start a thread");
     for (;;) {
-        pthread_mutex_lock(&peers.lock);
-        while (peers.joined < o->nrank)
-            pthread_cond_wait(&peers.changed, &peers.lock);
-        peers.open = false;
-        pthread_mutex_unlock(&peers.lock);
+        trace_flush();
+        while (peers.joined < o->nrank) {
+            int fd = ppoll(&door, 1, NULL, &before) > 0
+                ? accept4(door.fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+            if (fd >= 0)
+                admit(fd);
+        }
         if (peers.ring)
             run_ring();
         else
@@ -490,11 +428,6 @@ int serve(const struct options *options)
             close(peers.fd[r]);
             peers.fd[r] = -1;
         }
-        trace_flush();
-        pthread_mutex_lock(&peers.lock);
         peers.joined = 0;
-        peers.open = true;
-        pthread_cond_broadcast(&peers.changed);
-        pthread_mutex_unlock(&peers.lock);
     }
 }

@@ -396,12 +396,6 @@ class _Reader:
         at = names.index('#wrong')
         return self.ends[at] - self.ends[at - 1] == 8
 
-    def is_from_optcast_client(self) -> bool:
-        """Whether the client of checks/optcast wrote the table: bandwidths have
-        five decimals, because links may be slow."""
-        at = self.out.columns.index('busbw')
-        return self.ends[at] - self.ends[at - 1] == 10
-
     def split_row(self, line: str) -> list[str]:
         """The fields of a row, one per column; '' for an empty field."""
         if line.startswith('#'):
@@ -511,9 +505,7 @@ class _Reader:
         fits = next((n for n in (2, 1) if len(f'{value:.{n}f}') <= width), 0)
         old = (2 if width == 6 else 0 if value >= 10000 else
                1 if value >= 100 else 2)
-        valid = ([5 if width == 6 else 2] if self.is_from_optcast_client()
-                 else [fits, old])
-        if decimals not in valid:
+        if decimals not in (fits, old):
             self.raise_parse_error(f'{name} is {word!r}: digits were lost or added')
         return Printed(value, 0.5 * 10.0 ** -decimals)
 

@@ -36,7 +36,7 @@ from ..core.parsers import ParseError
 _RUST = re.compile(
     r'\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{6})\d{3}Z '
     r'(?:TRACE|DEBUG|INFO|WARN|ERROR) +[\w:]+\] (.*)')
-_NCCL = re.compile(r'(?:^|[\] ])(\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
+_NCCL = re.compile(r':\d+ \[\d+\] (\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
 _SERVER = re.compile(
     r'rank\((\d+)\)/job\((\d+)\) (?:'
     r'(recv|send) (?:(start|requested|barrier)|latency: (\d+)us, \d+\.\d\dGbps)|'
@@ -46,7 +46,7 @@ _CLIENT = re.compile(
     r'(?:, i: \d+)?(?:, j: (\d+))?,? (start|done)(?:, count: \d+)?')
 _REQUEST = re.compile(
     r'req\((0x[0-9a-f]+)\)/idx\(\d+\) (allreduce start|send done|recv done|'
-    r'allreduce requested(?= size: \d+, csize: \d+, nsplit: \d+$|$)).*')
+    r'allreduce requested)(?: size: \d+, csize: \d+, nsplit: \d+)?')
 #: Steps of a request of NCCL.
 _STEPS = ('allreduce start', 'allreduce requested', 'send done', 'recv done')
 #: The two lines with the result of the server's own client.

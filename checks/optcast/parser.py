@@ -194,8 +194,17 @@ def read_table(lines: Iterable[tuple[int, str]]) -> nccl.Output | None:
 
 def busbw_by_size(result: nccl.Output) -> dict[int, float]:
     """busbw in GB/s by size in B, out of place."""
-    return {row.size: row.out_of_place.busbw.value for row in result.rows
-            if row.out_of_place}
+    return {row.size: bandwidths(row.out_of_place, row.size, result.ranks)[1]
+            for row in result.rows if row.out_of_place}
+
+
+def bandwidths(half: nccl.Half, size: int, ranks: int) -> tuple[float, float]:
+    """algbw and busbw in GB/s. Two decimals are too few for a slow link: below 1 GB/s
+    they follow from the time, as nccl-tests calculates them."""
+    if not half.time or not half.time.value or half.algbw.value >= 1:
+        return half.algbw.value, half.busbw.value
+    algbw = size / half.time.value / 1e3
+    return algbw, algbw * 2 * (ranks - 1) / ranks
 
 
 def _require_result(log: Log, result: nccl.Output | None) -> None:
@@ -207,18 +216,21 @@ def _require_result(log: Log, result: nccl.Output | None) -> None:
 
 def _records_of_result(client: Log, result: nccl.Output | None, program: str
                        ) -> Iterator[Record]:
-    for row in result.rows if result else ():
-        for suffix, half in row.halves_with_metric_suffix:
-            yield Record(program, '', row.size, f'algbw{suffix}', half.algbw.value,
-                         'GB/s', row.line)
-            yield Record(program, '', row.size, f'busbw{suffix}', half.busbw.value,
-                         'GB/s', row.line)
-    if result and result.average:
-        yield Record(program, '', None, 'busbw_average', result.average.value, 'GB/s',
-                     result.end)
     if client.bandwidths:
         yield Record('optcast', '', None, 'client_bandwidth',
                      sum(client.bandwidths) / len(client.bandwidths), 'Gb/s', 1)
+    if not result:
+        return
+    for row in result.rows:
+        for suffix, half in row.halves_with_metric_suffix:
+            algbw, busbw = bandwidths(half, row.size, result.ranks)
+            yield Record(program, '', row.size, f'algbw{suffix}', algbw, 'GB/s',
+                         row.line)
+            yield Record(program, '', row.size, f'busbw{suffix}', busbw, 'GB/s',
+                         row.line)
+    if result.average:
+        yield Record(program, '', None, 'busbw_average', result.average.value, 'GB/s',
+                     result.end)
 
 
 def _records_of_stats(side: str, stats: Stats, line: int) -> Iterator[Record]:

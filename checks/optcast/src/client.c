@@ -76,12 +76,11 @@ static void head(const struct options *o)
                r, (int)getpid(), o->host);
     /* The reader takes the widths of the columns from these lines. */
     puts("#\n"
-         "#                                                            "
-         "out-of-place\n"
-         "#       size         count      type   redop    root       time"
-         "     algbw     busbw #wrong\n"
-         "#        (B)    (elements)                               (us)"
-         "    (GB/s)    (GB/s)");
+         "#                                                       out-of-place\n"
+         "#       size         count      type   redop    root     time   algbw"
+         "   busbw #wrong\n"
+         "#        (B)    (elements)                               (us)  (GB/s)"
+         "  (GB/s)");
 }
 
 int run_client(struct options *o)
@@ -122,10 +121,11 @@ int run_client(struct options *o)
         sum += busbw;
         bad += differ;
         if (prints)
-            printf("%12llu  %12llu  %8s     sum      -1  %9.2f  %8.5f  %8.5f  "
+            printf("%12llu  %12llu  %8s     sum      -1  %7.*f  %6.2f  %6.2f  "
                    "%5llu\n", (unsigned long long)size,
                    (unsigned long long)(size / each), type_name(o->type),
-                   took * 1e6, algbw, busbw, (unsigned long long)differ);
+                   took >= 1e-2 ? 0 : took >= 1e-4 ? 1 : 2, took * 1e6, algbw,
+                   busbw, (unsigned long long)differ);
         fflush(stdout);
         trace_flush();
     }

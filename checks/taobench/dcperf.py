@@ -138,8 +138,8 @@ class TaoBenchOriginal(TaoBenchmark):
         printed = Path(self.stagedir, f'{run.name}.run.0.out').read_text(
             errors='replace')
         logs = [self.read_log(text) for text in texts or [printed]]
-        result = ({} if self.scenario.dcperf_job.has_one_server
-                  else tao.read_script_result(printed))
+        result = {} if self.scenario.dcperf_job.has_one_server else {
+            record.metric: record.value for record in tao.parse_report(printed)}
         expected = validity.Expected(
             int(result.get('spawned_instances', 1)), sized.warmup_time, seconds,
             self.statistics_interval, rest, self.scenario.dcperf_job.semaphore)

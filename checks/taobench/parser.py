@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,13 +39,17 @@ BASELINE = 683000.0
 #: Unit of each value of a summary.
 UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
          'hit_ratio': '1', 'num_data_points': '1', 'score': '1'}
+#: The same for all servers of a job.
+COMBINED_UNITS = {**UNITS, 'spawned_instances': '1', 'successful_instances': '1'}
 #: Length of the window, and between two lines, in the original. Unit: s.
 WINDOW, INTERVAL = 360.0, 5.0
 #: Points of 72 that may be missing.
 _MISSING = 10
 
-#: A report of benchpress, alone or among what it prints.
-_REPORT = re.compile(r'^Results Report:\s*$|\A\s*\{\s*"benchmark_', re.MULTILINE)
+#: The result of a job, alone or among what is printed: a report of benchpress, or the
+#: metrics that a script prints at its end.
+_REPORT = re.compile(r'^Results Report:\s*$|\A\s*\{\s*"benchmark_'
+                     r'|^\{$(?=(?:\n .*)*\n +"total_qps")', re.MULTILINE)
 _START = 'fast_qps ='
 _OOM = 'OUT OF MEMORY'
 #: First lines of a server: of the original, and of the embedded one.
@@ -396,34 +399,36 @@ def combine_summaries(summaries: Sequence[Summary | None]
         'score': total / BASELINE}
 
 
-# A report of benchpress ---------------------------------------------------
+# The result of a job --------------------------------------------------------
 
 def parse_report(text: str) -> tuple[Record, ...]:
-    """The records of a report of DCPerf's benchpress, as it prints and saves it.
+    """The records of the JSON that a job ends with: a report of benchpress, as it
+    prints and saves it, or the metrics alone, as a script of DCPerf prints them.
 
-    :raises ParseError: it is damaged, or nothing was measured
+    :raises ParseError: there is none, it is damaged, or nothing was measured
     """
-    at = text.index('{', _REPORT.search(text).start())  # type: ignore[union-attr]
+    start = _REPORT.search(text)
+    if not start:
+        raise ParseError(text.count('\n') + 1, text[-80:], 'DCPerf printed no result')
+    at = text.index('{', start.start())
     line = text.count('\n', 0, at) + 1
     end = re.compile(r'^\}\s*$', re.MULTILINE).search(text, at)
     if not end:
         raise ParseError(line, '', 'the report is cut off: its last brace is missing')
     document = parse_json(text[at:end.start() + 1], 'the report', line)
-    metrics = document.get('metrics')
-    if not isinstance(metrics, dict):
-        raise ParseError(line, '', 'the report has no metrics')
+    metrics = document.get('metrics', document)
 
     def line_of(name: str) -> int:
-        return text.count('\n', 0, text.find(f'"{name}"', at)) + 1
+        return text.count('\n', 0, max(text.find(f'"{name}"', at), at)) + 1
 
-    values = {name: metrics[name] for name in UNITS if name in metrics}
+    values = {name: metrics[name] for name in COMBINED_UNITS if name in metrics}
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ParseError(line_of(name), str(value)[:80],
                              f'{name} is {value!r}: expected a number')
-    if set(values) != set(UNITS):
+    if missing := set(UNITS) - {'score'} - set(values):
         raise ParseError(line_of('metrics'), '', 'the report lacks '
-                         + ', '.join(sorted(set(UNITS) - set(values))))
+                         + ', '.join(sorted(missing)))
     if not values['num_data_points'] or not values['total_qps']:
         raise ParseError(line_of('num_data_points'), '', 'nothing was measured: '
                          'num_data_points or total_qps is 0; see the logs of the '
@@ -431,28 +436,10 @@ def parse_report(text: str) -> tuple[Record, ...]:
     if abs(values['fast_qps'] + values['slow_qps'] - values['total_qps']) > 0.5:
         raise ParseError(line_of('total_qps'), '', 'total_qps is not the sum of '
                          'fast_qps and slow_qps')
-    return tuple(Record('tao_bench_server', '', None, name, float(value), UNITS[name],
-                        line_of(name)) for name, value in values.items())
-
-
-#: Numbers that a script prints for all servers.
-_RESULT = ('spawned_instances', 'successful_instances', 'fast_qps', 'slow_qps',
-          'total_qps', 'hit_ratio', 'num_data_points')
-
-
-def read_script_result(text: str) -> dict[str, float]:
-    """The numbers of the JSON that a script prints at its end.
-
-    :raises ParseError: it has none
-    """
-    match = re.search(r'^\{\n(?:.*\n)*?\}$', text, re.MULTILINE)
-    try:
-        data = json.loads(match[0]) if match else {}
-        return {name: float(data[name]) for name in _RESULT}
-    except (ValueError, KeyError) as err:
-        missing = f' with {err}' if match else ''
-        raise ParseError(len(text.splitlines()), text[-80:],
-                         f'DCPerf printed no result{missing}') from None
+    values.setdefault('score', values['total_qps'] / BASELINE)
+    return tuple(Record('tao_bench_server', '', None, name, float(value),
+                        COMBINED_UNITS[name], line_of(name))
+                 for name, value in values.items())
 
 
 # A client's log ------------------------------------------------------------

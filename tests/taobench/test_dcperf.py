@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from checks.core.parsers import ParseError
-from checks.taobench import parser
 from tests.conftest import LIMIT, ROOT, of_family, suite_in, until
 
 #: A script that does nothing for some seconds and then prints and writes what DCPerf's
@@ -164,13 +162,6 @@ def test_a_client_of_one_server_gets_its_host(installed, tmp_path):
         Path(server, 'host.txt').write_text('127.0.0.1\n')
         assert client.wait(LIMIT) == 0
     assert client.stdout.read() == 'client --server-hostname 127.0.0.1 --test-time 5\n'
-
-
-def test_a_script_without_result_is_refused():
-    with pytest.raises(ParseError, match='printed no result'):
-        parser.read_script_result('Spawn server instance: x\n')
-    with pytest.raises(ParseError, match="no result with 'spawned_instances'"):
-        parser.read_script_result('x\n{\n    "role": "server"\n}\n')
 
 
 #: A site with nodes of 16 CPUs and an installed DCPerf.

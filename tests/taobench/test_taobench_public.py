@@ -24,7 +24,7 @@ def test_public_output_is_read(name, want):
 
 @pytest.mark.parametrize('text, reason', [
     ((PUBLIC / 't2-report-zero.txt').read_text(), 'nothing was measured'),
-    (REPORT.replace('"score"', '"scores"'), 'lacks score'),
+    (REPORT.replace('"hit_ratio"', '"hits"'), 'lacks hit_ratio'),
     (REPORT.replace('149833.2', '14983.2'), 'not the sum'),
     (REPORT.partition('"metrics"')[0], 'cut off'),
 ])
@@ -32,3 +32,14 @@ def test_a_report_without_values_is_refused(text, reason):
     with pytest.raises(ParseError, match=reason):
         tao.parse(text)
     assert 'benchmark_args' in text
+
+
+def test_what_a_script_prints_is_read_as_a_report():
+    metrics = REPORT[REPORT.index('  "metrics"'):REPORT.index('  "run_id"')]
+    text = 'Spawn server instance: x\n{\n' + '\n'.join(
+        line for line in metrics.splitlines()[1:-1] if '"score"' not in line) + '\n}\n'
+    values = {one.metric: one.value for one in tao.parse(text)}
+    assert values['score'] == pytest.approx(values['total_qps'] / 683000)
+    assert values['spawned_instances'] == 2
+    with pytest.raises(ParseError, match='DCPerf printed no result'):
+        tao.parse_report('Spawn server instance: x\n')

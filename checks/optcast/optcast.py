@@ -58,23 +58,19 @@ class OptcastAllReduce(ServiceBenchmark):
         **ServiceBenchmark.SMALLEST, 'warmup': -1, 'nsplit': 1, 'reduce_jobs': 1,
         'reduce_threads': 1, 'timeout': 1}
 
-    #: Options of the server that the check sets itself -> what to use instead.
+    #: Options of servers and clients that the check sets itself -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {
-        '--nrank': 'the setting clients', '--count': 'the setting chunksize',
-        '--data-type': 'another test case', '--reduce-jobs': 'the setting reduce_jobs',
-        '--reduce-threads': 'the setting reduce_threads',
-        '--recv-threads': 'the setting recv_threads',
-        '--send-threads': 'the setting send_threads',
-        '--timeout': 'the setting timeout',
-        '--address': 'the address of the job', '--port': 'the port of the job',
-        '--trace': 'the log of the first server'}
-    #: The same for options of the clients.
-    REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = {
         '--nrank': 'the setting clients', '--data-type': 'another test case',
-        '--chunksize': 'the setting chunksize', '--size': 'the setting sizes',
+        '--ring': 'another test case', '--size': 'the setting sizes',
+        '--chunksize': 'the setting chunksize', '--count': 'the setting chunksize',
         '-n': 'the setting iterations', '-w': 'the setting warmup',
-        '--timeout': 'the setting timeout', '--nsplit': 'the setting nsplit',
-        '--trace': 'the log of the first client', '--ring': 'another test case'}
+        '--address': 'the address of the job', '--port': 'the port of the job',
+        '--trace': 'the log of the first server or client',
+        **{f'--{name.replace("_", "-")}': f'the setting {name}' for name in (
+            'nsplit', 'reduce_jobs', 'reduce_threads', 'recv_threads', 'send_threads',
+            'timeout')}}
+    #: The same for options of the clients.
+    REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = REFUSED
 
     #: All scenarios and their modes.
     SCENARIOS = SCENARIOS

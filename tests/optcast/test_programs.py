@@ -344,16 +344,6 @@ def test_a_server_dies(run):
     ), messages
 
 
-def test_the_server_where_a_ring_meets_dies(run):
-    """Seen before: the ring went on until its next barrier."""
-    job = run(2, ring=True, more=('-n', '1000000'))
-    job.serve().ask('1M')
-    begun(job)
-    job.servers[0].kill()
-    assert job.ends() == [1, 1]
-    assert 'rank 0: ' in job.output()
-
-
 def test_a_server_that_hangs(run):
     job = run(2, more=('-n', '100000'), timeout=3)
     job.serve().ask('1M')

@@ -140,15 +140,11 @@ static void judge(const struct options *o, const struct join *join, char *why,
                   size_t size)
 {
     *why = 0;
-    if (join->nrank != o->nrank)
-        snprintf(why, size, "rank %u says that there are %u ranks, the "
-                 "server was started with --nrank %u", join->rank,
-                 join->nrank, o->nrank);
-    else if (join->rank >= o->nrank)
-        snprintf(why, size, "there is no rank %u of %u", join->rank,
+    if (join->nrank != o->nrank || join->rank >= o->nrank
+            || join->type != o->type)
+        snprintf(why, size, "rank %u of %u, or its --data-type, is not that "
+                 "of a server with --nrank %u", join->rank, join->nrank,
                  o->nrank);
-    else if (join->type != o->type)
-        snprintf(why, size, "rank %u has another --data-type", join->rank);
     else if (!join->ring && join->count != o->count)
         snprintf(why, size, "rank %u sends messages of %llu elements "
                  "(chunksize / size of an element / nsplit), the server was "

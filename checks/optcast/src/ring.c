@@ -18,8 +18,7 @@
 
 struct ring {
     const struct options *o;
-    int meeting, next, before, least;
-    uint32_t barriers;
+    int next, before, least;
     uint8_t *taken;                     /* one chunk                        */
     /* The all-reduce under way. */
     const uint8_t *in;
@@ -145,42 +144,31 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
             wait_for_bytes(r->before, head + elements * size - in_done,
                            &r->least);
         }
-        struct pollfd polled[3] = {
+        struct pollfd polled[2] = {
             {r->before, taken < all ? POLLIN : 0, 0},
             {r->next, sent < all && (sent < r->each
                                      || sent - r->each < taken)
-             ? POLLOUT : 0, 0},
-            {r->meeting, POLLIN, 0}};
-        if (poll(polled, 3, r->o->timeout * 1000) == 0)
+             ? POLLOUT : 0, 0}};
+        if (poll(polled, 2, r->o->timeout * 1000) == 0)
             fail("rank %u: its neighbour, rank %u, sent nothing for %u s: "
                  "it hangs, or its link is down", r->o->rank,
                  (uint32_t)((r->o->rank + n - 1) % n), r->o->timeout);
         if (polled[1].revents & (POLLERR | POLLHUP))
             gone(r, true, 0);
-        /* It only speaks in a barrier. */
-        if (polled[2].revents)
-            fail("rank %u: the server of the ring has ended",
-                 r->o->rank);
     }
 }
 
+/* An all-reduce of one element per rank. */
 static void barrier(void *self)
 {
+    static uint32_t in[MAX_RANKS], out[MAX_RANKS];
     struct ring *r = self;
-    struct header head = {BARRIER, r->barriers++, 0};
-    if (!write_whole(r->meeting, &head, sizeof head)
-            || !read_whole(r->meeting, &head, sizeof head)
-            || head.magic != BARRIER)
-        fail("rank %u: the server of the ring or another rank ended during a "
-             "barrier", r->o->rank);
+    all_reduce(r, in, out, r->o->nrank * size_of(r->o->type), false);
 }
 
 static void end(void *self)
 {
     struct ring *r = self;
-    struct header bye = {BYE, r->barriers, 0};
-    write_whole(r->meeting, &bye, sizeof bye);
-    close(r->meeting);
     close(r->next);
     close(r->before);
 }
@@ -217,18 +205,20 @@ void *ring_way(const struct options *o, struct way *way)
     char here[INET_ADDRSTRLEN], where[64], name[96];
     r->o = o;
     r->taken = get(o->count * size_of(o->type));
+    /* The server only says who comes next. */
     const char *meeting = o->service.servers[0].name;
-    r->meeting = connect_to(meeting, o->timeout);
-    getsockname(r->meeting, (void *)&own, &length);
+    int server = connect_to(meeting, o->timeout);
+    getsockname(server, (void *)&own, &length);
     inet_ntop(AF_INET, &own.sin_addr, here, sizeof here);
     int listener = listen_at(here, "0", 0);
     length = sizeof own;
     getsockname(listener, (void *)&own, &length);
-    join_server(r->meeting, o, meeting, own.sin_addr.s_addr,
+    join_server(server, o, meeting, own.sin_addr.s_addr,
                 ntohs(own.sin_port));
-    if (!read_whole(r->meeting, &next, sizeof next) || next.magic != MAGIC)
+    if (!read_whole(server, &next, sizeof next) || next.magic != MAGIC)
         fail("rank %u: %s did not send the address of the next rank: were all "
              "%u ranks started?", o->rank, meeting, o->nrank);
+    close(server);
     inet_ntop(AF_INET, &(struct in_addr){next.address}, here, sizeof here);
     snprintf(where, sizeof where, "%s:%u", here, next.port);
     snprintf(name, sizeof name, "%s (rank %u)", where,
@@ -246,7 +236,6 @@ void *ring_way(const struct options *o, struct way *way)
     }
     close(listener);
     send_at_once(r->before);
-    set_timeout(r->meeting, o->timeout);
     *way = (struct way){all_reduce, barrier, end};
     return r;
 }

@@ -154,14 +154,6 @@ def one_step(server, **more):
         Step('test', (Program(('true',)),), 5.0),), **more)
 
 
-def test_a_memcached_that_has_the_port(built, refused):
-    with socket.create_server(('127.0.0.1', 0)) as other:
-        port = other.getsockname()[1]
-        line = refused(one_step(small(built, port)))
-    assert f'port {port} on ' in line and 'is in use by python' in line
-    assert 'or request another port' in line
-
-
 def test_more_connections_than_a_machine_has_ports(built, refused):
     line = refused(replace(
         one_step(small(built)), clients=(Clients(connections=70_000),)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import reframe as rfm
 from reframe.core.builtins import fixture, parameter
 
 from ..core import guards
@@ -16,9 +17,9 @@ from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from . import parser as tao
 from . import validity
-from .scenarios import PAUSE
+from .scenarios import PAUSE, scenarios_of_program
 from .sizing import REST
-from .taobench import HERE, TaoBenchmark, TaoPrograms, register, runnable_scenarios
+from .taobench import HERE, TaoBenchmark, TaoPrograms
 
 #: Options of each script that the check sets itself -> what to use instead.
 REFUSED = {
@@ -43,13 +44,14 @@ class DcperfPrograms(TaoPrograms):
         return []
 
 
+@rfm.simple_test
 class TaoBenchOriginal(TaoBenchmark):
     """A job of DCPerf's TaoBench, by DCPerf's own scripts."""
 
     REFUSED = REFUSED_OF_CLIENTS = REFUSED
 
     #: Job, program, scale and place of the clients.
-    scenario = parameter(runnable_scenarios('tao_bench_server'),
+    scenario = parameter(scenarios_of_program('tao_bench_server'),
                          fmt=lambda scenario: str(scenario))
 
     programs = fixture(DcperfPrograms, scope='environment')
@@ -173,6 +175,3 @@ class TaoBenchOriginal(TaoBenchmark):
             guards.fail_test_case('network', f'{interface} has {speed} Mb/s, but the '
                                   f'guide of TaoBench requires {minimum}: select '
                                   'another interface with the extra service_interface')
-
-
-register(TaoBenchOriginal)

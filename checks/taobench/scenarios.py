@@ -116,6 +116,12 @@ def scenarios_with_first_mode() -> Iterator[tuple[Scenario, str]]:
                 yield Scenario(job, program, 'original', 2), 'full'
 
 
+def scenarios_of_program(program: str) -> list[Scenario]:
+    """The scenarios of a program."""
+    return [scenario for scenario, _ in scenarios_with_first_mode()
+            if scenario.program == program]
+
+
 def modes_of_scenario(scenario: Scenario) -> set[str]:
     """The modes of a scenario."""
     return modes_starting_at(dict(scenarios_with_first_mode())[scenario])

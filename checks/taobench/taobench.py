@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import reframe as rfm
-import reframe.core.runtime as rt
 from reframe.core.builtins import (
     fixture,
     parameter,
@@ -27,7 +26,7 @@ from ..loadgen import BUILD, EMBEDDED, memtier
 from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, has_partition_with_nodes
+from ..services.service import ServiceBenchmark
 from . import commands, results, sizing, validity
 from . import parser as tao
 from .commands import Phase
@@ -37,28 +36,13 @@ from .scenarios import (
     PROGRAMS,
     Scenario,
     modes_of_scenario,
-    scenarios_with_first_mode,
+    scenarios_of_program,
 )
 
 HERE = Path(__file__).resolve().parent
 
 #: Additional time of a phase before its clients are killed. Unit: s.
 PHASE_MARGIN = 30
-
-
-def runnable_scenarios(program: str) -> list[Scenario]:
-    """Scenarios of a program that some environment and partition of this system can
-    run."""
-    parts = rt.runtime().system.partitions
-    features = {f for part in parts for env in part.environs
-                for f in env.features}
-    return [
-        scenario
-        for scenario, _ in scenarios_with_first_mode()
-        if scenario.program == program
-        and PROGRAMS[program] in features
-        and has_partition_with_nodes('taobench', scenario.node_count)
-    ]
 
 
 class TaoPrograms(base.Programs):
@@ -376,11 +360,12 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         return [server.at for server in services.servers]
 
 
+@rfm.simple_test
 class TaoBench(SizedTaoBenchmark):
     """A job of TaoBench with the embedded server."""
 
     #: Job, program, scale and place of the clients.
-    scenario = parameter(runnable_scenarios('tao_server'),
+    scenario = parameter(scenarios_of_program('tao_server'),
                          fmt=lambda scenario: str(scenario))
 
     programs = fixture(TaoPrograms, scope='environment')
@@ -406,13 +391,13 @@ class TaoStorePrograms(TaoPrograms):
         return super().build_commands()[1:]
 
 
+@rfm.simple_test
 class TaoLookAside(SizedTaoBenchmark):
     """The same load on memcached without patches; clients SET missed keys."""
 
     #: Job, program, scale and place of the clients.
-    scenario = parameter(
-        runnable_scenarios('memcached'), fmt=lambda scenario: str(scenario)
-    )
+    scenario = parameter(scenarios_of_program('memcached'),
+                         fmt=lambda scenario: str(scenario))
 
     programs = fixture(TaoStorePrograms, scope='environment')
 
@@ -447,13 +432,3 @@ class TaoLookAside(SizedTaoBenchmark):
 
     def server_start_times(self, services: Services) -> list[float]:
         return [services.steps['warmup'].at] * len(services.servers)
-
-
-def register(*checks: type[TaoBenchmark]) -> None:
-    """Make checks known to ReFrame, which refuses a parameter without values."""
-    for check in checks:
-        if check.num_variants:
-            rfm.simple_test(check)
-
-
-register(TaoBench, TaoLookAside)

@@ -60,10 +60,10 @@ def _cpu_use(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
         if total > 0 else None
 
 
-def log_from_client_rows(texts: Sequence[str], interval: float) -> Log:
-    """The points of a server without statistics, from the rows of its clients.
-
-    A read that missed was followed by a write and is counted as `slow`.
+def counts_from_client_rows(texts: Sequence[str], interval: float
+                            ) -> list[tuple[float, float]]:
+    """Hits and misses in each interval of a server without statistics, from the rows
+    of its clients. A read that missed was followed by a write.
 
     :param texts: CSV of --series of one phase, one per client
     :raises ParseError: a text is damaged
@@ -87,28 +87,16 @@ def log_from_client_rows(texts: Sequence[str], interval: float) -> Log:
             hits, missed = results[number]
             results[number] = (hits + max(operations - 2 * misses, 0),
                                missed + misses)
-    return _log_from_counts(results, interval)
+    return results
 
 
-def make_zero_request_log(count: int) -> Log:
-    """Points without any request."""
-    return _log_from_counts([(0.0, 0.0)] * count, 1.0)
-
-
-def _log_from_counts(items: Sequence[tuple[float, float]], interval: float) -> Log:
+def log_from_counts(items: Sequence[tuple[float, float]], interval: float) -> Log:
     """A server's points from its hits and misses in each interval."""
     return Log(tuple(Point(number, {
         'fast_qps': fast / interval, 'slow_qps': slow / interval,
         'hit_rate': fast / (fast + slow) if fast + slow else 0.0,
         'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0})
         for number, (fast, slow) in enumerate(items, 1)))
-
-
-def concatenate_logs(logs: Sequence[Log]) -> Log:
-    """Consecutive logs joined into one."""
-    points = [point for log in logs for point in log.points]
-    return Log(tuple(Point(number, point.values, point.fault)
-                     for number, point in enumerate(points, 1)))
 
 
 def format_points_over_time(

@@ -412,22 +412,21 @@ class TaoLookAside(SizedTaoBenchmark):
 
     def read_server_logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:
+        interval, steps = self.statistics_interval, services.steps
+
+        def counts(phase: str, server: int) -> list[tuple[float, float]]:
+            return results.counts_from_client_rows(
+                [Path(self.stagedir, f'{run.name}.{phase}.{number}.csv').read_text()
+                 for number, one in enumerate(self.sized_plan.clients)
+                 if one.server == server], interval)
+
         rows: list[tao.Log | None] = []
         for server in services.servers:
-            warmup, test = (results.log_from_client_rows([
-                Path(self.stagedir, f'{run.name}.{phase}.{number}.csv'
-                     ).read_text()
-                for number, one in enumerate(self.sized_plan.clients)
-                if one.server == server.index], self.statistics_interval)
-                for phase in ('warmup', 'test'))
-            steps = services.steps
-            rest = round((steps['test'].at - steps['warmup'].at)
-                         / self.statistics_interval) - len(warmup.points)
-            rows.append(
-                results.concatenate_logs(
-                    [warmup, results.make_zero_request_log(rest), test]
-                )
-            )
+            warmup = counts('warmup', server.index)
+            rest = round((steps['test'].at - steps['warmup'].at) / interval)
+            rows.append(results.log_from_counts(
+                [*warmup, *[(0.0, 0.0)] * (rest - len(warmup)),
+                 *counts('test', server.index)], interval))
         return rows
 
     def server_start_times(self, services: Services) -> list[float]:

@@ -389,10 +389,14 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     bottleneck, and the names of plots.
 
     :raises ParseError: a log cannot be trusted; nothing is drawn
-    :raises ValueError: an option is invalid
+    :raises ValueError: an option is invalid, or a file is missing
     """
     from . import timeline
 
+    for name in ('setting.yaml', 'client.log'):
+        if not (folder / name).exists():
+            raise ValueError(f'{name} is missing, so this is not a folder of logs of '
+                             'run.py; of printed outputs give the files')
     given = vars(options) if options else {}
     window = timeline.parse_time_window(given['xlim']) if given.get('xlim') else None
     result = analyse_log_folder(folder)

@@ -339,6 +339,7 @@ def test_the_command_line_reads_folders(folder, capsys):
     assert line.startswith(f'{folder}/client.log:')
     (folder / 'client.log').unlink()
     assert convert_output_to_csv('optcast', [str(folder)], out, err) == 2
+    assert 'client.log is missing' in err.getvalue()
 
 
 def test_options_of_a_family_are_those_of_its_parser():

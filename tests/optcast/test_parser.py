@@ -85,6 +85,14 @@ def test_published_values(number, program, average, rows):
     assert {r.program for r in records} == {program}
 
 
+def test_the_command_above_an_output_has_its_parameters():
+    [output] = parser.parse_log(EVAL[3])
+    assert output.params == 'chunksize=2M nsplit=2 type=optcast'
+    assert output.num_tasks == 4
+    [output] = parser.parse_log(EVAL[2])
+    assert output.params == 'type=nccl'
+
+
 def test_published_statistics():
     one, three = (by_name(parser.parse(EVAL[n])) for n in (1, 3))
     assert one['client_e2e_len', None] == 4099

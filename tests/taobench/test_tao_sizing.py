@@ -90,31 +90,6 @@ def test_more_servers_than_cores_are_refused(parts):
 
 # Worked values -------------------------------------------------------------
 
-@pytest.mark.parametrize('job, cpus, parts, threads', [
-    ('autoscale', 16, [16], (12, 3, 36)),
-    ('autoscale', 72, [72], (54, 13, 162)),
-    ('autoscale', 73, [37, 36], (27, 6, 81)),
-    ('autoscale', 176, [60, 58, 58], (43, 10, 129)),
-    ('autoscale', 380, [64] * 4 + [62] * 2, (46, 11, 138)),
-    ('autoscale', 384, [64] * 6, (48, 12, 144)),
-    ('autoscale_v2_beta', 384, [64] * 6, (80, 20, 240)),
-])
-def test_worked_values(job, cpus, parts, threads):
-    result = plan(job, machine(cpus, smt=cpus % 2 == 0), memory=384)
-    assert [one.cpus for one in result.instances] == parts
-    last = result.instances[-1]
-    assert (last.fast_threads, last.dispatchers, last.slow_threads) == threads
-    assert all(one.memory == int(384 / len(parts) * 768)
-               for one in result.instances)
-
-
-@pytest.mark.parametrize('memory, seconds', [
-    (64, 1200), (240, 1200), (384, 1920), (768.5, 3842)])
-def test_warmup(memory, seconds):
-    assert sizing.warmup_seconds(memory) == seconds
-    assert plan('autoscale', machine(8, memory=memory)).warmup_time == seconds
-
-
 @pytest.mark.parametrize('cpus, threads', [
     (1, 1), (2, 1), (6, 4), (7, 1), (16, 10), (176, 170)])
 def test_client_threads(cpus, threads):

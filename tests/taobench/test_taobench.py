@@ -24,7 +24,7 @@ from checks.taobench import parser as tao
 from checks.taobench.scenarios import Scenario
 from postprocess import records
 from postprocess.references import progress
-from tests.conftest import LIMIT, of_family, suite_in, until
+from tests.conftest import LIMIT, of_family, require_program, suite_in, until
 from tests.serving.job import Job, build_observer
 
 #: A run of a few seconds, of a cache that is warm at once.
@@ -358,6 +358,21 @@ def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
     assert_kept_and_no_reference(suite)
     [original] = suite.tmp.rglob('run.2.server0.log')
     assert 'fast_qps' in original.read_text()
+
+
+def test_a_server_without_statistics_has_points_of_its_clients(suite):
+    """memcached without patches: its clients write the keys that they miss."""
+    require_program('memcached')
+    suite.reframe(
+        '-r', *OF_IT, '-Sbringup=1', '-n', 'TaoLookAside', '-E',
+        'scenario.client_nodes == 0', *(
+            f'-STaoLookAside.{name}={value}' for name, value in {
+                **SHORT, 'memory': 0.064, 'keys': 500}.items()))
+    values = {r['metric']: float(r['value']) for r in suite.records}
+    assert values['total_qps'] == pytest.approx(
+        values['fast_qps'] + values['slow_qps'])
+    assert values['fast_qps'] > 0 and values['num_data_points'] > 0
+    assert 'server 0,hit_rate' in attached(suite, 'series.csv')
 
 
 def test_a_job_that_is_deprecated_says_so(suite):

@@ -31,6 +31,7 @@ from config.places import (
     CALIBRATE,
     default_reference_folder,
     is_site_named_local,
+    perflog_folder,
     site_name_or_path,
     site_option,
 )
@@ -155,12 +156,22 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
 
 
 def unproven_launcher_lines(cases: list[dict[str, Any]]) -> list[str]:
-    """Partitions with a launcher on which the suite has started no server yet."""
-    return sorted({
-        f'services    not proven on this launcher ({case["unproven_launcher"]}, '
-        f'partition {case["partition"]}): read the values of the first test case with '
-        'servers'
-        for case in cases if case['unproven_launcher']})
+    """Partitions with a launcher on which no server has run, until the perflogs have
+    values of one of their test cases with servers, as lines."""
+    partitions = {(c['system'], c['partition']): c['unproven_launcher']
+                  for c in cases if c['unproven_launcher']}
+    if not partitions:
+        return []
+    from postprocess import records  # slow to import, and few sites need it
+    frame, _ = records.read(perflog_folder(), on_error='collect')
+    values = frame[frame['check'].isin({c['check'] for c in cases
+                                        if c['unproven_launcher']})
+                   & (frame['metric'] != 'completed')]
+    recorded = set(zip(values['system'], values['partition'], strict=True))
+    return [f'services    not proven on this launcher ({launcher}, partition '
+            f'{partition}): no session with values of a test case with servers'
+            for (system, partition), launcher in partitions.items()
+            if (system, partition) not in recorded]
 
 
 def unfinished_lines(folder: Path) -> list[str]:

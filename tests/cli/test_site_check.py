@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import perflogs_factory as perflogs
 import pytest
 import yaml
 
@@ -88,20 +89,34 @@ def test_cores_near_gpus_that_are_unknown(site):
     assert unknown in str(sites.examine_site(site).facts)
 
 
-def test_services_on_a_launcher_that_never_ran_servers(site):
-    def lines():
+def test_services_on_a_launcher_that_never_ran_servers(site, tmp_path, monkeypatch):
+    """PALS: until the perflogs have values of such a test case."""
+    folder = tmp_path / 'perflogs'
+    monkeypatch.setenv('PLUMBLINE_PERFLOGS', str(folder))
+
+    def line():
         return [fact for fact in sites.examine_site(site).facts
                 if fact.startswith('services ')]
 
     change(site, "'environs': ['gnu']", "'environs': ['gnu', 'stores']")
     change(site, '# more', STORES)
-    assert lines() == []
+    assert line() == []
     change(site, "'launcher': 'srun'", "'launcher': 'mpiexec'")
     change(site, "'openmpi 5'", "'cray-mpich 8.1'")
-    assert [line[:67] for line in lines()] == [
-        'services    not proven on this launcher (PALS, partition cluster-a)']
+    expected = ['services    not proven on this launcher (PALS, partition cluster-a): '
+                'no session with values of a test case with servers']
+    assert line() == expected
+    kind = {'system': 'cluster', 'family': 'keyvalue', 'check': 'StoreServes'}
+    # Refused, and of another partition.
+    perflogs.write(folder, [
+        perflogs.record('completed', 0, guard='sanity', reason='x',
+                        partition='cluster-a', **kind),
+        perflogs.record(partition='other', **kind)])
+    assert line() == expected
+    perflogs.write(folder, [perflogs.record(day=2, partition='cluster-a', **kind)])
+    assert line() == []
     change(site, "'max_nodes': 2", "'max_nodes': 2, 'launcher_step': ['mpiexec']")
-    assert lines() == []
+    assert line() == []
 
 
 def test_an_entry_without_a_test_case(site):

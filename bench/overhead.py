@@ -8,8 +8,8 @@
                               per test case
     bench/overhead.py service a store that is started, asked twice for nothing
                               and stopped: wall time, and the store's own part
-    bench/overhead.py observe a program that does nothing, with the observers
-                              of the nodes before it and without: CPU time
+    bench/overhead.py observe a program that does nothing, with rank.sh and the
+                              observer of the node and without: CPU time
 
 The two sides alternate, and the script prints medians. Only ratios are
 comparable, because absolute times differ between machines.
@@ -105,12 +105,12 @@ def measure_run_overhead(rounds: int) -> bool:
 SRC = ROOT / 'checks' / 'core' / 'src'
 
 
-def build_observer(folder: str) -> str:
-    """Build the observer of nodes; its path."""
-    observe = f'{folder}/observe'
-    run(['cc', '-O2', '-std=gnu11', SRC / 'observe.c', '-o', observe],
+def build_observer(folder: str) -> list[str]:
+    """Build the observer of nodes; the words in front of the program of a rank."""
+    run(['cc', '-O2', '-std=gnu11', SRC / 'observe.c', '-o', f'{folder}/observe'],
         'building the observer')
-    return observe
+    Path(folder, 'facts').mkdir()
+    return [str(SRC / 'rank.sh'), folder, '', 'mpirun']
 
 
 def measure_service_overhead(rounds: int) -> bool:
@@ -126,9 +126,9 @@ def measure_service_overhead(rounds: int) -> bool:
     walls, cpus, stores = [], [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            observe = build_observer(folder)
             lines = job_script_lines(plan, Launching(
-                [], [], True, observer=observe, watch=f'{SRC / "rank.sh"} {observe}'))
+                [], [], True, programs=folder,
+                rank=shlex.join(build_observer(folder))))
             measure = shlex.quote(str(SRC / 'measure.sh'))
             script = '\n'.join([*lines, f'. {measure} --repetitions 1 -- run_and_stop'])
             done = run(['env', '-C', folder, 'bash', '-c', script], 'a service')
@@ -144,18 +144,16 @@ def measure_service_overhead(rounds: int) -> bool:
 
 def measure_observer_overhead(rounds: int) -> bool:
     with tempfile.TemporaryDirectory() as folder:
-        observe = build_observer(folder)
-        measure, rank = str(SRC / 'measure.sh'), str(SRC / 'rank.sh')
+        rank, measure = build_observer(folder), str(SRC / 'measure.sh')
         os.chdir(folder)
-        commands = {'with': [measure, '--observe', observe, '--', rank,
-                             observe, '--', 'true'],
-                    'without': [measure, '--', rank, 'true']}
+        commands = {'with': [measure, '--', *rank, 'true'],
+                    'without': [measure, '--', 'true']}
         ms = measure_alternately(rounds * 10, commands, lambda name: 1e3 * run(
             commands[name], 'measure.sh').cpu)
     more = [a - b for a, b in zip(ms['with'], ms['without'], strict=True)]
     print(f'{len(more)} rounds, {sum(map(str.isdigit, os.listdir("/proc")))}'
           ' processes on the machine: '
-          f'{statistics.median(ms["with"]):.1f} CPU ms with observers, '
+          f'{statistics.median(ms["with"]):.1f} CPU ms with rank.sh, '
           f'{statistics.median(ms["without"]):.1f} without, '
           f'{statistics.median(more):.1f} more (median of pairs)')
     return True

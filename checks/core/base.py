@@ -5,7 +5,7 @@ compares its values with references. The phases of a test case:
 
 - init: the family sets parameters, modes and requirements;
 - setup: the family sets ranks, nodes and threads;
-- run: the base class adds measure.sh, observers and launcher options; the
+- run: the base class adds measure.sh, rank.sh and launcher options; the
   family sets `executable` and its options;
 - sanity: the guards run, and the family parses each repetition (`parse_values`);
 - performance: the values become metrics and are compared with references.
@@ -340,8 +340,7 @@ class NoRequeue(Plugin):
 class Measured(Plugin):
     """Put measure.sh before the launcher and rank.sh before the program.
 
-    An observer (observe.c) runs behind each of them. The family's fixture of
-    :class:`Programs` is called `programs`.
+    The family's fixture of :class:`Programs` is called `programs`.
     """
 
     INTERNAL: ClassVar[frozenset[str]] = frozenset({'accept', 'validation'})
@@ -368,33 +367,25 @@ class Measured(Plugin):
         :param options: of measure.sh, words of the shell
         """
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
-        self.job.launcher.modifier_options = [
-            *options, '--observe', shlex.quote(f'{self.programs.stagedir}/observe'),
-            '--']
+        self.job.launcher.modifier_options = [*options, '--']
         self.executable_opts = [*self.words_before_program()[1:], self.executable,
                                 *self.executable_opts]
         self.executable = self.words_before_program()[0]
 
     def words_before_program(self) -> list[str]:
-        """Words of the shell in front of the program in each rank."""
-        return [shlex.quote(str(word)) for word in (
-            SRC / 'rank.sh', f'{self.programs.stagedir}/observe', '--facts',
-            *self.node_facts_arguments(), '--')]
+        """Words of the shell in front of the program in each rank.
 
-    def node_facts_arguments(self) -> list[Any]:
-        """Arguments of `observe --facts`: folder, script, scratch, launcher.
-
-        Facts are collected once per node, session and environment, because
-        each environment has its own libraries and launcher.
+        Facts of the nodes are collected once per node, session and environment,
+        because each environment has its own libraries and launcher.
         """
-        folder = Path(self.programs.stagedir, FACTS)
         if not self.is_dry_run():
-            folder.mkdir(exist_ok=True)
+            Path(self.programs.stagedir, FACTS).mkdir(exist_ok=True)
         # The launcher's name may have a suffix: mpirun-openmpi.
         launcher, *_ = (self.current_partition.launcher_type
                         .registered_name.split('-'))
-        return [folder, SRC / 'facts.sh',
-                self.current_partition.extras.get('scratch', ''), launcher]
+        return [shlex.quote(str(word)) for word in (
+            SRC / 'rank.sh', self.programs.stagedir,
+            self.current_partition.extras.get('scratch', ''), launcher)]
 
     @run_before('sanity')
     def collect_node_facts(self) -> None:

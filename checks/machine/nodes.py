@@ -8,10 +8,10 @@ import pwd
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.guards import Run, fail_test_case
 
@@ -27,6 +27,44 @@ MAX_CLOCK = 2.0
 
 #: Name of the node on which the suite runs, in messages.
 HERE = 'the node of the suite'
+
+
+#: Lines of program.sh and of observe.c. A launcher may prefix such a line, and a
+#: program's unfinished line may precede it.
+END = (r'plumbline-end (\S+) (\d+)' + r' (\d+)m([\d.,]+)s' * 4
+       + r' ([\d.]+) (\d+) (\d+)' * 2)
+OTHERS = r'plumbline-others (\S+) (\{[^{}]*\})'
+LEFT = r'plumbline-left (\S+) (\d+) (\d+) (.*)'
+
+
+class End(NamedTuple):
+    """The end of a rank, or of a program that a rank started on its node."""
+    #: Exit code, as a shell reports it.
+    code: int
+    #: CPU time of the program and of program.sh. Unit: seconds.
+    own: float
+    #: Time of the day, busy and stolen time of the node, when it began and when it
+    #: ended. Unit: seconds.
+    begin: tuple[float, ...]
+    end: tuple[float, ...]
+
+    @classmethod
+    def read(cls, words: Sequence[str]) -> End:
+        """The parts of a line that END matches."""
+        times = zip(words[1:9:2], words[2:9:2], strict=True)
+        return cls(int(words[0]), sum(60 * int(minutes) + float(rest.replace(',', '.'))
+                                      for minutes, rest in times),
+                   *((float(at), int(busy) * SAMPLE, int(steal) * SAMPLE)
+                     for at, busy, steal in (words[9:12], words[12:])))
+
+
+class Others(NamedTuple):
+    """CPU time on one node, as observe.c reports it. Unit: seconds."""
+    cpus: int
+    running: float
+    kernel: float
+    seen: float
+    busiest: list[tuple[str, int, int, float]]
 
 
 @dataclass(frozen=True)
@@ -93,40 +131,40 @@ def read_node_reports(run: Run, accept: Iterable[int] = (0,),
     :raises SanityError: a report is missing or damaged, a rank failed, or a clock
         is wrong.
     """
-    lines = defaultdict(list)
-    for host, text in _find_observer_lines('node', run.err):
+    ends = defaultdict(list)
+    for host, *words in re.findall(END, run.err):
+        ends[host].append(End.read(words))
+    ranks = Counter(re.findall(r'plumbline-rank (\S+)', run.err))
+    silent = [f'{count - len(ends[host])} of {count} on {host}'
+              for host, count in sorted(ranks.items()) if len(ends[host]) < count]
+    if silent:
+        fail_test_case('observer', f'{run.name}.err: ranks did not report their end: '
+                       f'{", ".join(silent)}; they were killed before they could '
+                       'end; read the log of the scheduler')
+    check_rank_exit_codes(run, ends, accept)
+    check_clocks(run, {host: (min(end.begin[0] for end in ends[host]),
+                              max(end.end[0] for end in ends[host]))
+                       for host in ranks}, submitted)
+    others = defaultdict(list)
+    for host, text in re.findall(OTHERS, run.err):
         try:
-            lines[host].append(json.loads(text))
-        except ValueError:
+            others[host].append(Others(**json.loads(text)))
+        except (TypeError, ValueError):
             fail_test_case('observer', f'{run.name}.err: the report of the observer '
                            f'on {host} is damaged: {text[:80]!r}')
-    ranks = Counter(re.findall(r'plumbline-rank (\S+)', run.err))
-    reports = Counter({host: sum('within' not in one for one in reported)
-                       for host, reported in lines.items()})
-    silent = [f'{ranks[host] - reports[host]} of {ranks[host]} on {host}'
-              for host in sorted(ranks) if reports[host] < ranks[host]]
-    if silent:
-        fail_test_case('observer', f'{run.name}.err: observers of ranks sent no '
-                       f'report: {", ".join(silent)}; these ranks were killed before '
-                       'they could end; read the log of the scheduler')
-    try:
-        check_rank_exit_codes(run, lines, accept)
-        check_clocks(run, {host: (min(rank['clock'][0] for rank in ranks),
-                                  max(rank['clock'][1] for rank in ranks))
-                           for host, ranks in lines.items()
-                           if all('clock' in rank for rank in ranks)},
-                     submitted)
-        return [_make_node(host, ranks) for host, ranks in sorted(lines.items())]
-    except (KeyError, TypeError, ValueError) as err:
-        fail_test_case('observer', f'{run.name}.err: a line that begins with '
-                       f'plumbline-node is damaged: {type(err).__name__}: {err}')
+    if missing := sorted(ranks.keys() - others.keys()):
+        fail_test_case('observer', f'{run.name}.err: the observer of the node sent no '
+                       f'report: {" ".join(missing)}; read the lines around '
+                       'plumbline-end')
+    return [_make_node(host, ranks[host], ends[host], others[host])
+            for host in sorted(ranks)]
 
 
-def check_rank_exit_codes(run: Run, lines: Mapping[str, list[dict[str, Any]]],
+def check_rank_exit_codes(run: Run, ends: Mapping[str, list[End]],
                           accept: Iterable[int]) -> None:
     """Check that no rank failed while its launcher reported success."""
-    codes = {host: rank['rc'] for host, ranks in sorted(lines.items())
-             for rank in ranks if rank.get('rc', 0) not in (0, *accept)}
+    codes = {host: end.code for host, ended in sorted(ends.items())
+             for end in ended if end.code not in (0, *accept)}
     if codes:
         message = ', '.join(f'{code} on {host}' for host, code in
                             [*codes.items()][:3])
@@ -184,35 +222,16 @@ def check_clocks(run: Run, spans: Mapping[str, tuple[float, float]],
                    'tickets are wrong as well')
 
 
-def _find_observer_lines(kind: str, text: str) -> list[tuple[str, str]]:
-    """Host and JSON of the observers' lines of one kind.
-
-    A launcher may prefix such a line, and a program's unfinished line may
-    precede it.
-    """
-    return re.findall(rf'plumbline-{kind} (\S+) (\{{[^{{}}]*\}})', text)
-
-
-def _make_node(host: str, ranks: list[dict[str, Any]]) -> Node:
-    first = min(rank['begin'] for rank in ranks)
-    last = max(rank['end'] for rank in ranks)
-    wall, busy, _, steal = (b - a for a, b in zip(first, last, strict=True))
-    scans = [rank for rank in ranks if rank['scanned']]
-
-    busiest: list[list[Any]] = max(
-        scans, key=lambda scan: scan['seen'], default={'busiest': []}
-    )['busiest']
-
-    def maximum_over_scans(name: str) -> float:
-        return max((scan[name] for scan in scans), default=0.0)
-
+def _make_node(host: str, ranks: int, ends: list[End], others: list[Others]) -> Node:
+    first, last = min(end.begin for end in ends), max(end.end for end in ends)
+    wall, busy, steal = (b - a for a, b in zip(first, last, strict=True))
+    most = max(others, key=lambda one: one.seen)
     # Programs that ranks start within the job add CPU time, but no CPUs.
-    return Node(host, sum('within' not in rank for rank in ranks),
-                max(rank['cpus'] for rank in ranks), wall, busy, steal,
-                sum(rank['own'] for rank in ranks) + maximum_over_scans('launcher'),
-                maximum_over_scans('kernel'), maximum_over_scans('seen'),
+    return Node(host, ranks, most.cpus, wall, busy, steal,
+                sum(end.own for end in ends) + max(one.running for one in others),
+                max(one.kernel for one in others), most.seen,
                 tuple((name, user_name(uid), pid, seconds)
-                      for name, uid, pid, seconds in busiest))
+                      for name, uid, pid, seconds in most.busiest))
 
 
 def user_name(uid: int) -> str:
@@ -257,27 +276,21 @@ def describe_worst_interference(runs: Iterable[list[Node]], cpus_per_rank: int,
 def check_leftover_processes(stage: Path, runs: Iterable[Run]) -> None:
     """Check that no process outlived the program.
 
-    :raises SanityError: an observer found one.
+    :raises SanityError: program.sh found one.
     """
     texts = {f'{run.name}.err': run.err for run in runs}
     validated = stage / 'validate.err'
     if validated.exists():
         texts[validated.name] = validated.read_text(errors='replace')
     for name, text in texts.items():
-        leftovers = _find_observer_lines('left', text)
+        leftovers = [f'{program} ({user_name(int(uid))}, process {pid} on {host})'
+                     for host, pid, uid, program in re.findall(LEFT, text)]
         if leftovers:
-            messages = []
-            for host, line in leftovers[:3]:
-                process = json.loads(line)
-                messages.append(
-                    f'{process["name"]} ({user_name(process["uid"])}, process '
-                    f'{process["pid"]} on {host})'
-                )
             fail_test_case(
                 'leftover',
                 f'{name}: {len(leftovers)} process'
                 f'{"es" * (len(leftovers) > 1)} still ran 5 s after the '
-                f'program had ended: {", ".join(messages)}; they were '
+                f'program had ended: {", ".join(leftovers[:3])}; they were '
                 'killed. A program must wait for the processes that it starts',
             )
 

@@ -33,6 +33,9 @@ COMMAND_FIELDS = tuple(name for name in SERVER_FIELDS if name != 'password')
 #: In front of a launcher; services.sh has the array.
 GUARD = '"${guard[@]}"'
 
+#: In front of a process that ends with its parent, whatever kills that.
+TIED = '"$programs/observe" --tied 9 0'
+
 
 @dataclass(frozen=True)
 class Launching:
@@ -51,10 +54,10 @@ class Launching:
     #: Interface of the servers, and folder for their data; empty: the defaults.
     interface: str = ''
     scratch: str = ''
-    #: Program that counts the CPU time of a process (observe.c), and the words that
-    #: start it as the observer of a node.
-    observer: str = ''
-    watch: str = ''
+    #: Folder of the program observe, and the words that start a program on each node
+    #: beside servers and clients (rank.sh).
+    programs: str = ''
+    rank: str = ''
 
 
 def job_script_lines(plan: Plan, launching: Launching) -> list[str]:
@@ -91,7 +94,7 @@ class Writer:
         plan, server = self.plan, self.plan.server
         yield '# Servers and clients. To run them again: docs/explanation/services.md'
         yield f'python={shlex.quote(sys.executable)} services={quoted(SERVICES)}'
-        yield f'observer={quoted(self.launching.observer)}'
+        yield f'programs={quoted(self.launching.programs)}'
         yield '. "$services/services.sh"'
         yield f'node_count={plan.node_count}'
         yield 'mapfile -t nodes < <(nodes)'
@@ -170,13 +173,11 @@ class Writer:
 
     def watch_command(self) -> str:
         """The command of the observers of all nodes."""
-        sample = (f'--sample {self.plan.sample:g} "$run.cpu"' if self.plan.sample
-                  else '')
-        # Slurm ends it with its step. Else it would outlive a script that is killed.
-        tied = '--tied' if self.launching.guarded else ''
+        plan = self.plan
         return ' '.join(filter(None, [
-            self.launch(0, self.plan.node_count), self.launching.watch, sample, tied,
-            '--beside']))
+            self.launch(0, plan.node_count), TIED if self.launching.guarded else '',
+            self.launching.rank, '"$services/observer.sh"',
+            f'{plan.sample:g} "$run.cpu"' if plan.sample else '']))
 
     # Servers -----------------------------------------------------------------
 
@@ -260,12 +261,10 @@ class Writer:
                 for key, text in LATE.items()}
         now = {'index': index, 'count': len(slots), 'connections': role.connections}
         words = program.commands[index] if program.commands else program.command
-        observer = ([quoted(self.launching.observer), '--within', '--']
-                    if self.launching.observer else [])
         return ' '.join(filter(None, [
             f"    client {number} '{name}' '{'gate' if step.gate else ''}' {ranks}",
             launcher, '"${node[@]}" client', self.roles_on(node),
-            options_text(options), '--', *observer,
+            options_text(options), '--', '"${program[@]}"',
             *(fill_template(word, now, late) for word in words)]))
 
     def launch_of_ranks(self, step: Step, slots: Sequence[tuple[int, int]]) -> str:

@@ -151,8 +151,7 @@ class ServiceBenchmark(Benchmark, special=True):
             self.step_launcher(mpi=True),
             not part.launcher_type.registered_name.startswith('srun'),
             extras.get('service_interface', ''), extras.get('scratch', ''),
-            f'{self.programs.stagedir}/observe',
-            ' '.join(self.words_before_program()[:-1]))
+            self.programs.stagedir, ' '.join(self.words_before_program()))
 
     def step_launcher(self, mpi: bool = False) -> list[str]:
         """Words that start processes, or ranks of an MPI program; empty: unknown."""

@@ -20,12 +20,13 @@
 #   .STEP.0.out .STEP.0.err           output of a client
 #   .record                           servers, clients and steps (parser.py)
 #
-# Before: $python, $services (folder of this file), $observer (observe.c, or empty).
+# Before: $python, $services (folder of this file), $programs (that of observe.c).
 umask 077
 # Without site-packages: only the standard library is needed.
 node=("$python" -S "$services/node.py")
-# With an observer, which counts its CPU time as that of the job.
-ask=(${observer:+"$observer" --within --} "$python" -S "$services/ask.py")
+# In front of a program of the job: reports its end and its CPU time.
+program=("$services/../core/src/program.sh" "$programs")
+ask=("${program[@]}" "$python" -S "$services/ask.py")
 # In front of a launcher: it gets SIGTERM when this script dies, and no signal to the
 # process group. util-linux has --pdeathsig since 2.33.
 guard=(setsid setpriv --pdeathsig TERM)
@@ -307,8 +308,8 @@ end_step() {  # [check]: its output is not part of the result
     } >>"$run.record"
 }
 
-# Each process reports its CPUs (node.py) and its end (observe.c), because a launcher may
-# end with 0 although a process is missing.
+# Each process reports its CPUs (node.py) and its end (program.sh), because a launcher
+# may end with 0 although a process is missing.
 check_ranks() {
     local number reports
     for number in "${!ranks[@]}"; do
@@ -318,8 +319,7 @@ check_ranks() {
                 "${names[number]} started"
             return
         fi
-        if [ -z "$observer" ]; then continue; fi
-        reports=$(grep -c 'plumbline-node .*"within": true' "$run.$step.$number.err")
+        reports=$(grep -c 'plumbline-end ' "$run.$step.$number.err")
         if [ "$reports" != "${ranks[number]}" ]; then
             fail "step $step: $reports of ${ranks[number]} processes of" \
                 "${names[number]} reported their end; find what killed the others"
@@ -416,7 +416,7 @@ finish_services() {
     }
     watcher=''
     cat "$run.record" "${outputs[@]}"
-    grep -hE '^plumbline-(node|left) ' "$run".*.err >&2
+    grep -hE '^plumbline-(end|left) ' "$run".*.err >&2
     return 0
 }
 
@@ -439,21 +439,11 @@ stop_services() {
         kill -KILL "$pid"
         wait "$pid"
     done
-    if [ -n "$watcher" ]; then kill_remains; fi         # it did not finish
+    # Their remote shells wait for a node that was lost.
+    if [ -n "$watcher" ]; then end_leftovers >/dev/null; fi
     exec {lock}>&- {never}>&-
     trap terminated TERM INT HUP
 } 2>/dev/null
-
-# Ends what launchers leave on this node when another one was lost: their remote shells
-# wait for it. Some have a session of their own, but all have the mark of measure.sh.
-kill_remains() {
-    local file pid
-    if [ -z "${PLUMBLINE_JOB-}" ]; then return; fi
-    for file in $(grep -lzsx "PLUMBLINE_JOB=$PLUMBLINE_JOB" /proc/[0-9]*/environ); do
-        pid=${file//[!0-9]/}
-        if [ "$pid" != "${remover_pid-}" ]; then kill -KILL "$pid"; fi
-    done
-}
 
 have_ended() {  # seconds pid...
     local pid deadline=$((SECONDS + $1))

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from conftest import LIMIT, ROOT, command_lines, two_cpus, until
+from conftest import LIMIT, command_lines, two_cpus, until
 from reframe.core.exceptions import SanityError
 
 from checks.core import guards
@@ -22,23 +23,17 @@ from checks.machine import nodes
 from tests.checks import test_faults
 from tests.checks.test_faults import another_site
 from tests.keyvalue.test_keyvalue import OF_IT, SHORT
-
-SRC = ROOT / 'checks' / 'core' / 'src'
+from tests.serving.job import SRC, build_programs
 
 faulty = test_faults.faulty
 
 
-@pytest.fixture(scope='session')
-def observe(tmp_path_factory):
-    path = tmp_path_factory.mktemp('observe') / 'observe'
-    subprocess.run(['cc', '-O2', '-std=gnu11', '-Wall', '-Wextra', '-Werror',
-                    SRC / 'observe.c', '-o', path], check=True)
-    return path
-
-
-def run(observe, *command, options=(), before=(), **more):
-    return subprocess.run([*before, observe, *options, '--', *command],
-                          text=True, capture_output=True, timeout=LIMIT, **more)
+def run_rank(*command, program='rank.sh', before=(), **more):
+    """A program behind rank.sh, or another script of the suite."""
+    words = [SRC / program, build_programs(), *['', 'mpirun'][:2 * (
+        program == 'rank.sh')]]
+    return subprocess.run([*before, *words, *command], text=True, capture_output=True,
+                          timeout=LIMIT, **more)
 
 
 def is_alive(name):
@@ -67,94 +62,108 @@ def busy(tmp_path, name='busyneighbour', count=4):
             one.wait()
 
 
-# The program in front of a rank -------------------------------------------
+# The script in front of a rank --------------------------------------------
 
-def test_it_ends_as_the_program_does(observe):
-    assert run(observe, 'true').returncode == 0
-    assert run(observe, 'sh', '-c', 'exit 3').returncode == 3
-    assert run(observe, 'sh', '-c', 'kill -SEGV $$').returncode == -11
-    done = run(observe, 'no-such-program')
+def test_it_ends_as_the_program_does():
+    assert run_rank('true').returncode == 0
+    assert run_rank('sh', '-c', 'exit 3').returncode == 3
+    assert run_rank('sh', '-c', 'kill -SEGV $$').returncode == 139
+    done = run_rank('no-such-program')
     assert done.returncode == 127
     assert 'no-such-program: No such file' in done.stderr
-    assert run(observe, 'cat', input='through').stdout == 'through'
+    assert run_rank('cat', input='through').stdout == 'through'
 
 
-def test_signals_reach_the_program(observe):
-    with subprocess.Popen(
-            [observe, '--', 'bash', '-c', 'trap "echo told; exit 7" TERM; '
-             'echo ready; while :; do sleep 0.05; done'],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True) as one:
-        assert one.stdout.readline() == 'ready\n'
-        one.send_signal(signal.SIGTERM)
-        assert one.stdout.read() == 'told\n'
+def started(*command):
+    """A program behind rank.sh that prints `ready`."""
+    one = subprocess.Popen(
+        [SRC / 'rank.sh', build_programs(), '', 'mpirun', *command],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert one.stdout.readline() == 'ready\n'
+    return one
+
+
+def test_signals_reach_the_program():
+    one = started('bash', '-c', 'trap "echo told; exit 7" TERM; echo ready; '
+                  'while :; do sleep 0.05; done')
+    one.send_signal(signal.SIGTERM)
+    assert one.communicate(timeout=LIMIT)[0] == 'told\n'
     assert one.returncode == 7
 
 
-def test_who_kills_it_kills_the_program(observe):
+def test_who_kills_it_kills_the_program():
     # A name of its own: other tests run at the same time.
     seconds = f'987.1{os.getpid()}'
-    with subprocess.Popen([observe, '--', 'sleep', seconds],
-                          stderr=subprocess.DEVNULL) as one:
-        until(lambda: is_alive(f'^sleep {seconds}'), one)
-        one.kill()
+    one = started('sh', '-c', f'echo ready; exec sleep {seconds}')
+    until(lambda: is_alive(f'^sleep {seconds}'), one)
+    one.kill()
+    one.communicate(timeout=LIMIT)
     until(lambda: not is_alive(f'^sleep {seconds}'))
 
 
-@pytest.mark.parametrize('how, options', [
-    ('trap "" TERM; setsid {} &', ()),
-    ('(setsid sh -c "{}; true" &)', ('--launcher',))])
-def test_what_is_left_is_ended_and_named(observe, how, options):
+def test_what_is_left_is_ended_and_named():
     # A name of its own: the others run at the same time.
-    sleep = f'sleep {os.getpid()}.{abs(hash((how, options)))}'
-    done = run(observe, 'sh', '-c', how.format(sleep), options=options)
+    sleep = f'sleep 987.2{os.getpid()}'
+    done = run_rank('sh', '-c', f'trap "" TERM; setsid {sleep} &')
     assert done.returncode == 0
     assert not is_alive(sleep)
-    lines = [ln.split(' ', 2) for ln in done.stderr.splitlines()
-             if ln.startswith('plumbline-left')]
-    assert 'sleep' in {json.loads(line[2])['name'] for line in lines}
-    assert {json.loads(line[2])['uid'] for line in lines} == {os.getuid()}
+    with pytest.raises(SanityError, match=r'leftover: run.1.err: .*sleep \('):
+        nodes.check_leftover_processes(Path('none'), [run_of(done.stderr)])
 
 
-def test_a_helper_that_ends_soon_is_no_fault(observe):
-    done = run(observe, 'sh', '-c', 'setsid sleep 0.2 &')
-    assert done.returncode == 0 and 'plumbline-left' not in done.stderr
+def test_a_helper_that_ends_soon_is_no_fault():
+    done = run_rank('sh', '-c', 'setsid sleep 0.2 &')
+    assert done.returncode == 0
+    nodes.check_leftover_processes(Path('none'), [run_of(done.stderr)])
 
 
-def test_told_to_end_it_ends_what_is_left(observe):
+def test_told_to_end_it_ends_what_is_left():
     sleep = f'sleep 987.3{os.getpid()}'
-    with subprocess.Popen(
-            [observe, '--', 'sh', '-c', f'setsid {sleep} & echo up; exec {sleep}'],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as one:
-        assert one.stdout.readline() == 'up\n'
-        one.terminate()
-        one.communicate(timeout=LIMIT)
+    one = started('sh', '-c', f'setsid {sleep} & echo ready; exec {sleep}')
+    one.terminate()
+    one.communicate(timeout=LIMIT)
+    assert not is_alive(sleep)
+
+
+def test_what_a_launcher_left_that_fails_is_ended(tmp_path):
+    sleep = f'sleep 987.4{os.getpid()}'
+    done = subprocess.run([SRC / 'measure.sh', '--', 'sh', '-c',
+                           f'setsid {sleep} >/dev/null 2>&1 & exit 3'],
+                          cwd=tmp_path, timeout=LIMIT)
+    assert done.returncode == 3
     assert not is_alive(sleep)
 
 
 # Others' CPU time ---------------------------------------------------------
 
-def line(host='a', begin=(0, 0, 0, 0), end=(10, 0, 0, 0), own=0.0, cpus=4,
+def line(host='a', begin=(0, 0, 0), end=(10, 0, 0), own=0.0, cpus=4, rc=0,
          **scan):
-    scan = {'launcher': 0.0, 'kernel': 0.0, 'seen': 0.0, 'busiest': [],
+    """The lines of a rank: readings have the time, busy and stolen seconds."""
+    def reading(at, busy, steal):
+        return f'{1000 + at:.3f} {100 * busy:.0f} {100 * steal:.0f}'
+
+    scan = {'cpus': cpus, 'running': 0.0, 'kernel': 0.0, 'seen': 0.0, 'busiest': [],
             **scan} if scan.pop('scanned', True) else {}
-    reported = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
-                'scanned': bool(scan), **scan}
-    return (f'plumbline-rank {host}\n'
-            f'plumbline-node {host} {json.dumps(reported)}\n')
+    return (f'plumbline-rank {host}\nplumbline-end {host} {rc} 0m0.000s 0m0.000s '
+            f'{own // 60:.0f}m{own % 60:.3f}s 0m0,000s {reading(*begin)} '
+            f'{reading(*end)}\n'
+            + (f'plumbline-others {host} {json.dumps(scan)}\n' if scan else ''))
+
+
+def run_of(*lines, rc=0):
+    return guards.Run(1, rc, 10., 0., 0., '', ''.join(lines), 'run.1')
 
 
 def seen(*lines):
-    return nodes.read_node_reports(guards.Run(1, 0, 10., 0., 0., '',
-                                              ''.join(lines), 'run.1'))
+    return nodes.read_node_reports(run_of(*lines))
 
 
 def test_the_ranks_of_a_node_are_added_up():
     """Started one after the other: from the first start to the last end."""
-    node, = seen(line(begin=(0, 100, 0, 0), end=(9, 119, 0, 0), own=8.0),
-                 line(begin=(1, 102, 0, 0), end=(10, 125, 0, 0), own=7.0,
+    node, = seen(line(begin=(0, 100, 0), end=(9, 119, 0), own=8.0),
+                 line(begin=(1, 102, 0), end=(10, 125, 0), own=7.0,
                       scanned=False))
-    assert (node.ranks, node.wall, node.busy) == (2, 10, 25)
+    assert (node.ranks, node.wall, node.busy) == (2, 10, pytest.approx(25))
     # 10 s are not theirs, of which 0.5 s could be chance.
     assert node.cpu_seconds_of_other_programs == pytest.approx(9.5)
     assert node.share_of_cpu_time(node.cpu_seconds_of_other_programs,
@@ -179,7 +188,7 @@ def test_lines_among_others():
 
 
 def test_a_job_that_has_the_node_alone_disturbs_nobody():
-    node, = seen(line(end=(10, 20, 3, 0), own=19.6, launcher=0.3))
+    node, = seen(line(end=(10, 20, 0), own=19.6, running=0.3))
     assert node.cpu_seconds_of_other_programs == 0
     # More ranks than CPUs have no more than those.
     assert node.share_of_cpu_time(1.0, 64) == pytest.approx(1 / 40)
@@ -187,17 +196,17 @@ def test_a_job_that_has_the_node_alone_disturbs_nobody():
 
 def test_stolen_time_is_nobody_s():
     """The job's own clock has it, that of the machine has not."""
-    node, = seen(line(end=(10, 10, 0, 10), own=20.0))
+    node, = seen(line(end=(10, 10, 10), own=20.0))
     assert node.cpu_seconds_of_other_programs == 0
     assert nodes.interference_metrics([node], 2)['steal_cpu'] == pytest.approx(0.5)
-    node, = seen(line(end=(10, 10, 0, 10), own=10.0))
+    node, = seen(line(end=(10, 10, 10), own=10.0))
     assert node.cpu_seconds_of_other_programs == pytest.approx(5 - 0.316, abs=0.01)
 
 
 def test_the_worst_node_is_named():
-    both = seen(line('n1', end=(10, 1, 0, 0), seen=1.0,
+    both = seen(line('n1', end=(10, 1, 0), seen=1.0,
                      busiest=[['cron', 0, 12, 1.0]]),
-                line('n2', end=(10, 4, 0, 0), seen=3.9, busiest=[
+                line('n2', end=(10, 4, 0), seen=3.9, busiest=[
                     ['left', 4294967, 13, 3.0], ['x', 0, 14, 0.9]]))
     words = nodes.describe_worst_interference([both], 1, {})
     assert 'on n2' in words and 'cron' not in words
@@ -206,15 +215,17 @@ def test_the_worst_node_is_named():
 
 
 def test_a_rank_that_did_not_tell():
-    with pytest.raises(SanityError, match='observer: .*sent no report: 1 of 1 on b'):
+    with pytest.raises(SanityError, match='observer: .*their end: 1 of 1 on b'):
         seen(line('a'), 'plumbline-rank b\n')
+    with pytest.raises(SanityError, match='observer: .*their end: 1 of 1 on a'):
+        seen(line('a').replace('0m0.000s', 'm', 1))
     with pytest.raises(SanityError, match='observer: .*observer .*damaged'):
         seen(line('a').replace('"cpus', 'cpus'))
-    with pytest.raises(SanityError, match='observer: .*damaged'):
-        seen(line('a').replace('begin', 'began'))
+    with pytest.raises(SanityError, match='observer: .*sent no report: b'):
+        seen(line('a'), line('b', scanned=False))
 
 
-def test_busy_neighbours_are_seen(observe, tmp_path):
+def test_busy_neighbours_are_seen(tmp_path):
     """And what the program itself uses is not taken for theirs."""
     spin = ('import os, time\nprint(os.getpid())\nend = time.time() + 3\n'
             'while time.time() < end: 0')
@@ -222,8 +233,8 @@ def test_busy_neighbours_are_seen(observe, tmp_path):
     with busy(tmp_path):
         began = time.monotonic()
         # Its parent is the launcher, whose children all are the job's.
-        done = run(observe, sys.executable, '-c', spin,
-                   before=['sh', '-c', '"$@"; exit', 'sh'])
+        done = run_rank(sys.executable, '-c', spin,
+                        before=['sh', '-c', '"$@"; exit', 'sh'])
         seconds = time.monotonic() - began
     node, = seen(done.stderr)
     assert 1 < node.wall < seconds + 1 and node.own > 0.02
@@ -232,25 +243,23 @@ def test_busy_neighbours_are_seen(observe, tmp_path):
     assert int(done.stdout) not in {pid for _, _, pid, _ in node.busiest}
 
 
-def test_a_server_of_the_job_is_no_other_program(observe, tmp_path):
+def test_a_server_of_the_job_is_no_other_program():
     """Redis writes its title over its environment: its parent has the mark."""
     spin = 'import os\nwhile os.times().user < 0.5: 0\nprint(os.getpid(), flush=True)\n'
-    job = f'test-{os.getpid()}'
-    marked = {**os.environ, 'PLUMBLINE_JOB': job}
-    with subprocess.Popen([observe, '--sample', '1', tmp_path / 'cpu', '--beside'],
-                          stderr=subprocess.PIPE, text=True, env=marked) as beside:
-        until(lambda: [*tmp_path.glob('cpu.*')], beside)
-        with subprocess.Popen(
+    marked = {**os.environ, 'PLUMBLINE_JOB': f'test-{os.getpid()}'}
+    with subprocess.Popen(
+            # Its parent is not the test, below which no process counts.
+            ['bash', '-c', '"$1"; :', 'bash', build_programs() / 'observe'],
+            stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=marked
+            ) as observer, subprocess.Popen(
                 ['sh', '-c', 'env -u PLUMBLINE_JOB "$0" -c "$1"; :', sys.executable,
                  f'{spin}input()'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 text=True, env=marked) as parent:
-            server = int(parent.stdout.readline())
-            beside.send_signal(signal.SIGUSR1)
-            _, text = beside.communicate(timeout=LIMIT)
-            parent.communicate('\n')
-    node, = seen(text)
-    assert node.own >= 0.5
-    assert server not in {pid for _, _, pid, _ in node.busiest}
+        server = int(parent.stdout.readline())
+        _, text = observer.communicate(timeout=LIMIT)
+        parent.communicate('\n')
+    assert '"running": 0.00' not in text
+    assert str(server) not in text
 
 
 # In a run of the suite ----------------------------------------------------
@@ -346,8 +355,7 @@ LAUNCHERS = {
 
 @pytest.mark.parametrize('victim', ['launcher', 'job'])
 @pytest.mark.parametrize('version', LAUNCHERS)
-def test_the_folder_of_a_killed_launcher_is_removed(observe, tmp_path, version,
-                                                    victim):
+def test_the_folder_of_a_killed_launcher_is_removed(tmp_path, version, victim):
     make, name = LAUNCHERS[version]
     launcher = tmp_path / 'mpirun'
     launcher.write_text(f'#!/bin/sh\n{make}\necho $$ >pid\nexec sleep 600\n')
@@ -361,8 +369,8 @@ def test_the_folder_of_a_killed_launcher_is_removed(observe, tmp_path, version,
     for folder in kept:
         folder.mkdir(parents=True)
     job = subprocess.Popen(
-        ['bash', '-c', '"$@"; exit $?', 'job', SRC / 'measure.sh', '--observe', observe,
-         '--', launcher], cwd=tmp_path, start_new_session=True,
+        ['bash', '-c', '"$@"; exit $?', 'job', SRC / 'measure.sh', '--', launcher],
+        cwd=tmp_path, start_new_session=True,
         env={**os.environ, 'TMPDIR': str(tmp),
              'PATH': f'{tmp_path}:{os.environ["PATH"]}'})
     pid_file, launchers = tmp_path / 'pid', tmp_path / '.launchers'
@@ -445,35 +453,13 @@ def test_nodes_of_two_domains_keep_their_full_names(tmp_path):
 
 # Clocks, and exit codes that a launcher swallows --------------------------
 
-def run_of(*lines, rc=0):
-    return guards.Run(1, rc, 10., 0., 0., '', ''.join(lines), 'run.1')
-
-
-def test_the_observer_tells_time_and_exit_code(observe):
-    began = time.time()
-    done = run(observe, 'sh', '-c', 'exit 3')
-    text, = (ln for ln in done.stderr.splitlines()
-             if ln.startswith('plumbline-node'))
-    message = json.loads(text.split(' ', 2)[2])
-    assert message['rc'] == 3 == done.returncode
-    assert (
-        began - 1
-        < message['clock'][0]
-        <= message['clock'][1]
-        < time.time() + 1
-    )
-    text = run(observe, 'sh', '-c', 'kill -SEGV $$').stderr
-    assert '"rc": 139' in text
-
-
 def test_an_exit_code_that_the_launcher_swallowed():
     lines = line('n1', rc=0), line('n2', rc=3)
     with pytest.raises(SanityError, match='exit_code: .*code 3 on n2, its '
                        'launcher with 0: .*hides'):
         nodes.read_node_reports(run_of(*lines))
-    # Known faults, and older lines that do not tell.
+    # Known faults.
     assert len(nodes.read_node_reports(run_of(*lines), accept=[0, 3])) == 2
-    assert len(nodes.read_node_reports(run_of(line('n1')))) == 1
 
 
 @pytest.mark.parametrize('clocks, submitted, words', [

@@ -205,14 +205,14 @@ def build_ranks(folder: Path) -> None:
     (folder / 'script').write_text(aimodule.SCRIPT)
 
 
-def observer() -> Path:
-    """The nodes' observer, built as a check's build does it."""
-    path = WORK / 'observe'
-    source = SRC / 'observe.c'
+def programs() -> Path:
+    """The folder of the nodes' observer, built as a check's build does it."""
+    path, source = WORK / 'observe', SRC / 'observe.c'
+    (WORK / 'facts').mkdir(exist_ok=True)
     if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
         subprocess.run(['cc', '-O2', '-std=gnu11', source, '-o', path],
                        check=True)
-    return path
+    return WORK
 
 
 @dataclass
@@ -234,10 +234,9 @@ class Job:
         step, ranks = (step_launch_command(*LAUNCHERS[self.launcher], nodes, mpi)
                        for mpi in (False, True))
         variables = MPI[self.launcher][1] if self.launcher in MPI else []
-        observe = str(observer())
         lines = job_script_lines(plan, Launching(
             step if nodes > 1 else [], [*variables, *ranks], self.launcher != 'srun',
-            observer=observe, watch=f'{SRC / "rank.sh"} {observe}'))
+            programs=str(programs()), rank=f'{SRC / "rank.sh"} {programs()} "" mpirun'))
         self.began = time.monotonic()
         self.start(SCRIPT.format(
             environment=self.environment(nodes), folder=self.folder,
@@ -415,10 +414,8 @@ VICTIMS = {
     'client': Victim(lambda p: p.name in ('memtier_benchmark', 'tensorload'),
                      ('client', 'was killed by signal 9', 'the MPI program of')),
     'starter': Victim(_node('serve'), ('launcher of server',)),
-    # The observers of clients are ends of clients.
-    'observer': Victim(
-        lambda p: p.name == 'observe' and p.command.endswith(' --beside'),
-        ('observer', 'exit code 137')),
+    'observer': Victim(lambda p: p.name == 'observer.sh',
+                       ('observer', 'exit code 137')),
     'batch': Victim(None, FAILED),
     'launcher': Victim(lambda p: p.name in LAUNCHER_NAMES and ' serve ' in p.command,
                        ('launcher of server',)),

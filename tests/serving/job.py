@@ -22,6 +22,8 @@ from checks.services.plan import Plan, Server
 from checks.services.script import Launching, job_script_lines
 from tests.conftest import LIMIT, ROOT, Store, until
 
+SRC = ROOT / 'checks' / 'core' / 'src'
+
 #: Configuration of a store like Redis; template.
 CONFIG = '''bind {address}
 port {port}
@@ -36,13 +38,21 @@ LOCAL = Launching([], [], True)
 
 
 @functools.cache
-def build_observer() -> Path:
-    """The observer of a node, built as a check builds it."""
-    program = Path(tempfile.mkdtemp(prefix='plumbobserve'), 'observe')
-    atexit.register(shutil.rmtree, program.parent)
-    subprocess.run(['cc', '-O2', '-std=gnu11', ROOT / 'checks/core/src/observe.c', '-o',
-                    program], check=True)
-    return program
+def build_programs() -> Path:
+    """The folder of the observer of a node, built as a check builds it."""
+    folder = Path(tempfile.mkdtemp(prefix='plumbobserve'))
+    atexit.register(shutil.rmtree, folder)
+    (folder / 'facts').mkdir()
+    subprocess.run(['cc', '-O2', '-std=gnu11', '-Wall', '-Wextra', '-Werror',
+                    SRC / 'observe.c', '-o', folder / 'observe'], check=True)
+    return folder
+
+
+def with_programs(launching: Launching) -> Launching:
+    """The same, with the programs of the suite in the job."""
+    programs = build_programs()
+    return replace(launching, programs=str(programs),
+                   rank=f'{SRC / "rank.sh"} {programs} "" mpirun')
 
 
 def redis_like(store: Store, **more: Any) -> Server:
@@ -59,9 +69,9 @@ class Job:
         folder.mkdir(exist_ok=True)
         # Not below it: the path of a socket may have 107 characters.
         self.scratch = Path(tempfile.mkdtemp(prefix='plumbtest'))
-        launching = replace(launching, scratch=launching.scratch or str(self.scratch),
-                            watch=launching.watch or str(build_observer()))
-        measure = shlex.quote(str(ROOT / 'checks/core/src/measure.sh'))
+        launching = with_programs(replace(
+            launching, scratch=launching.scratch or str(self.scratch)))
+        measure = shlex.quote(str(SRC / 'measure.sh'))
         (folder / 'rfm_job.sh').write_text('\n'.join([
             '#!/bin/bash', before, *job_script_lines(plan, launching),
             f'. {measure} -- run_and_stop', '']))

@@ -30,7 +30,7 @@ from checks.services.plan import (
 )
 from checks.services.script import Launching, job_script_lines
 from tests.conftest import ROOT, until
-from tests.serving.job import CONFIG, LOCAL, Job, build_observer, redis_like
+from tests.serving.job import CONFIG, LOCAL, Job, redis_like
 
 PYTHON = shlex.quote(sys.executable)
 
@@ -108,8 +108,7 @@ def job(tmp_path):
     jobs = []
 
     def start(plan, launching=LOCAL, **more):
-        jobs.append(Job(tmp_path / f'job{len(jobs)}', plan, replace(
-            launching, observer=str(build_observer())), **more))
+        jobs.append(Job(tmp_path / f'job{len(jobs)}', plan, launching, **more))
         return jobs[-1]
 
     yield start
@@ -488,7 +487,7 @@ def test_a_server_that_differs_from_the_plan(job, store, tmp_path, command, chan
     ('STORE-server 1', signal.SIGKILL,
      'was killed by signal 9 (SIGKILL) while it served'),
     ('node.py\0serve', signal.SIGKILL, 'the launcher of server 0 ended with exit code'),
-    ('observe\0--tied', signal.SIGKILL, 'the observers of the nodes ended early'),
+    ('observer.sh', signal.SIGKILL, 'the observers of the nodes ended early'),
     ('sleep\000600', signal.SIGKILL, 'client 0 was killed by signal 9'),
 ])
 def test_nothing_is_left_when_a_process_is_killed(job, store, victim, number, cause):

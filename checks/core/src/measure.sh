@@ -7,8 +7,6 @@
 #     --repetitions N      how often (1)
 #     --accept CODES   exit codes that count as success (0)
 #     --validate OPTS  one more, untimed run with these options at the end
-#     --observe FILE   program that ends what the launcher leaves behind
-#                      (observe.c)
 #
 # Writes into the current folder: run.REPETITION.out and .err, and runs.tsv
 # with a line per repetition: repetition rc wall user system (times in s). Ends
@@ -17,23 +15,18 @@
 # (checks/core/guards.py). If the folder has files of an earlier execution, it makes
 # a new folder in it, again.XXXXXX.
 set -u
-repetitions=1 accept=0 validate='' observe=''
+repetitions=1 accept=0 validate=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
         --repetitions) repetitions=$2 ;;
         --accept) accept=$2 ;;
         --validate) validate=$2 ;;
-        --observe) observe=$2 ;;
         *) echo "measure.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift 2
 done
 shift
-if [ -n "$observe" ]; then set -- "$observe" --launcher -- "$@"; fi
-status=0
-# By it observe.c knows the processes of this job.
-read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid
-export PLUMBLINE_JOB
+status=0 src=${BASH_SOURCE[0]%/*}
 TIMEFORMAT='%R %U %S'
 # A scheduler may not pass on the session's: the times would have a comma.
 export LC_ALL=C
@@ -47,13 +40,16 @@ fi
 export PLUMBLINE_LAUNCHERS=$PWD/.launchers
 rm -f .launchers
 coproc remover {
-    exec setsid "${BASH_SOURCE[0]%/*}/remove_session_folders.sh" \
+    exec setsid "$src/remove_session_folders.sh" \
         "$PLUMBLINE_LAUNCHERS" 2>/dev/null
 }
 remover_pid=$! end=${remover[1]}
 # A launcher starts only when this one has left the process group: a signal to the
 # group that ends the launcher does not end this one, too.
 read -r _ <&"${remover[0]}"
+# The processes of this job have it (observe.c, leftovers.sh).
+read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid
+export PLUMBLINE_JOB
 
 # A full disk takes what is said of it, too: room for that is kept from the
 # start. Not by free blocks: a quota or the number of files may be it.
@@ -76,12 +72,23 @@ check_room() {
 rm -f disk.full
 if ! { room .room && : >runs.tsv; } 2>/dev/null; then full; exit 1; fi
 
+# Becomes the launcher, unless it is a function of the job script.
+launch() {
+    if declare -F "$1" >/dev/null; then "$@"; return; fi
+    (echo "$BASHPID" >>"$PLUMBLINE_LAUNCHERS"; exec "$@")
+}
+
+# Ends processes that a launcher which failed has left on this node.
+end_leftovers() {
+    PLUMBLINE_JOB='' "$src/leftovers.sh" "PLUMBLINE_JOB=$PLUMBLINE_JOB"
+}
+
 one() {  # repetition command...
-    local name="run.$1" repetition=$1 rc times
+    local name="run.$1" repetition=$1 rc times='' line
     shift
     export PLUMBLINE_RUN=$name
-    { time "$@" >"$name.out" 2>"$name.err" </dev/null {end}>&-; rc=$?; } 2>times.txt
-    times=$(tail -n 1 times.txt)
+    { time launch "$@" >"$name.out" 2>"$name.err" </dev/null {end}>&-; rc=$?; } 2>times.txt
+    while read -r line; do times=$line; done <times.txt
     # shellcheck disable=SC2086
     printf '%s\t%s\t%s\t%s\t%s\n' "$repetition" "$rc" $times >>runs.tsv || full
     check_room
@@ -89,7 +96,8 @@ one() {  # repetition command...
     cat "$name.err" >&2
     case " $accept " in
         *" $rc "*) ;;
-        *) if [ "$status" = 0 ]; then status=$rc; fi ;;
+        *) end_leftovers >/dev/null
+           if [ "$status" = 0 ]; then status=$rc; fi ;;
     esac
 }
 
@@ -103,7 +111,7 @@ if [ -n "$validate" ] && [ "$status" = 0 ]; then
     # Validation has a run of its own: comparing buffers between iterations
     # changes what lies in the caches, and with it the figures.
     # shellcheck disable=SC2086
-    "$@" $validate >validate.out 2>validate.err </dev/null {end}>&-
+    launch "$@" $validate >validate.out 2>validate.err </dev/null {end}>&-
     echo $? >validate.rc
     check_room
 fi

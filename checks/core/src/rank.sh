@@ -1,20 +1,25 @@
 #!/bin/bash
-# Runs in front of the program in every rank: prints the host of the rank, the
+# Runs the program of a rank (program.sh). Before, it prints the host of the rank, the
 # CPUs that it may use, their cores (the first CPU of each) and sockets, so that
-# they can be compared with the request. Then it becomes the program, without a
-# new process.
+# they can be compared with the request:
+#
+#   rank.sh PROGRAMS SCRATCH LAUNCHER COMMAND...
 #
 #   plumbline-rank HOST CPUS CORES SOCKETS    e.g. n1 0-1,64-65 0,1 0
 #   plumbline-gpu HOST ADDRESS CPUS NEAR  only if PLUMBLINE_GPUS is cuda or rocm;
 #                                         NEAR: CPUs of the GPU's NUMA node
 #
+# The first rank of a node starts the observer of the node (PROGRAMS/observe) and
+# leaves its facts in PROGRAMS/facts (facts.sh).
+#
 # OMB chooses the visible GPU with the number LOCAL_RANK, which srun and PALS do
-# not set: all ranks would use the first GPU. So it is set here. observe.c reads
-# it, too.
+# not set: all ranks would use the first GPU. So it is set here.
 #
 # PLUMBLINE_RANK_CPUS has the CPUs of each rank of a node (extra gpu_cores), e.g.
 # 0-13:14-27: the launcher binds no rank, and each rank binds itself.
 #
+programs=$1 scratch=$2 launcher=$3
+shift 3
 # By default CUDA numbers GPUs by speed, and nvidia-smi by address.
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 # Slurm's is last, because mpirun in a batch job passes on that of the script.
@@ -39,7 +44,6 @@ if [ -n "$PLUMBLINE_RANK_CPUS" ]; then
         exit 1
     }
 fi
-# Not $HOSTNAME: a batch job passes on that of the node where it began.
 read -r host </proc/sys/kernel/hostname
 cpus='' cores=, sockets=,
 mapfile -t lines </proc/self/status
@@ -100,4 +104,20 @@ if [ -n "$PLUMBLINE_GPUS" ]; then
     if [ -r "$near" ]; then read -r near <"$near"; else near=''; fi
     printf 'plumbline-gpu %s %s %s %s\n' "$host" "${address:--}" "$cpus" "$near" >&2
 fi
-exec "$@"
+observer=''
+if [ "${LOCAL_RANK:-0}" = 0 ]; then
+    # Some launchers signal all processes of a rank.
+    exec {others}> >(trap '' TERM INT HUP QUIT USR1 USR2; exec "$programs/observe")
+    observer=$!
+fi
+# shellcheck source=checks/core/src/program.sh
+. "${BASH_SOURCE[0]%/*}/program.sh" "$programs" "$@"
+if [ -n "$observer" ]; then
+    exec {others}>&-
+    wait "$observer"
+    facts=$programs/facts/$host
+    if [ -z "$signalled" ] && [ ! -e "$facts" ]; then
+        timeout 20 "${BASH_SOURCE[0]%/*}/facts.sh" "$scratch" "$launcher" "$facts"
+    fi
+fi
+exit "$code"

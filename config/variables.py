@@ -139,6 +139,7 @@ VARIABLES: tuple[Variable, ...] = (
          'the nightly session to which a session belongs'),
         ('PLUMBLINE_LOCK_HELD', 'the lock that a parent process holds'),
         ('PLUMBLINE_JOB', 'inside a job: a mark of its processes'),
+        ('PLUMBLINE_RANK', 'inside a job: a mark of the processes of a rank'),
         ('PLUMBLINE_RUN', 'inside a job: the name of the repetition'),
         ('LOCAL_RANK',
          'inside a job: the number of the MPI rank on its node, set from the '

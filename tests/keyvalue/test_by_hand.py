@@ -57,7 +57,7 @@ def test_a_job_script_runs_again(suite, store):
     for folder in map(Path, folders):
         assert re.match(r'1\t0\t[\d.]+\t[\d.]+\t[\d.]+\n',
                         (folder / 'runs.tsv').read_text())
-        assert 'plumbline-node ' in (folder / 'run.1.err').read_text()
+        assert 'plumbline-others ' in (folder / 'run.1.err').read_text()
     for output, _ in outputs:
         services, text = split_service_record(output)
         assert {record.metric for record in memtier.read_run(text).records

@@ -38,7 +38,6 @@ fi
 
 # When this script ends, even by SIGKILL, the pipe ends, and with it this one.
 export PLUMBLINE_LAUNCHERS=$PWD/.launchers
-rm -f .launchers
 coproc remover {
     exec setsid "$src/remove_session_folders.sh" \
         "$PLUMBLINE_LAUNCHERS" 2>/dev/null
@@ -69,7 +68,6 @@ check_room() {
     rm -f .probe
 }
 
-rm -f disk.full
 if ! { room .room && : >runs.tsv; } 2>/dev/null; then full; exit 1; fi
 
 # Becomes the launcher, unless it is a function of the job script.

@@ -45,6 +45,7 @@ read_node
 begin=$REPLY
 "$programs/observe" --tied 9 $$ "$@" <&0 {held}>"/proc/self/fd/$alive" {others}>&- &
 program=$!
+if [ -n "$signalled" ]; then kill "$program"; fi
 while interrupted=''; wait "$program"; code=$?; [ -n "$interrupted" ]; do :; done
 read_node
 # Two lines, of this shell and of the program.

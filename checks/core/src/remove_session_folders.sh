@@ -19,7 +19,7 @@ SECONDS=0
 [ -f "$1" ] || exit 0
 tmp=${TMPDIR:-/tmp}
 # Without its domain, which only some versions write.
-host=$(hostname)
+read -r host </proc/sys/kernel/hostname
 host=${host%%.*}
 shopt -s nullglob
 runs() { [ -e "/proc/$1" ] && ! grep -q '^State:.*[ZX]' "/proc/$1/status"; }

@@ -40,10 +40,6 @@ class Refusal(Exception):
     """A server answered with an error, or in another protocol."""
 
 
-class SaveError(Exception):
-    """A server could not write its data; with its own message."""
-
-
 class PasswordRefused(Exception):
     """A server rejects the password; a retry would not help."""
 
@@ -216,16 +212,16 @@ def resp_settings(server: Server) -> Settings:
             int(number) if number else None)
 
 
-def has_unsaved_data(server: Server, persistence: str) -> bool:
+def has_unsaved_data(name: str, server: Server, persistence: str) -> bool:
     """Whether some data is not on disk yet.
 
-    :raises SaveError: the server could not write.
+    :raises Failed: the server could not write.
     """
     with resp_session(server) as send:
         info = _info(send, 'INFO', 'persistence')
     for key in WRITTEN:
         if info.get(key, 'ok') != 'ok':
-            raise SaveError(f'{key} is {info[key]}')
+            raise Failed(f'{name} did not save its data ({key} is {info[key]})')
     return any(_int(info, key)
                for key in (*WRITING, *UNWRITTEN.get(persistence, ())))
 
@@ -328,25 +324,18 @@ def form_cluster(servers: Sequence[Server]) -> None:
 def reason_cluster_is_incomplete(servers: Sequence[Server]) -> str:
     """The reason why the cluster is not complete.
 
-    Empty if every server has state ok and the same complete map of slots.
+    Empty if every server is connected with all others, and has state ok: it knows a
+    server for each slot.
     """
-    maps = set()
     for server in servers:
         with resp_session(server) as send:
-            info, slots = _info(send, 'CLUSTER', 'INFO'), send('CLUSTER', 'SLOTS')
+            info = _info(send, 'CLUSTER', 'INFO')
         if info.get('cluster_state') != 'ok':
             return f'{server} is in state {info.get("cluster_state")}'
-        if int(info.get('cluster_known_nodes', 0)) != len(servers):
-            return (f'{server} is connected with '
-                    f'{info.get("cluster_known_nodes")} of {len(servers)} '
-                    'nodes')
-        maps.add(tuple(sorted((one[0], one[1], *one[2][:2])
-                              for one in slots)))
-    if len(maps) > 1:
-        return 'the servers have different maps of the slots'
-    covered = sum(last - first + 1 for first, last, *_ in next(iter(maps)))
-    return ('' if covered == SLOTS
-            else f'{covered} of {SLOTS} slots are assigned')
+        if _int(info, 'cluster_known_nodes') != len(servers):
+            return (f'{server} is connected with {info.get("cluster_known_nodes")} of '
+                    f'{len(servers)} nodes')
+    return ''
 
 
 # What the job script asks -----------------------------------------------------
@@ -407,10 +396,8 @@ def wait_until_saved(servers: Mapping[str, Server], persistence: str) -> None:
     def describe_unsaved() -> str:
         for name, server in servers.items():
             try:
-                if has_unsaved_data(server, persistence):
+                if has_unsaved_data(name, server, persistence):
                     return f'{name} has not written its data to disk'
-            except SaveError as err:
-                raise Failed(f'{name} did not save its data ({err})') from None
             except (OSError, Refusal, ValueError) as err:
                 return f'{name} does not answer ({err})'
         return ''

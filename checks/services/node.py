@@ -5,8 +5,6 @@ The job script (:mod:`.script`) has it in front of each program:
 
     node.py serve  ROLES [OPTION]... -- SERVER...   until SIGUSR1
     node.py client ROLES [OPTION]... -- CLIENT...   becomes the client
-    node.py guard [OPTION]... -- LAUNCHER...        becomes the launcher, which gets
-                                                    SIGTERM when the job script dies
 
 ROLES has all servers and clients of the node, `server=2x4,client=1x8`: two servers
 with four CPUs each, and a client with eight. `2/` divides all CPUs of the node, `2*`
@@ -41,11 +39,10 @@ if __name__ == '__main__':              # the suite is not on the path
 
 from checks.machine import cpus
 from checks.services import ask, network
-from checks.services.processes import (
-    adopt_orphans,
-    reap_and_list_descendants,
-    set_parent_death_signal,
-)
+from checks.services.processes import set_parent_death_signal
+
+#: Ends processes that have a variable in their environment.
+LEFTOVERS = Path(__file__).resolve().parents[1] / 'core' / 'src' / 'leftovers.sh'
 
 #: Names of the servers' data folders begin with this.
 PREFIX = 'plumbline-data-'
@@ -133,18 +130,6 @@ def own_placement(options: argparse.Namespace) -> tuple[list[int], str]:
         raise Failed(f'the launcher started more than {len(sets)} {options.role} '
                      f'processes on {host_name()}')
     return sets[slot], placed.by
-
-
-def bind_to_cpus(subset: list[int]) -> None:
-    """Bind this process.
-
-    :raises Failed: not all of these CPUs can be used.
-    """
-    os.sched_setaffinity(0, subset)
-    # The kernel reduces a set that is only partly allowed, without error.
-    if os.sched_getaffinity(0) != set(subset):
-        raise Failed(f'a process on {host_name()} must run on the CPUs {subset}, but '
-                     f'may use only {sorted(os.sched_getaffinity(0))}')
 
 
 def raise_file_limit(files: int) -> None:
@@ -285,21 +270,12 @@ def check_link_speed(interface: str, speed: int, minimum: float) -> None:
 
 
 def can_bind(address: str, port: int) -> bool:
-    """Whether a server could bind to this address and port now.
-
-    :raises Failed: this machine does not have the address.
-    """
-    with socket.socket() as sock:
+    """Whether a server could bind to this address and port now."""
+    with contextlib.suppress(OSError), socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((address, port))
-        except OSError as err:
-            if err.errno == errno.EADDRNOTAVAIL:
-                raise Failed(f'{address} is not an address of this machine: '
-                             "correct service_interface in the site's "
-                             'system.py') from None
-            return False
-    return True
+        sock.bind((address, port))
+        return True
+    return False
 
 
 def find_free_port(address: str) -> int:
@@ -359,16 +335,21 @@ class DataFolder:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def remove_if_unlocked(folder: Path) -> None:
-    """Remove a folder of this user whose owner, on this node, has ended."""
+def remove_if_unlocked(folder: Path, max_seconds: float = float('inf')) -> None:
+    """Remove a folder of this user whose owner, on this node, has ended.
+
+    :param max_seconds: age at which owners on other nodes have ended, too
+    """
     with contextlib.suppress(OSError):
-        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+        about = folder.lstat()
+        if folder.is_symlink() or about.st_uid != os.geteuid():
             return
         # Without the file, its owner has only begun.
         with open(folder / 'lock') as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Not every file system has the locks of other nodes.
-            if lock.read() == host_name():
+            if (lock.read().strip().partition('.')[0] == host_name()
+                    or time.time() - about.st_mtime > max_seconds):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -388,7 +369,7 @@ class Server:
         self.link = max(int((lines or ['0'])[0]), 0)
         check_link_speed(self.interface, self.link, options.link)
         self.password, self.certificate = ask.read_secrets(Path(options.secrets))
-        self.starts = 0
+        self.starts, self.mark = 0, f'{host_name()}.{os.getpid()}'
         # Folders of the suite are shared with other nodes, this one is not.
         self.data = DataFolder(options.scratch)
         try:
@@ -412,7 +393,7 @@ class Server:
         self.port = self.pick_port()
         data = self.data.folder
         certificate = f'{self.options.secrets}/server'
-        values = {'password': self.password, 'address': self.address,
+        values = {'address': self.address,
                   'ca': f'{certificate}.crt', 'cert': f'{certificate}.crt',
                   'key': f'{certificate}.key',
                   'port': self.port, 'bus_port': self.port + 10000, 'data': str(data),
@@ -421,9 +402,9 @@ class Server:
         for name, text in json.loads(self.options.files).items():
             with open(data / name, 'w', opener=lambda path, flags:
                       os.open(path, flags, 0o600)) as file:
-                file.write(text.format_map(values))
-        config = (Path(self.options.config).read_text().format_map(values)
-                  if self.options.config else '')
+                file.write(text.format(password=self.password, **values))
+        config = (Path(self.options.config).read_text().format(
+            password=self.password, **values) if self.options.config else '')
         command = [*numactl_prefix(self.cpu_set, self.options.bind_memory),
                    *(word.format_map(values) for word in self.command)]
         parent = os.getpid()
@@ -440,7 +421,8 @@ class Server:
         try:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=2, cwd=data,
-                preexec_fn=prepare_child, start_new_session=True)
+                preexec_fn=prepare_child, start_new_session=True,
+                env={**os.environ, 'PLUMBLINE_RANK': self.mark})
         except OSError as err:
             raise Failed(f'{command[0]} cannot be started: {err.strerror}') from None
         assert self.process.stdin
@@ -584,12 +566,8 @@ class Server:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(TERMINATE_TIMEOUT)
         # Those that have left the session of the server.
-        deadline = time.monotonic() + TERMINATE_TIMEOUT
-        while (left := reap_and_list_descendants()) and time.monotonic() < deadline:
-            for pid in left:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(POLL_INTERVAL)
+        subprocess.run([LEFTOVERS, f'PLUMBLINE_RANK={self.mark}'],
+                       stdout=subprocess.DEVNULL)
         self.data.remove()
 
 
@@ -604,7 +582,6 @@ def serve(options: argparse.Namespace, command: list[str]) -> int:
 
     :raises Failed: it cannot be started, or ends by itself.
     """
-    adopt_orphans()
     server = Server(options, command)
     try:
         while not server.has_become_ready():
@@ -619,26 +596,23 @@ def serve(options: argparse.Namespace, command: list[str]) -> int:
         server.stop()
 
 
-# Clients and launchers -------------------------------------------------------
+# Clients ---------------------------------------------------------------------
 
 def run_client(options: argparse.Namespace, command: list[str]) -> NoReturn:
     """Bind this process, report its CPUs, and become a client.
 
-    :raises Failed: it cannot be bound or started, or has too few ports.
+    :raises Failed: it has no CPUs here, or too few ports.
     """
     subset, placed_by = own_placement(options)
     check_port_count(options.connections)
-    bind_to_cpus(subset)
+    os.sched_setaffinity(0, subset)
     raise_file_limit(options.connections + SPARE_FILES)
     # In one call: other ranks write to this file, too.
     os.write(2, f'plumbline-client {host_name()} {options.role} '
              f'{",".join(map(str, subset))} {placed_by}\n'.encode())
     command = [word.replace('{cpus}', str(len(subset))) for word in command]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    try:
-        os.execvp(command[0], command)
-    except OSError as err:
-        raise Failed(f'{command[0]} cannot be started: {err.strerror}') from None
+    os.execvp(command[0], command)      # program.sh
 
 
 def check_port_count(connections: int) -> None:
@@ -653,34 +627,12 @@ def check_port_count(connections: int) -> None:
                      'client nodes, or widen net.ipv4.ip_local_port_range')
 
 
-def end_with_parent(number: int, expected: int) -> None:
-    """Let the kernel send this process a signal when its parent dies.
-
-    :param expected: pid of the parent, which may be dead already; 0: not known
-    """
-    parent = expected or os.getppid()
-    set_parent_death_signal(number)
-    if os.getppid() != parent:
-        sys.exit(128 + number)
-
-
-def guard(options: argparse.Namespace, command: list[str]) -> NoReturn:
-    """Become a launcher that gets SIGTERM when the job script dies.
-
-    It leaves the process group of the job: a second SIGTERM makes some launchers
-    leave processes behind.
-    """
-    os.setsid()
-    end_with_parent(signal.SIGTERM, options.parent)
-    os.execvp(command[0], command)
-
-
 def parse_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options of this program, and the command behind `--`."""
     place = words.index('--') if '--' in words else len(words)
     parser = argparse.ArgumentParser(prog='node.py', description=__doc__)
-    parser.add_argument('action', choices=('serve', 'client', 'guard'))
-    parser.add_argument('roles', nargs='?', default='')
+    parser.add_argument('action', choices=('serve', 'client'))
+    parser.add_argument('roles')
     for name, kind, default in (
             ('role', str, 'server'), ('slot', int, 0), ('index', int, 0),
             ('program', str, ''), ('dialect', str, 'resp'), ('config', str, ''),
@@ -689,7 +641,7 @@ def parse_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
             ('persistence', str, 'off'), ('connections', int, 0),
             ('ready-limit', float, 30.0), ('bind-memory', str, 'may'),
             ('interface', str, ''), ('peer', str, ''), ('scratch', str, ''),
-            ('link', float, 0.0), ('parent', int, 0)):
+            ('link', float, 0.0)):
         parser.add_argument(f'--{name}', type=kind, default=default)
     parser.add_argument('--socket', action='store_true')
     return parser.parse_args(words[:place]), words[place + 1:]
@@ -701,13 +653,6 @@ def main(words: list[str]) -> int:
     :returns: the exit code.
     """
     options, command = parse_arguments(words)
-    if options.action == 'guard':
-        guard(options, command)
-    # Slurm's daemon starts programs in threads that may end, and kills all programs
-    # of a step itself.
-    if read_lines(f'/proc/{os.getppid()}/comm') != ['slurmstepd']:
-        # With the job script, or the launcher's daemon here, whatever kills it.
-        end_with_parent(signal.SIGKILL, options.parent)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         if options.action == 'serve':

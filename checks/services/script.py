@@ -9,11 +9,11 @@ import math
 import shlex
 import string
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .plan import Clients, Plan, PlanError, Program, Step
+from .plan import Clients, Plan, Program, Step
 
 SERVICES = Path(__file__).resolve().parent
 
@@ -24,17 +24,9 @@ LATE = {'service': '"$secrets/{service}"', 'host': '"${{host[{server}]}}"',
         'ca': '"$secrets/server.crt"', 'cert': '"$secrets/server.crt"',
         'key': '"$secrets/server.key"'}
 
-#: Fields of a server's configuration and files. Its command has all but the password,
-#: because all users of a node can read a command line.
-SERVER_FIELDS = ('address', 'bus_port', 'ca', 'cert', 'cpus', 'data', 'index', 'key',
-                 'memory', 'password', 'port', 'user')
-COMMAND_FIELDS = tuple(name for name in SERVER_FIELDS if name != 'password')
-
-#: In front of a launcher; services.sh has the array.
+#: In front of a launcher, which gets SIGTERM when this script dies, and no signal to
+#: the process group (services.sh).
 GUARD = '"${guard[@]}"'
-
-#: In front of a process that ends with its parent, whatever kills that.
-TIED = '"$programs/observe" --tied 9 0'
 
 
 @dataclass(frozen=True)
@@ -61,10 +53,7 @@ class Launching:
 
 
 def job_script_lines(plan: Plan, launching: Launching) -> list[str]:
-    """Lines of the job script, which define the function run_services.
-
-    :raises PlanError: the plan cannot be executed
-    """
+    """Lines of the job script, which define the function run_services."""
     return list(Writer(plan, launching).lines())
 
 
@@ -83,11 +72,6 @@ class Writer:
             role.name: [(node, slot) for slot in range(role.instances)
                         for node in self.layout[role.name]][:role.total or None]
             for role in plan.clients}
-        for text in (server.config, *server.files.values()):
-            check_template(text, SERVER_FIELDS)
-        for word in (*server.command, *(word for words in server.commands
-                                        for word in words)):
-            check_template(word, COMMAND_FIELDS)
 
     def lines(self) -> Iterator[str]:
         """All lines."""
@@ -95,6 +79,10 @@ class Writer:
         yield '# Servers and clients. To run them again: docs/explanation/services.md'
         yield f'python={shlex.quote(sys.executable)} services={quoted(SERVICES)}'
         yield f'programs={quoted(self.launching.programs)}'
+        # Slurm ends its steps with the job. Its daemon starts programs in threads that
+        # may end before them.
+        yield ('tied=("$programs/observe" --tied 9 0)' if self.launching.guarded else
+               'tied=()')
         yield '. "$services/services.sh"'
         yield f'node_count={plan.node_count}'
         yield 'mapfile -t nodes < <(nodes)'
@@ -155,10 +143,6 @@ class Writer:
         return ' '.join([*guard, *(f'"{part}"' if '$' in part else shlex.quote(part)
                                    for part in parts)])
 
-    def parent(self) -> str:
-        """The parent of a process that is started without a launcher."""
-        return '' if self.launching.words else '$BASHPID'
-
     def roles_on(self, node: int) -> str:
         """All servers and clients of a node; node.py explains the form."""
         server, texts = self.plan.server, []
@@ -175,8 +159,8 @@ class Writer:
         """The command of the observers of all nodes."""
         plan = self.plan
         return ' '.join(filter(None, [
-            self.launch(0, plan.node_count), TIED if self.launching.guarded else '',
-            self.launching.rank, '"$services/observer.sh"',
+            self.launch(0, plan.node_count), '"${tied[@]}"', self.launching.rank,
+            '"$services/observer.sh"',
             f'{plan.sample:g} "$run.cpu"' if plan.sample else '']))
 
     # Servers -----------------------------------------------------------------
@@ -198,7 +182,7 @@ class Writer:
             'ready-limit': f'{server.ready_limit:g}', 'bind-memory': server.bind_memory,
             'interface': quoted(plan.interface or self.launching.interface),
             'scratch': quoted(self.launching.scratch),
-            'link': f'{plan.link:g}' if plan.link else '', 'parent': self.parent(),
+            'link': f'{plan.link:g}' if plan.link else '',
             'peer': '' if peer is None else f'"${{nodes[{peer}]}}"'}
         words = server.commands[index] if server.commands else server.command
         return ' '.join(filter(None, [
@@ -245,17 +229,15 @@ class Writer:
         """
         (node, slot), server = slots[index], self.server_of(index)
         if program.mpi:
-            launcher = self.launch_of_ranks(step, slots)
+            launcher = self.launch_of_ranks(slots)
             name, ranks = f'the MPI program of {role.name}', len(slots)
-            slot, parent, connections = -1, '', role.connections
+            slot, connections = -1, role.connections
         else:
             launcher, name, ranks = self.launch(node), f'{role.name} {index}', 1
-            parent = self.parent()
             connections = role.connections * sum(
                 where == node and self.server_of(one) == server
                 for one, (where, _) in enumerate(slots))
-        options = {'role': role.name, 'slot': slot, 'parent': parent,
-                   'connections': connections}
+        options = {'role': role.name, 'slot': slot, 'connections': connections}
         late = {key: text.format(server=server, number=number, step=step.name,
                                  service=self.service_name(role, index))
                 for key, text in LATE.items()}
@@ -267,21 +249,10 @@ class Writer:
             options_text(options), '--', '"${program[@]}"',
             *(fill_template(word, now, late) for word in words)]))
 
-    def launch_of_ranks(self, step: Step, slots: Sequence[tuple[int, int]]) -> str:
-        """Words in front of an MPI program.
-
-        :raises PlanError: the launcher is unknown, or the ranks differ by node
-        """
+    def launch_of_ranks(self, slots: Sequence[tuple[int, int]]) -> str:
+        """Words in front of an MPI program with as many ranks on every node."""
         nodes = sorted({node for node, _ in slots})
-        each = len(slots) // len(nodes)
-        if not self.launching.mpi_words:
-            raise PlanError(f'step {step.name}: the suite does not know how the '
-                            "partition's launcher starts an MPI program "
-                            '(config/sites/launch.py, STEP)')
-        if step.gate or len(slots) != each * len(nodes):
-            raise PlanError(f'step {step.name}: an MPI program needs the same number '
-                            'of ranks on every node, and no gate')
-        return self.launch(nodes[0], len(nodes), each, mpi=True)
+        return self.launch(nodes[0], len(nodes), len(slots) // len(nodes), mpi=True)
 
 
 def quoted(value: object) -> str:
@@ -296,31 +267,14 @@ def options_text(options: Mapping[str, object]) -> str:
                     if value not in ('', "''", 0, 0.0))
 
 
-def check_template(template: str, known: Iterable[str]) -> None:
-    """Check the values in a template.
-
-    :raises PlanError: it contains an unknown value, or cannot be read
-    """
-    try:
-        fields = [part[1] for part in string.Formatter().parse(template)]
-    except ValueError as err:
-        raise PlanError(f'{template!r} is not a template: {err}') from None
-    for field in fields:
-        if field is not None and field not in known:
-            raise PlanError(f'{template!r} contains the unknown value {field!r}; '
-                            f'known values: {", ".join(sorted(known))}')
-
-
 def fill_template(template: str, now: Mapping[str, object], late: Mapping[str, str]
                   ) -> str:
     """A word of the shell from a template of a client's command.
 
     :param now: values that are known now
     :param late: shell text of those that the job knows
-    :raises PlanError: it contains an unknown value
     """
     parts = []
-    check_template(template, [*now, *late, 'cpus'])
     for text, field, _, _ in string.Formatter().parse(template):
         if text:
             parts.append(shlex.quote(text))

@@ -5,13 +5,8 @@ addresses, passwords, readiness and shutdown follow from it, see :mod:`.script`.
 """
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import shlex
-import shutil
-import socket
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +21,7 @@ from config.sites import launch
 from ..core import features, guards, placement
 from ..core.base import SRC, Benchmark
 from ..core.parsers import ParseError
+from .node import remove_if_unlocked
 from .parser import Services, split_service_record
 from .plan import Plan
 from .script import Launching, job_script_lines
@@ -48,13 +44,7 @@ def remove_secrets_of_dead_runs(stage_prefix: str) -> None:
     # A session of `plumb run` has a folder of stage directories beside those of
     # others. ReFrame's folders: system, partition, environment, test case.
     for folder in Path(stage_prefix).parent.glob(f'*/*/*/*/*/{SECRETS}'):
-        with contextlib.suppress(OSError), open(folder / 'lock') as lock:
-            # The script that made it holds the lock while it runs.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Not every file system has the locks of other nodes.
-            age = time.time() - folder.stat().st_mtime
-            if lock.read().strip() == socket.gethostname() or age > MAX_JOB_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
+        remove_if_unlocked(folder, MAX_JOB_SECONDS)
 
 
 def cpus_of_largest_node() -> int:

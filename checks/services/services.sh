@@ -20,17 +20,17 @@
 #   .STEP.0.out .STEP.0.err           output of a client
 #   .record                           servers, clients and steps (parser.py)
 #
-# Before: $python, $services (folder of this file), $programs (that of observe.c).
+# Before: $python, $services (folder of this file), $programs (that of observe.c), and
+# the array `tied`: words in front of a program that ends with its parent.
 umask 077
-# Without site-packages: only the standard library is needed.
-node=("$python" -S "$services/node.py")
+# Without site-packages: only the standard library is needed. It ends with the job
+# script, or with the launcher's daemon on its node.
+node=("${tied[@]}" "$python" -S "$services/node.py")
 # In front of a program of the job: reports its end and its CPU time.
 program=("$services/../core/src/program.sh" "$programs")
 ask=("${program[@]}" "$python" -S "$services/ask.py")
-# In front of a launcher: it gets SIGTERM when this script dies, and no signal to the
-# process group. util-linux has --pdeathsig since 2.33.
-guard=(setsid setpriv --pdeathsig TERM)
-"${guard[@]}" true 2>/dev/null || guard=("${node[@]}" guard --)
+# In front of a launcher (script.py).
+guard=(setsid "$programs/observe" --tied 15 0)
 # Seconds for servers to end after SIGUSR1 and all processes after SIGTERM, and to name
 # the cause of a failure.
 usr1_timeout=5 stop_timeout=12 cause_timeout=2

@@ -22,13 +22,12 @@ from checks.services.parser import shared_cpus_text, split_service_record
 from checks.services.plan import (
     Clients,
     Plan,
-    PlanError,
     Program,
     Server,
     Step,
     command_with_environment,
 )
-from checks.services.script import Launching, job_script_lines
+from checks.services.script import Launching
 from tests.conftest import ROOT, until
 from tests.serving.job import CONFIG, LOCAL, Job, redis_like
 
@@ -662,29 +661,6 @@ def test_a_dead_server_is_the_cause_of_failed_ranks(ranks, store):
 
 
 # Plans and parts --------------------------------------------------------------------
-
-MPI = Launching([], ['mpirun'], True)
-
-
-@pytest.mark.parametrize('change, launching, words', [
-    ({'steps': (Step('x', (Program(('true',), mpi=True),), 5),)}, LOCAL,
-     'does not know how'),
-    ({'steps': (Step('x', (Program(('true',), mpi=True),), 5, gate=True),)}, MPI,
-     'and no gate'),
-    ({'steps': (Step('x', (Program(('true',), role='x'),), 5),)}, MPI,
-     "no client role 'x', only client"),
-    ({'steps': (Step('x', (Program(('{colour}',)),), 5),)}, LOCAL,
-     "contains the unknown value 'colour'; known values: ca, cert"),
-    ({'server': Server('x', (), commands=(('{}',),))}, LOCAL, "the unknown value ''"),
-    ({'server': Server('x', (), files={'x': 'a {'})}, LOCAL, 'is not a template'),
-    # All users of the node can read it.
-    ({'server': Server('x', ('--password={password}',))}, LOCAL,
-     "unknown value 'password'"),
-])
-def test_a_plan_that_cannot_be_executed(change, launching, words):
-    with pytest.raises(PlanError, match=words):
-        job_script_lines(replace(plan_of(Server('x', ())), **change), launching)
-
 
 def test_nodes_of_the_roles_of_a_plan():
     server = Server('x', (), cpus=2, nodes=2, beside=False)

@@ -1,11 +1,13 @@
 #!/bin/bash
-# The program of rank.sh on a node with servers or clients: it runs until SIGUSR1.
+# The program of rank.sh on a node with servers or clients: it runs until SIGTERM.
 #
 #   observer.sh [SECONDS FILE]
 #
 # FILE.HOST.csv gets a row every SECONDS: seconds since 1970, then ticks of the CPUs that
 # it may use: in user mode, in the system (with interrupts, proc_stat(5)), idle, stolen.
-trap 'exit 0' USR1
+trap 'exit 0' TERM
+# rank.sh passes it on as SIGTERM. Some launchers signal all processes of a rank.
+trap '' USR1
 # `read` from it waits without a new process.
 exec {never}<> <(:)
 while [ $# = 0 ]; do read -rt 3600 -u "$never"; done

@@ -54,7 +54,7 @@ def test_the_observer_records_the_cpu_use_of_its_node(tmp_path):
         return [row for path in tmp_path.glob('cpu.*.csv')
                 for row in path.read_text().splitlines()]
     until(lambda: len(rows()) > 20, observer)
-    observer.send_signal(signal.SIGUSR1)
+    observer.send_signal(signal.SIGTERM)
     assert observer.wait(LIMIT) == 0
     first, last = (float(row.split(',')[0]) for row in (rows()[1], rows()[-1]))
     cpu = results.Busy('\n'.join(rows()) + '\n').cpu_use_between(first, last)

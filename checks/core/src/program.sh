@@ -10,8 +10,8 @@
 #   plumbline-left HOST PID UID NAME
 #       a process of the program that still ran 5 s after it (leftovers.sh)
 #
-# The program is killed if this script is killed. It gets the signals that this script
-# gets, and SIGTERM instead of SIGINT, which bash lets it ignore.
+# The program is killed if this script is killed, and gets SIGTERM if this script gets
+# SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGUSR1.
 programs=$1
 shift
 # Not $HOSTNAME: a batch job passes on that of the node where it began.
@@ -28,13 +28,13 @@ read_node() {
 }
 
 on_signal() {
-    interrupted=yes signalled=yes
-    kill "-$1" "$program"
+    interrupted=yes signalled=$1
+    kill "$program"
 } 2>/dev/null
 
-signalled='' program=''
-for name in TERM USR1 USR2; do trap "on_signal $name" "$name"; done
-trap 'on_signal TERM' INT HUP QUIT
+signalled='' program='' interrupted=''
+trap 'on_signal' USR1
+trap 'on_signal yes' TERM INT HUP QUIT
 export PLUMBLINE_RANK=$host.$$
 # All processes of the program have the write end of this pipe, and not the file
 # `others` of rank.sh. Before bash 5.1 a here-string is not a pipe.
@@ -45,8 +45,14 @@ read_node
 begin=$REPLY
 "$programs/observe" --tied 9 $$ "$@" <&0 {held}>"/proc/self/fd/$alive" {others}>&- &
 program=$!
-if [ -n "$signalled" ]; then kill "$program"; fi
-while interrupted=''; wait "$program"; code=$?; [ -n "$interrupted" ]; do :; done
+if [ -n "$interrupted" ]; then kill "$program"; fi
+wait "$program"
+code=$?
+if [ -n "$interrupted" ]; then
+    while [ -e "/proc/$program" ]; do read -rt 0.05 -u "$alive"; done
+    # If a process ends at the moment of a trap, bash may wait for it forever.
+    if [[ " $(jobs -rp) " != *" $program "* ]]; then wait "$program"; code=$?; fi
+fi
 read_node
 # Two lines, of this shell and of the program.
 times >"/proc/self/fd/$alive"

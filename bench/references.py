@@ -60,9 +60,9 @@ SIZES = 24
 REFERENCES = 4600
 
 
-def days_of_sessions(first_day: int, days: int) -> list[spread.Day]:
+def days_of_sessions(first_day: int, days: int) -> list[str]:
     """So many sessions on the first day, and one on each further day."""
-    return [('0', '')] * first_day + [(str(day), '') for day in range(1, days)]
+    return ['0'] * first_day + [str(day) for day in range(1, days)]
 
 
 def add_outliers(rng, values: np.ndarray) -> np.ndarray:
@@ -168,8 +168,8 @@ def simulate_curves(rng, width: float, common: float, spikes: bool, systems: int
     for _ in range(systems):
         before = draw_curves(rng, width, common, spikes, 8)
         centre = np.median(before, 0)
-        tolerance = spread.tolerance_of_variances(spread.curve_variances(
-            [[spread.estimate_variances(values) for values in before.T.tolist()]]),
+        tolerance = spread.tolerance_of_noise(spread.noise_of_curves(
+            [[spread.noise_of_sessions(values) for values in before.T.tolist()]]),
             spread.FLOORS['worst_ratio'])
         for _ in range(LATER):
             now = draw_curves(rng, width, common, spikes, MEASUREMENTS)
@@ -216,24 +216,20 @@ def simulate_levels(rng, width: float, shared: float, days: int, systems: int
         def levels(values: np.ndarray, centre=centre) -> list[float]:
             return np.median(np.log(values / centre), 1).tolist()
 
-        before = levels(first) + [
+        before = [float(np.median(levels(first)))] + [
             levels(level_of_sessions(1))[0] for _ in range(days - 1)]
-        of_days = days_of_sessions(spread.FEWEST_RUNS, days)
-        tolerance = level.level_tolerance(
-            *level.levels_within_tolerance(before, of_days))
+        tolerance = level.level_tolerance(np.array(before))
         judged.append(tolerance <= level.MAX_TOLERANCE)
         if judged[-1]:
             now = np.array([levels(level_of_sessions(1))[0] for _ in range(LATER)])
             false.append(np.mean(np.expm1(now) > tolerance))
             power.append(np.mean(np.expm1(now + math.log(1.05)) > tolerance))
             failed = []
-            for number in range(LASTING[-1].stop):
+            for _ in range(LASTING[-1].stop):
                 slow = levels(level_of_sessions(1))[0] + math.log(1.05)
-                tolerance = level.level_tolerance(
-                    *level.levels_within_tolerance(before, of_days))
+                tolerance = level.level_tolerance(np.array(before))
                 failed.append(math.expm1(slow) > tolerance <= level.MAX_TOLERANCE)
-                before.append(slow)
-                of_days.append((f'slow {number}', ''))
+                before += [slow] * (abs(slow) <= level.MAX_TOLERANCE)
             lasting.append([np.mean(failed[part]) for part in LASTING])
     return (float(np.mean(judged)), *(
         float(np.mean(of)) if of else 0.0 for of in (false, power)),

@@ -5,17 +5,14 @@ metric. The level of a session is the median, over all metrics with a tolerance,
 log(value / reference), signed so that more is worse. It is 0 if the machine is as it
 was when its references were made.
 
-The level has a tolerance of its own. The levels of earlier sessions against the same
-references have the variances B between days and W within a day (spread.py). A session
-is measured once, so its prediction limit is
+The tolerance of the level is
 
-    t(0.995, n - 1) sqrt(B (1 + 1 / D) + W (1 + 1 / n))
+    max(MIN_TOLERANCE, centre + Z * spread)
 
-around the median of these levels, which counts up to MIN_TOLERANCE: a slow drift is
-not followed further. The tolerance is at least MIN_TOLERANCE. A session out of
-tolerance fails, and does not count as an earlier session of those after it. So a
-change that lasts fails in each session, until fewer than FEWEST_DAYS days of HISTORY
-are left from before the change.
+with the centre and the spread of the levels of the first DAYS earlier days against
+the same references (`detect.estimate_noise`). The centre counts up to MIN_TOLERANCE: a
+slow drift is not followed further. Later days do not count, so that a change that lasts
+fails in each session.
 
 All numbers come from the columns `value` and `reference` of the records, also of those
 that the ReFrame of a site wrote.
@@ -23,8 +20,7 @@ that the ReFrame of a site wrote.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,20 +30,18 @@ from config.console import count_with_noun
 from config.places import CALIBRATE, site_option
 
 from .. import naming
-from . import spread
-from .progress import day_of_each_session, usable_records
+from ..regressions.detect import estimate_noise
+from .progress import usable_records
 
 #: Smallest tolerance, and the widest one that is useful.
 MIN_TOLERANCE, MAX_TOLERANCE = 0.02, 0.05
-#: A session is judged if it has so many metrics with a tolerance. An earlier session
-#: counts if it has half of them, and was within MAX_TOLERANCE and its own tolerance.
+#: A session is judged if it has so many metrics with a tolerance. An earlier day
+#: counts if it has half of them, and its level was within MAX_TOLERANCE.
 FEWEST_METRICS = 10
-#: How far back earlier sessions count.
-HISTORY = pd.Timedelta(days=100)
-#: The level is judged after sessions on so many days.
-FEWEST_DAYS = 10
-#: Quantile 0.995 of the normal distribution.
-Z = 2.5758
+#: How far back earlier sessions count, and the number of days that make the tolerance.
+HISTORY, DAYS = pd.Timedelta(days=100), 10
+#: Spreads that a level may be from the centre.
+Z = 3.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Level:
     @property
     def text(self) -> str:
         """The level in one line."""
-        missing = max(FEWEST_DAYS - self.days, 0)
+        missing = max(DAYS - self.days, 0)
         judged = (
             f'tolerance {100 * self.tolerance:.1f} %' if self.tolerance is not None else
             f'not judged: needs sessions on {count_with_noun(missing, "more day")}'
@@ -124,54 +118,25 @@ def _level_of_system(system: str, records: pd.DataFrame) -> Level | None:
     now = records_now.groupby('metric_number')['worse'].median()
     if len(now) < FEWEST_METRICS:
         return None
-    levels, days = [], []
-    for _, session in sorted(records[~records['now']].groupby('session', observed=True),
-                             key=lambda item: item[1]['time'].min()):
-        level = session.groupby('metric_number')['worse'].median()
-        if len(level) >= len(now) / 2:
-            levels.append(float(level.median()))
-            days.append((day_of_each_session(session.head(1)).iloc[0][0], ''))
-    levels, days = levels_within_tolerance(levels, days)
-    tolerance = level_tolerance(levels, days)
+    before = records[~records['now']]
+    by_day = before.groupby([before['time'].dt.date, 'metric_number'])[
+        'worse'].median().groupby(level=0).agg(['median', 'size'])
+    levels = by_day['median'][by_day['size'] >= len(now) / 2].to_numpy()
+    levels = levels[abs(levels) <= MAX_TOLERANCE]
+    tolerance = level_tolerance(levels)
     return Level(system, f"{records_now['time'].min():%Y-%m-%d}",
                  math.expm1(now.median()),
                  None if tolerance > MAX_TOLERANCE else tolerance, len(now),
-                 len({*days}))
+                 len(levels))
 
 
-def levels_within_tolerance(levels: Sequence[float], days: Sequence[spread.Day]
-                            ) -> tuple[list[float], list[spread.Day]]:
-    """The sessions whose level passed, compared with those before that passed.
-
-    A session right after one that failed is left out, too: during a change that lasts,
-    some sessions pass by chance, and would widen the tolerance.
-
-    :param levels: levels of sessions in the order of time (logs)
-    :param days: their days
-    :returns: their levels and days
-    """
-    passed: list[float] = []
-    days_passed: list[spread.Day] = []
-    is_sound = True
-    for level, day in zip(levels, days, strict=True):
-        was_sound, is_sound = is_sound, (
-            abs(level) <= MAX_TOLERANCE
-            and math.expm1(level) <= level_tolerance(passed, days_passed))
-        if was_sound and is_sound:
-            passed.append(level)
-            days_passed.append(day)
-    return passed, days_passed
-
-
-def level_tolerance(levels: Sequence[float], days: Sequence[spread.Day]) -> float:
+def level_tolerance(levels: np.ndarray) -> float:
     """The tolerance of the level of a session, as a fraction.
 
-    :param levels: levels of earlier sessions (logs)
-    :param days: their days
+    :param levels: levels of earlier days (logs), the oldest first
     :returns: inf: too few days
     """
-    if len({*days}) < FEWEST_DAYS:
+    if len(levels) < DAYS:
         return math.inf
-    variances = spread.estimate_variances([*map(math.exp, levels)], days)
-    centre = min(max(statistics.median(levels), -MIN_TOLERANCE), MIN_TOLERANCE)
-    return max(MIN_TOLERANCE, centre + spread.prediction_limit(variances, 1.0, Z))
+    [centre], [spread], _ = estimate_noise(levels[None, :DAYS])
+    return max(MIN_TOLERANCE, min(float(centre), MIN_TOLERANCE) + Z * float(spread))

@@ -100,7 +100,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     frame = add_edition_column(frame[
         ~frame['emulated'] & ~frame['guard'].isin(['missing', 'open'])
         & frame['family'].isin(list(judged.judged_rules_by_family()))])
-    cases: dict[tuple, tuple[dict[str, spread.Day], dict]] = {
+    cases: dict[tuple, tuple[dict[str, str], dict]] = {
         tuple(map(str, names)): ({}, {}) for names in frame[KEYS]
         .drop_duplicates().itertuples(index=False, name=None)}
     good, _ = usable_records(frame)
@@ -115,7 +115,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     }
     for (*names, run), day in zip(
             shapes[[*KEYS, 'session']].itertuples(index=False),
-            day_of_each_session(shapes).values, strict=True):
+            date_of_each_record(shapes), strict=True):
         cases[tuple(map(str, names))][0].setdefault(run, day)
     metrics = {name for family, rules in judged.judged_rules_by_family().items()
                for rule in rules for name in (
@@ -144,7 +144,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
 
 
 def tolerances_and_sessions_needed(family: str, curves: Metrics,
-                                   days: Mapping[str, spread.Day] = {},
+                                   days: Mapping[str, str] = {},
                                    floors: Mapping[str, float] = {}) -> list[Judgement]:
     """The tolerance of each judged metric, from the sessions of a test case.
 
@@ -175,7 +175,7 @@ def tolerances_and_sessions_needed(family: str, curves: Metrics,
 
 
 def _judgement(family: str, name: str, value_of: Mapping[str, float],
-               days: Mapping[str, spread.Day], floors: Mapping[str, float]
+               days: Mapping[str, str], floors: Mapping[str, float]
                ) -> Judgement:
     """:param name: like `latency@8B`"""
     metric, _ = judged.split_metric_key(name)
@@ -195,41 +195,39 @@ def _smaller(one: int | None, other: int | None) -> int | None:
     return min((n for n in (one, other) if n is not None), default=None)
 
 
-def _days_of(value_of: Mapping[str, float], days: Mapping[str, spread.Day]
-             ) -> list[spread.Day]:
-    return [days.get(run, ('', '')) for run in value_of]
+def _days_of(value_of: Mapping[str, float], days: Mapping[str, str]
+             ) -> list[str]:
+    return [days.get(run, '') for run in value_of]
 
 
-def _judgement_of_curves(family: str, curves: Metrics, days: Mapping[str, spread.Day],
+def _judgement_of_curves(family: str, curves: Metrics, days: Mapping[str, str],
                          floor: float) -> list[Judgement]:
     """The tolerance of `worst_ratio`; [] if the test case has no curve of a judged
     metric."""
     names = judged.judged_metric_names(family)
     max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
-    points: dict[str, list[spread.Variances]] = {}
+    points: dict[str, list[spread.Noise]] = {}
     for (metric, size), value_of in sorted(
             curves.items(), key=lambda curve: curve[0][1] or 0):
         values = [*value_of.values()]
         centre = statistics.median(values)
         if metric in names and size is not None and centre > 0:
             points.setdefault(metric, []).append(
-                spread.estimate_variances(values, _days_of(value_of, days)))
+                spread.noise_of_sessions(values, _days_of(value_of, days)))
             floor = spread.noise_floor(family, metric, centre, floor)
     if not points:
         return []
-    variances = spread.curve_variances([*points.values()])
+    noise = spread.noise_of_curves([*points.values()])
     return [Judgement('worst_ratio', 1.0,
-                      spread.tolerance_of_variances(variances, floor), max_tolerance,
-                      spread.sessions_needed_by_variances(
-                          variances, max_tolerance, floor))]
+                      spread.tolerance_of_noise(noise, floor), max_tolerance,
+                      spread.sessions_needed_by_noise(
+                          noise, max_tolerance, floor))]
 
 
-def day_of_each_session(records: pd.DataFrame) -> pd.Series:
-    """Date (UTC) and nodes of each record: sessions that share both are less
-    independent than others."""
-    return pd.Series(zip(records['time'].dt.strftime('%Y-%m-%d'),
-                         records['nodes'].astype(str), strict=True),
-                     records.index, object)
+def date_of_each_record(records: pd.DataFrame) -> pd.Series:
+    """Date (UTC) of each record: sessions of one date are less independent than others.
+    """
+    return records['time'].dt.strftime('%Y-%m-%d')
 
 
 def usable_records(frame: pd.DataFrame, include_reference_failures: bool = False

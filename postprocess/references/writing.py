@@ -39,7 +39,7 @@ from . import editing
 from .progress import (
     KEYS,
     add_edition_column,
-    day_of_each_session,
+    date_of_each_record,
     families_with_separate_versions,
     median_per_session,
     tolerances_and_sessions_needed,
@@ -185,7 +185,7 @@ def measured_entries(frame: pd.DataFrame, new_level: bool = False
 
 def _source_text(records: pd.DataFrame) -> str:
     """The sessions and the program of an entry."""
-    days = {date for date, _ in day_of_each_session(records)}
+    days = {*date_of_each_record(records)}
     program, version, spec, nodes, commit = (
         ', '.join(sorted({*map(str, records[name])} - {''}))
         for name in ('program', 'version', 'spec', 'nodes', 'commit'))
@@ -208,7 +208,7 @@ def _measured_values(family: str, records: pd.DataFrame) -> CommentedMap:
         metrics.setdefault((metric, point), {})[run] = value
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= FEWEST_RUNS}
-    days = dict(zip(records['session'], day_of_each_session(records), strict=True))
+    days = dict(zip(records['session'], date_of_each_record(records), strict=True))
     tolerances = {
         judgement.metric: editing.limit_tolerance_for_reframe(
             judgement.metric, judgement.tolerance)

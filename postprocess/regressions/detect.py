@@ -263,6 +263,44 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
     return reported
 
 
+def estimate_noise(x: np.ndarray, held: np.ndarray | None = None,
+                   floor: np.ndarray | float = 0.0
+                   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Centre, spread, and deviations from the centre, of each series: Huber's
+    estimates (Ann. Math. Stat. 35, 1964), which begin with the seven eighths in the
+    middle.
+
+    All parts of the suite estimate noise with this function: tolerances, comparisons
+    and baselines.
+
+    :param held: series x sessions: those that count; None: all
+    :param floor: smallest spread, such as the last digit that is printed
+    """
+    held = np.ones(x.shape, bool) if held is None else held
+    n = held.sum(1)
+    number = np.maximum(n, 2)
+    kept = np.where(held, x, 0.0)
+    ordered = np.sort(np.where(held, x, np.inf), 1)
+    ends, rows = n // 8, np.arange(len(x))
+    low = ordered[rows, np.minimum(ends, x.shape[1] - 1)]
+    high = ordered[rows, np.maximum(n - 1 - ends, 0)]
+    low, high = np.where(n > 0, low, 0.0), np.where(n > 0, high, 0.0)
+
+    def clipped_mean_and_variance(low, high):
+        inner = np.where(held, np.clip(kept, low[:, None], high[:, None]), 0)
+        mean = inner.sum(1) / number
+        off = np.where(held, inner - mean[:, None], 0.0)
+        return mean, off, (off ** 2).sum(1) / (number - 1)
+
+    centre, off, var = clipped_mean_and_variance(low, high)
+    spread = np.sqrt(var) / (1 - 2 * ends / number)
+    for _ in range(3):
+        centre, off, var = clipped_mean_and_variance(centre - HUBER * spread,
+                                                     centre + HUBER * spread)
+        spread = np.sqrt(var / HUBER_LEFT)
+    return centre, np.maximum(spread, floor), off
+
+
 def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: float,
                           sessions: int, df: float) -> Change:
     """Compares a level with its baseline; the interval is one of 95 %.
@@ -295,14 +333,12 @@ def spread_between_sessions(x: np.ndarray) -> tuple[float, float]:
     """Spread of a series, and its degrees of freedom.
 
     It comes from the steps between neighbouring sessions, so that changes of level do
-    not widen it (von Neumann, Ann. Math. Stat. 12, 1941); Huber's estimate.
+    not widen it (von Neumann, Ann. Math. Stat. 12, 1941).
 
     :param x: at least two sessions
     """
-    steps = np.diff(x) / math.sqrt(2)
-    middle = 1.4826 * float(np.median(np.abs(steps)))
-    inner = np.clip(steps, -HUBER * middle, HUBER * middle)
-    return float(np.sqrt((inner ** 2).mean() / HUBER_LEFT)), max(len(steps) / 1.5, 2.0)
+    steps = np.diff(x)[None] / math.sqrt(2)
+    return float(estimate_noise(steps)[1][0]), max(steps.size / 1.5, 2.0)
 
 
 def earlier_spells(x: np.ndarray, centre: float, size: float) -> list[tuple[int, int]]:
@@ -351,25 +387,7 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     held = _without_excursions(x, held)
     n = held.sum(1)
     number = np.maximum(n, 2)
-    kept = np.where(held, x, 0.0)
-    ordered = np.sort(np.where(held, x, np.inf), 1)
-    ends, rows = n // 8, np.arange(len(x))
-    low = ordered[rows, np.minimum(ends, x.shape[1] - 1)]
-    high = ordered[rows, np.maximum(n - 1 - ends, 0)]
-    low, high = np.where(n > 0, low, 0.0), np.where(n > 0, high, 0.0)
-
-    def clipped_mean_and_variance(low, high):
-        inner = np.where(held, np.clip(kept, low[:, None], high[:, None]), 0)
-        mean = inner.sum(1) / number
-        off = np.where(held, inner - mean[:, None], 0.0)
-        return mean, off, (off ** 2).sum(1) / (number - 1)
-
-    centre, off, var = clipped_mean_and_variance(low, high)
-    spread = np.sqrt(var) / (1 - 2 * ends / number)
-    for _ in range(3):
-        centre, off, var = clipped_mean_and_variance(centre - HUBER * spread,
-                                                     centre + HUBER * spread)
-        spread = np.sqrt(var / HUBER_LEFT)
+    centre, spread, off = estimate_noise(x, held)
     off, left = _remove_drift(off, held, n)
     spread = spread * left
     pairs = held[:, 1:] & held[:, :-1]

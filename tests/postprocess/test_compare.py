@@ -106,13 +106,13 @@ def test_a_store_is_named_once(tmp_path, capsys):
 
 
 def test_two_sessions_take_the_spread_of_the_history(tmp_path):
-    frame = read(tmp_path, factory.latencies([*CALM, *CALM, 1.2]))
-    rows = compare.compare_metrics(frame, '2026-11-10', '2026-11-13')
+    frame = read(tmp_path, factory.latencies([*CALM, *CALM, *CALM, 1.2]))
+    rows = compare.compare_metrics(frame, '2026-11-10', '2026-11-19')
     assert {row.outcome for row in rows} == {'worse'}
     rows = compare.compare_metrics(frame, '2026-11-10', '2026-11-11')
     assert {row.outcome for row in rows} == {'same'}
-    rows = compare.compare_metrics(frame, ':2026-11-12', '2026-11-13:')
-    assert {(row.runs_a, row.runs_b) for row in rows} == {(12, 1)}
+    rows = compare.compare_metrics(frame, ':2026-11-18', '2026-11-19:')
+    assert {(row.runs_a, row.runs_b) for row in rows} == {(18, 1)}
 
 
 def test_it_says_how_many_runs_are_missing(tmp_path):

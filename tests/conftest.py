@@ -540,9 +540,9 @@ _REPORTED: dict[frozenset[tuple[str, str]], tuple[str, str, str]] = {}
 
 def printed_verdict_lines(verdict: Any) -> list[str]:
     """The lines that `plumb verdict --all` prints of a verdict."""
-    from postprocess.regressions import telling
+    from postprocess.regressions.events import print_verdict
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        telling.print_verdict(verdict, every=True)
+        print_verdict(verdict, every=True)
     return out.getvalue().splitlines()
 
 

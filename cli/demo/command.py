@@ -62,7 +62,7 @@ def write_and_print(folder: Path) -> bool:
     :raises OSError: the folder of the demo cannot be written
     """
     # They take longer to import than the help takes.
-    from postprocess.regressions import telling
+    from postprocess.regressions.events import print_verdict
     from postprocess.report import build
     cluster, perflogs = read_cluster(), folder / 'perflogs'
     shutil.rmtree(perflogs, ignore_errors=True)
@@ -78,7 +78,7 @@ def write_and_print(folder: Path) -> bool:
     if made.verdict is None or made.code not in (0, 1):
         return False                        # write_page printed the reason
     print('\nThe verdict:')
-    telling.print_verdict(made.verdict, every=True)
+    print_verdict(made.verdict, every=True)
     print(f'\nPage: {folder / "report" / "index.html"}', '\nTo try next:',
           f'  export PLUMBLINE_PERFLOGS={shlex.quote(str(perflogs))}',
           *(f'  {command.format(*cluster.nodes)}' for command in COMMANDS),

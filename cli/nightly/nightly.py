@@ -29,7 +29,7 @@ from config.sessions import session_id, slurm_jobs
 from config.sessions.modes import VETO
 from postprocess import results
 from postprocess.options import write_text_answer
-from postprocess.regressions import locating, telling
+from postprocess.regressions import locating
 from postprocess.regressions import verdict as verdicts
 from postprocess.results import Result
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from postprocess.regressions.decisions import Decision
-    from postprocess.regressions.finding import Regression, Verdict
+    from postprocess.regressions.events import Event, Verdict
 
 #: Options of ReFrame by which people choose nodes themselves.
 CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
@@ -424,9 +424,8 @@ class NightlySession:
             self.summary.add_note(f'no verdict: {err}')
             return []
         bad = {one.test_case for one in failed}
-        some = [(self.first[case.test_case], case.needs)
-                for case in verdict.rerun if case.test_case in self.first
-                and case.test_case not in bad]
+        some = [(self.first[name], event.needs) for event in verdict.events_of('rerun')
+                for name in event.cases if name in self.first and name not in bad]
         if reruns.has_too_many_failures(len(some), self.summary.cases):
             self.summary.add_note(
                 f'{len(some)} test cases were worse: none was measured '
@@ -452,13 +451,12 @@ class NightlySession:
             self.summary.elsewhere = other_session_lines(
                 made.verdict, lines, self.summary.results)
             self.summary.regressions = [
-                *(level.lines for level in commands.failed_levels_of_systems(
-                    made.verdict, [self.system])),
-                *map(telling.regression_lines, lines)]
+                event.lines for event in (*commands.failed_levels_of_systems(
+                    made.verdict, [self.system]), *lines)]
             if self.locates and not self.summary.ended_by:
                 self.locate_slow_node_of_regressions(lines)
 
-    def locate_slow_node_of_regressions(self, lines: Sequence[Regression]) -> None:
+    def locate_slow_node_of_regressions(self, lines: Sequence[Event]) -> None:
         """Find the slow node if test cases of several nodes regressed."""
         wide = {key for key, one in self.first.items() if one.width > 1}
         partitions = [one.partition for line in lines for one in line.members
@@ -481,7 +479,7 @@ class NightlySession:
             self.summary.add_note(f'pairs of nodes: ended early: {search.why}')
 
 
-def other_session_lines(verdict: Verdict, lines: Sequence[Regression],
+def other_session_lines(verdict: Verdict, lines: Sequence[Event],
                         own_results: Sequence[Result]) -> list[str]:
     """A line for each failure and regression of a verdict that other sessions
     of the same day, or of earlier days, have left.
@@ -490,9 +488,9 @@ def other_session_lines(verdict: Verdict, lines: Sequence[Regression],
     :param own_results: results of the nightly session
     """
     own = {each.session for one in own_results for each in one.sessions}
-    return [*(f'session {one.session}: {telling.failure_line(one)}'
+    return [*(f'session {one.session}: {one.title}'
               for one in verdict.failures if one.session not in own),
-            *(f'worse than before: {telling.regression_lines(one)[0]}'
+            *(f'worse than before: {one.lines[0]}'
               for one in verdict.regressions if one not in lines)]
 
 

@@ -12,7 +12,7 @@ from config.console import count_with_noun
 from config.places import CALIBRATE, site_option
 from config.version import VERSION
 from postprocess.names import short_name
-from postprocess.regressions import telling
+from postprocess.regressions.events import uncompared_event
 from postprocess.results import (
     Result,
     comparison_fault,
@@ -60,7 +60,7 @@ class Summary:
     #: Test cases of its first session.
     cases: int = 0
     results: list[Result] = field(default_factory=list)
-    #: Lines of each change for the worse (postprocess/regressions/telling.py).
+    #: Lines of each change for the worse (postprocess/regressions/events.py).
     regressions: list[list[str]] = field(default_factory=list)
     #: Short IDs of test cases that are part of one.
     regressed: set[str] = field(default_factory=set)
@@ -158,7 +158,7 @@ class Summary:
         if comparison_fault(self.results):
             some = [one for one in self.results if one.uncompared]
             lines.append('Not compared with their references:')
-            lines += [f'  {telling.uncompared_line(one)}' for one in some[:MAXIMUM]]
+            lines += [f'  {uncompared_event(one).title}' for one in some[:MAXIMUM]]
             lines += _omitted_count_lines(len(some))
         if self.regressions:
             lines.append(f'Worse than before (./plumb verdict{site} explains it):')

@@ -41,9 +41,7 @@ from tests import unstable
 if TYPE_CHECKING:
     from cli.session.table import Row
     from postprocess.debts import Read
-    from postprocess.references.level import Level
-    from postprocess.regressions.finding import Regression
-    from postprocess.regressions.verdict import Verdict
+    from postprocess.regressions.events import Event, Verdict
     from postprocess.results import Result
 
 sites.only_read = True
@@ -584,7 +582,7 @@ def _print_regressions(verdict: Verdict | None, outcomes: Sequence[Result], site
 
     :param site: the option that selects the site of the session
     """
-    from postprocess.regressions import telling
+    from postprocess.regressions.events import rerun_command_text
     if verdict is None:
         return False
     systems = {one.system for one in outcomes}
@@ -592,28 +590,27 @@ def _print_regressions(verdict: Verdict | None, outcomes: Sequence[Result], site
     levels = failed_levels_of_systems(verdict, systems)
     if levels or lines:
         print(f'\nWorse than before (./plumb verdict{site} explains it):')
-    console.print_lines(f'  {text}' for level in levels for text in level.lines)
-    console.print_lines(f'  {text}' for line in lines
-                        for text in telling.regression_lines(line))
-    rerun = [one for one in verdict.rerun if one.system in systems]
+    console.print_lines(f'  {text}' for event in (*levels, *lines)
+                        for text in event.lines)
+    rerun = [one for one in verdict.events_of('rerun') if one.system in systems]
     if rerun:
         print(f'Test cases that are worth measuring again: {len(rerun)} '
-              f'({telling.rerun_command_text(site)})')
+              f'({rerun_command_text(site)})')
     return bool(levels or lines)
 
 
-def failed_levels_of_systems(verdict: Verdict, systems: Collection[str]) -> list[Level]:
+def failed_levels_of_systems(verdict: Verdict, systems: Collection[str]) -> list[Event]:
     """The levels of systems that are out of tolerance: all metrics together are worse
     than their references."""
     return [level for level in verdict.failed_levels if level.system in systems]
 
 
 def regressions_in_session(verdict: Verdict, outcomes: Iterable[Result]
-                           ) -> list[Regression]:
+                           ) -> list[Event]:
     """The regressions among the test cases of a session."""
     measured = {one.test_case for one in outcomes}
     return [line for line in verdict.regressions
-            if any(one.test_case in measured for one in line.members)]
+            if measured.intersection(line.cases)]
 
 
 def is_compared_with_history(verdict: Verdict, outcomes: Iterable[Result]) -> bool:

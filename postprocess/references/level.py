@@ -75,12 +75,10 @@ class Level:
                 f'({self.date}, {self.metrics} metrics; + is worse)')
 
     @property
-    def lines(self) -> list[str]:
-        """The level, and what to do if it failed."""
-        return [self.text, *[
-            '  to do: check clocks, power, kernel, fabric',
-            f'  if intended: {CALIBRATE}{site_option(self.system)} --new-level'
-            ] * self.is_failed]
+    def todo(self) -> list[str]:
+        """What to do if it failed."""
+        return ['to do: check clocks, power, kernel, fabric',
+                f'if intended: {CALIBRATE}{site_option(self.system)} --new-level']
 
 
 def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level]:

@@ -6,11 +6,10 @@ detect      change detection in many series
 power       the smallest change that is found, and what hides smaller ones
 deviations  how far each metric is from its baseline
 grouping    which test cases became worse together
-describing  regressions as data: what, where, since when, how much
+describing  regressions as events: where, what, since when, how large
 judging     the verdict on a session
 changes     what else changed: versions, nodes, software
-finding     a verdict as data
-telling     a verdict in words
+events      the events of a session, and their text
 junit       a verdict as JUnit XML
 decisions   what people accepted, muted or retired
 locating    which node or link is slow, from pairs of nodes

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 import pandas as pd
 
 from config import regular
+from config.console import count_with_noun
 
 from ..records import attached
-from .finding import Changed
+from .events import Event
 from .sessions import ENVIRONMENT_NAMES, History
 
 #: Columns whose changes are reported by themselves, whether or not a metric changed
@@ -50,7 +51,7 @@ def environment_differences(before: pd.DataFrame, after: pd.DataFrame,
     return texts
 
 
-def environment_changes(hist: History, this_session: Iterable[str]) -> list[Changed]:
+def environment_changes(hist: History, this_session: Iterable[str]) -> list[Event]:
     """Changes of the environment of the test cases of a session since the
     sessions before.
 
@@ -84,10 +85,15 @@ def environment_changes(hist: History, this_session: Iterable[str]) -> list[Chan
             heads_of_change.setdefault((str(head['system']), text), []).append(
                 head
             )
-    return [Changed(system, text, [str(head['test_case']) for head in rows],
-                    list(dict.fromkeys(f"{head['partition']} "
-                                       f"{head['environ']}" for head in rows)))
-            for (system, text), rows in heads_of_change.items()]
+    events = []
+    for (system, text), rows in heads_of_change.items():
+        where = [*dict.fromkeys(f"{head['partition']} {head['environ']}"
+                                for head in rows)]
+        events.append(Event(
+            'environment', f'{text}: {count_with_noun(len(rows), "test case")} on '
+            f'{system} ({", ".join(where[:3])}{", ..." * (len(where) > 3)})',
+            [str(head['test_case']) for head in rows], system, cause=text))
+    return events
 
 
 def _has_new_node_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:

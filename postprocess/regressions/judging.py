@@ -3,21 +3,35 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from config import places
+from config.console import count_with_noun
+from config.records.units import point_text, value_text
 from config.sessions import judged
+from config.sites import topology
 
 from .. import results
-from . import changes, describing, detect, grouping, power
+from ..references.level import FEWEST_METRICS, Level, session_levels
+from . import changes, detect, grouping, power
 from .decisions import Decision
+from .describing import Describer, regression_sort_key
 from .deviations import Deviations
-from .finding import Baseline, Case, Failure, Regression, Verdict
+from .events import (
+    Baseline,
+    Event,
+    Member,
+    Verdict,
+    cut_short_events,
+    test_case_text,
+    uncompared_event,
+)
 from .sessions import History, metric_histories, session_dates
 
 
@@ -50,26 +64,36 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     now = Deviations(hist, this_session, session is None, decisions,
                      _session_date(label, hist))
     groups, alone = grouping.find_worse_groups(now, switches)
-    muted = describing.muted_regressions(now)
-    described = describing.regressions_with_own_ids([
-        *muted, *(describing.regression_of_group(now, one) for one in groups),
-        *describing.regressions_of_metrics(now, alone)])
-    regressions = sorted(described[len(muted):], key=describing.regression_sort_key)
-    improved = describing.regressions_of_metrics(now, np.flatnonzero(
-        now.live & (now.state == detect.BETTER) & now.named), better=True)
+    describer = Describer(now)
+    muted = describer.muted_metrics()
+    regressions = sorted([*map(describer.group, groups),
+                          *describer.metrics('regression', alone)],
+                         key=regression_sort_key)
+    outcomes = _results_with_regressions(newest, regressions)
+    cases = has_run['test_case'][has_run['session'].isin(this_session)].nunique()
+    failures = _failures(newest)
+    rerun = _test_cases_to_rerun(now)
     compared = complete['result'].isin(['pass', 'xpass', 'xfail']) | complete[
         'result'].eq('fail') & complete['guard'].eq('')
     return Verdict(
-        session=label, regressions=regressions, failures=_failed_test_cases(newest),
-        improved=sorted(improved, key=describing.regression_sort_key),
-        muted=described[:len(muted)],
-        changed=changes.environment_changes(hist, this_session),
-        not_enough=_test_cases_with_few_sessions(now), rerun=_test_cases_to_rerun(now),
+        session=label,
+        events=[
+            *regressions, *muted,
+            *sorted(describer.metrics('improvement', np.flatnonzero(
+                now.live & (now.state == detect.BETTER) & now.named)),
+                key=regression_sort_key),
+            *map(_level_event, session_levels(frame, this_session) if session
+                 else _newest_levels(frame)),
+            *_shared_nodes(failures), *failures,
+            *(uncompared_event(one) for one in outcomes if one.uncompared),
+            *cut_short_events(outcomes),
+            *changes.environment_changes(hist, this_session),
+            *_incident(rerun, cases), *rerun, *_test_cases_with_few_sessions(now)],
+        results=outcomes, cases=cases,
+        compared=complete['test_case'][compared].nunique(),
         judged=int(now.enough.sum()),
-        cases=has_run['test_case'][has_run['session'].isin(this_session)].nunique(),
         power=power.power_of_test_cases(hist, now.walk, now.enough),
-        baselines=_baselines(now), compared=complete['test_case'][compared].nunique(),
-        results=_results_with_regressions(newest, regressions))
+        baselines=_baselines(now))
 
 
 def select_session(records: pd.DataFrame, session: str | None
@@ -107,8 +131,39 @@ def select_session(records: pd.DataFrame, session: str | None
     return label, records[records['session'].isin(list(before))], chosen
 
 
-def _failed_test_cases(newest: pd.DataFrame) -> list[Failure]:
-    """One for each test case and copy that failed, by its most telling record.
+def _newest_levels(frame: pd.DataFrame) -> list[Level]:
+    """The level of each system in its newest session that has one.
+
+    A session has a level if FEWEST_METRICS metrics with a tolerance ran to their end.
+    As for regressions, the newest RECENT sessions of the system are looked at.
+
+    :param frame: as records.read gives it
+    """
+    levels = []
+    ended = frame[~frame['result'].isin(['missing', 'not_run'])]
+    for _, of_system in ended.groupby('system', observed=True):
+        dates = of_system['session'].astype(str).map(session_dates(of_system))
+        # A session without references needs no closer look.
+        numbers = dates[of_system['reference'] > 0].value_counts()
+        for date in sorted(dates.unique(), reverse=True)[:results.RECENT]:
+            if numbers.get(date, 0) >= FEWEST_METRICS and (level := session_levels(
+                    of_system[dates <= date],
+                    {*of_system['session'][dates == date]})):
+                levels += level
+                break
+    return levels
+
+
+def _level_event(level: Level) -> Event:
+    """The level of all metrics of a system; `no_reference`: it is not judged."""
+    result = ('no_reference' if level.tolerance is None
+              else 'fail' if level.is_failed else 'pass')
+    return Event('level', level.text, system=level.system, result=result,
+                 ratio=1 + level.worse, evidence=level.todo * level.is_failed)
+
+
+def _failures(newest: pd.DataFrame) -> list[Event]:
+    """An event for each test case and copy that failed, by its most telling record.
 
     :param newest: results.newest_records of the records
     """
@@ -118,75 +173,120 @@ def _failed_test_cases(newest: pd.DataFrame) -> list[Failure]:
                              kept=records['metric'] == 'completed')
     records = records.sort_values(['rank', 'kept', 'metric', 'point']).drop_duplicates(
         ['test_case', 'copy']).sort_values(results.LISTED)
-    return [_failure_of_record(row) for row in records.itertuples()]
+    events = [_failure_of_record(row) for row in records.itertuples()
+              if not results.is_cut_short(row.result, row.guard)]
+    return sorted(events, key=lambda one: one.kind)
 
 
-def _results_with_regressions(newest: pd.DataFrame, regressions: list[Regression]
-             ) -> list[results.Result]:
-    """The result of each test case, with its regressions."""
-    part: dict[str, list[str]] = {}
-    for line in regressions:
-        for one in line.members:
-            ids = part.setdefault(one.test_case, [])
-            if line.id not in ids:
-                ids.append(line.id)
-    return [dataclasses.replace(one, regressions=part.get(one.test_case, []))
-            for one in results.results_of_newest_records(newest)]
+def _failure_of_record(row: Any) -> Event:
+    member = Member(**results.place_fields(row))
+    if row.metric != 'completed':
+        member = dataclasses.replace(member, metric=str(row.metric),
+                                     point=judged.point_with_unit(row.point))
+    is_told = row.result == 'missing' or row.guard == results.OPEN
+    return Event(
+        'missing' if row.result == 'missing' else 'failure',
+        f'{test_case_text(member, str(row.copy))}: {_reason_of_failure(row, member)}'
+        + f' [ran on {row.nodes}]' * bool(row.nodes and not is_told),
+        [member.test_case], member.system, todo=_advice_on_failure(row),
+        id=member.test_case, members=[member], nodes=str(row.nodes),
+        result=str(row.result), guard=str(row.guard), copy=str(row.copy),
+        session=str(row.session), time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}')
 
 
-def _failure_of_record(row: Any) -> Failure:
+def _reason_of_failure(row: Any, member: Member) -> str:
+    if row.result == 'xpass':
+        return 'the known fault is fixed'
+    if row.guard:
+        reason = str(row.reason)
+        # A message usually begins with the name of its guard.
+        return reason if row.result == 'missing' or row.guard == results.OPEN or (
+            reason.startswith(f'{row.guard}:')) else ': '.join(
+                filter(None, [row.guard, reason]))
+    if not member.metric or not np.isfinite(row.value):
+        return 'the test case did not complete'
+    at = f' at {point_text(member.point)}' if member.point else ''
+    return (f'{member.metric}{at}: {value_text(row.value, row.unit)}, '
+            + ('beyond a limit' if pd.isna(row.reference)
+               else f'reference {value_text(row.reference, row.unit)}')
+            + f'; {row.note}' * bool(row.note))
+
+
+def _advice_on_failure(row: Any) -> str:
     site = places.site_option(str(row.system))
     if row.result == 'xpass':
-        todo = 'remove $xfail from the reference file'
-    elif row.result == 'flaky':
-        todo = ('nothing now: the test case passed when it was measured '
-                'again; check its nodes if this repeats')
-    elif row.result == 'missing':
-        todo = ('find out why it was not selected: site, environment or check; to '
+        return 'remove $xfail from the reference file'
+    if row.result == 'flaky':
+        return ('nothing now: the test case passed when it was measured again; check '
+                'its nodes if this repeats')
+    if row.result == 'missing':
+        return ('find out why it was not selected: site, environment or check; to '
                 f'measure it: ./plumb run{site} {row.test_case}; if it was removed on '
                 f'purpose: ./plumb verdict retire {row.test_case}{site} --reason TEXT')
-    elif row.guard == results.OPEN:
-        todo = (f'measure it on these nodes: ./plumb run{site} {row.test_case}; if the '
+    if row.guard == results.OPEN:
+        return (f'measure it on these nodes: ./plumb run{site} {row.test_case}; if the '
                 f'problem is known: ./plumb verdict mute {row.test_case}{site} --until '
                 'DATE --reason TEXT; if a node left the site: ./plumb verdict retire '
                 f'NODE{site} --reason TEXT')
-    elif results.is_cut_short(row.result, row.guard):
-        todo = ('run the test case again: the session ended before the test '
-                'case did')
-    elif row.guard == 'reference':
-        todo = f'make a reference: {places.CALIBRATE}{site}'
-    elif row.guard:
-        todo = 'see the output of the test case'
-    else:
-        todo = ('run the test case again, and check what changed; after an '
-                f'intended change: {places.CALIBRATE}{site} --new-level')
-    kept = row.metric != 'completed'
-    return Failure(
-        **results.place_fields(row), result=row.result, guard=row.guard,
-        metric=row.metric if kept else '',
-        point=judged.point_with_unit(row.point) if kept else '',
-        value=_finite_or_none(row.value) if kept else None,
-        reference=_finite_or_none(row.reference) if kept else None,
-        unit=row.unit if kept else '', session=row.session,
-        time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}', todo=todo, copy=str(row.copy),
-        reason=str(row.reason) if row.guard else '', note=str(row.note),
-        nodes=str(row.nodes))
+    if row.guard == 'reference':
+        return f'make a reference: {places.CALIBRATE}{site}'
+    if row.guard:
+        return 'see the output of the test case'
+    return ('run the test case again, and check what changed; after an intended '
+            f'change: {places.CALIBRATE}{site} --new-level')
 
 
-def _test_case_with_reason(row: Any, why: str, **more: Any) -> Case:
-    return Case(**results.place_fields(row), why=why, **more)
+def _shared_nodes(failures: Sequence[Event]) -> Iterator[Event]:
+    """The nodes that test cases which ran on different ones have in common: of those
+    that one guard refused, and of those that were too slow."""
+    some = sorted((one for one in failures if one.nodes),
+                  key=lambda one: (one.system, one.guard))
+    for (system, guard), group in itertools.groupby(
+            some, lambda one: (one.system, one.guard)):
+        of_kind = [*group]
+        if shared := shared_nodes(one.nodes for one in of_kind):
+            yield Event('nodes', f'{shared} of {system}: ' + failed_together_text(
+                guard, [one.members[0].family for one in of_kind]),
+                [name for one in of_kind for name in one.cases], system, nodes=shared)
 
 
-def _finite_or_none(value: Any) -> float | None:
-    return float(value) if pd.notna(value) and math.isfinite(value) else None
+def shared_nodes(texts: Iterable[str]) -> str:
+    """The nodes that jobs on different ones have in common; '': none.
+
+    :param texts: nodes of each job, as records have them
+    """
+    ran_on = {frozenset(topology.nodes_of_record(text)) for text in texts}
+    shared = frozenset.intersection(*ran_on) if len(ran_on) > 1 else frozenset()
+    return topology.fold_host_list(shared) if shared else ''
+
+
+def failed_together_text(guard: str, families: Sequence[str]) -> str:
+    """The text of test cases that failed for one reason: `5 nccl test cases failed,
+    guard exit_code`.
+
+    :param families: of each test case
+    """
+    text = count_with_noun(len(families), 'test case')
+    if len({*families}) == 1:
+        text = text.replace(' ', f' {families[0]} ', 1)
+    return text + (' failed before, and have not passed on the same nodes since'
+                   if guard == results.OPEN else f' failed, guard {guard}' if guard
+                   else ' out of tolerance')
+
+
+def _results_with_regressions(newest: pd.DataFrame, regressions: Sequence[Event]
+                              ) -> list[results.Result]:
+    """The result of each test case, with its regressions."""
+    return [dataclasses.replace(one, regressions=[
+        line.id for line in regressions if one.test_case in line.cases])
+            for one in results.results_of_newest_records(newest)]
 
 
 def _baselines(now: Deviations) -> list[Baseline]:
     """The baselines of judged metrics, and of what is worse."""
     rows = np.flatnonzero(now.enough & (now.named | (now.state != detect.NORMAL)))
     return [Baseline(
-        **results.place_fields(metric), metric=str(metric.metric),
-        point=str(metric.point),
+        str(metric.test_case), str(metric.metric), str(metric.point),
         value=now.value_of_level(row, float(now.walk.centre[row])),
         changes=[str(now.hist.sessions[now.hist.at[row, turn]])
                  for turn in _change_positions(now, row)])
@@ -205,24 +305,32 @@ def _change_positions(now: Deviations, row: int) -> list[int]:
     return turns
 
 
-def _test_cases_with_few_sessions(now: Deviations) -> list[Case]:
+def _test_cases_with_few_sessions(now: Deviations) -> list[Event]:
     """Test cases of the newest session whose judged metrics have too few sessions."""
     sessions = now.hist.last_session_positions + 1
     enough = detect.FEWEST + 3
     row_of_case: dict[int, int] = {}
     for row in np.flatnonzero(now.live & (sessions <= enough) & now.named).tolist():
         row_of_case.setdefault(int(now.of[row]), row)
-    return [_test_case_with_reason(now.hist.metrics.iloc[row],
-                                   f'{sessions[row]} sessions, needs '
-                                   f'{enough + 1 - sessions[row]} more',
-                                   sessions=int(sessions[row]),
-                                   needs=int(enough + 1 - sessions[row]))
+    return [_event_of_metric(
+        now, 'few sessions', row, f'{sessions[row]} sessions, needs '
+        f'{enough + 1 - sessions[row]} more', needs=int(enough + 1 - sessions[row]))
             for row in row_of_case.values()]
 
 
-def _test_cases_to_rerun(now: Deviations) -> list[Case]:
+def _event_of_metric(now: Deviations, kind: str, row: int, why: str, **more: Any
+                     ) -> Event:
+    """An event of the test case of a metric."""
+    metric = now.hist.metrics.iloc[row]
+    member = Member(**results.place_fields(metric), metric=str(metric.metric))
+    return Event(kind, f'{test_case_text(member)}: {why}', [member.test_case],
+                 member.system, members=[member], **more)
+
+
+def _test_cases_to_rerun(now: Deviations) -> list[Event]:
     """Test cases to measure again: a judged metric was worse in the newest session
-    without an alarm, or the change may pass by itself."""
+    without an alarm, or the change may pass by itself. `ratio` is how many times as bad
+    the newest session was, if noise does not explain it."""
     hist, last = now.hist, now.hist.last_session_positions
     few_runs = hist.runs[now.rows, last] < detect.RERUNS
     rows = np.flatnonzero(now.live & now.named & now.walk.suspect & few_runs
@@ -232,11 +340,25 @@ def _test_cases_to_rerun(now: Deviations) -> list[Case]:
     # Of several metrics of a test case the worst incident counts.
     row_of_case = {int(now.of[row]): row for row in sorted(
         times_as_bad, key=lambda row: times_as_bad[row] or 0)}
-    return [_test_case_with_reason(
-        hist.metrics.iloc[row], _reason_to_rerun(now, row),
-        sessions=int(last[row]) + 1,
+    return [_event_of_metric(
+        now, 'rerun', row, _reason_to_rerun(now, row),
         needs=max(detect.RERUNS - int(hist.runs[row, last[row]]), 1),
-        incident=times_as_bad[row]) for row in row_of_case.values()]
+        ratio=times_as_bad[row]) for row in row_of_case.values()]
+
+
+def _incident(rerun: Sequence[Event], cases: int) -> Iterator[Event]:
+    """The event of all test cases that were far outside in the newest session alone.
+
+    :param cases: test cases that ran
+    """
+    far = sorted((one for one in rerun if one.ratio), key=lambda one: -(one.ratio or 0))
+    if far:
+        yield Event(
+            'incident', f'Incident: {count_with_noun(len(far), "test case")} of '
+            f'{cases} were worse in this session alone than noise explains, up to '
+            f'{far[0].ratio:.3g} times as bad ({test_case_text(far[0].members[0])}); '
+            'measure again to decide whether it is a regression',
+            [name for one in far for name in one.cases], ratio=far[0].ratio)
 
 
 def _reason_to_rerun(now: Deviations, row: int) -> str:

@@ -5,12 +5,16 @@ docs/explanation/detection.md has the formulas and their sources.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from config.console import print_table
+from config.records.units import point_text
+
 from .. import results
 from . import detect
-from .finding import Power
+from .events import Power, test_case_text
 from .sessions import History
 
 #: Normal quantile that all of 3 sessions, or 5 of 6, exceed nine times in ten.
@@ -123,3 +127,41 @@ def distance_of_two_levels(values: np.ndarray) -> float:
     if explained.max() <= TWO_LEVELS:
         return 0.0
     return float(ordered[best:].mean() - ordered[:best].mean())
+
+
+def print_power_table(power: Sequence[Power]) -> None:
+    """The smallest change that is found in each test case, the largest first."""
+    if not power:
+        print('No test case has enough sessions to be compared with its history')
+        return
+    print_table([(
+        test_case_text(one),
+        f'{one.metric} {point_text(one.point)}'.strip(),
+        f'{100 * one.in_3_sessions:.1f} %', f'{100 * one.in_6_sessions:.1f} %',
+        one.baseline) for one in sorted(
+            power, key=lambda one: -one.in_6_sessions)],
+        ['test case', 'metric', '3 sessions', '6 sessions', 'baseline'], right=[2, 3])
+    print(power_sentence(power))
+
+
+def power_text(power: Power) -> str:
+    """The smallest change that is found in a test case, and what hides others."""
+    return (f'{100 * power.in_3_sessions:.1f} % in 3 sessions, '
+            f'{100 * power.in_6_sessions:.1f} % in 6 '
+            f'({f"{power.metric} {point_text(power.point)}".strip()})'
+            + f'; baseline: {power.baseline}' * bool(power.baseline))
+
+
+def power_sentence(power: Sequence[Power]) -> str:
+    """The smallest change that is found in half of the test cases and in nine tenths
+    of them; '': no test case is compared with its history."""
+    sizes = sorted(one.in_6_sessions for one in power)
+    if not sizes:
+        return ''
+    hidden = sum(bool(one.baseline) for one in power)
+    return (
+        f'Nine times in ten, six sessions are enough to find a lasting change of '
+        f'{100 * sizes[(len(sizes) - 1) // 2]:.1f} % in half of the test cases, and of '
+        f'{100 * sizes[math.ceil(0.9 * len(sizes)) - 1]:.1f} % in 90 % of them'
+        + (f'. In {hidden} of {len(sizes)} the baseline hides smaller changes'
+           if hidden else ''))

@@ -39,13 +39,11 @@ from config.sites import topology
 
 from .. import debts, options, records
 from ..files import git_commit_hint
-from ..references.level import FEWEST_METRICS, Level, session_levels
-from ..results import OPEN, RECENT, exit_code_of_state
-from . import decisions, junit, telling
+from ..results import OPEN, exit_code_of_state
+from . import decisions, junit, power
 from .decisions import Decision
-from .finding import Regression, Verdict
-from .judging import judge_session, select_session
-from .sessions import session_dates
+from .events import Event, Verdict, print_verdict, test_case_text
+from .judging import judge_session
 
 HELP = """\
 Lists regressions: where, since when, and how much.
@@ -221,10 +219,8 @@ def verdict_of_records(frame: pd.DataFrame, session: str | None = None,
         frame, session, decisions=decided,
         switches={system: above for system in systems
                   if (above := _read_switches_by_node(system, site))})
-    levels = session_levels(*select_session(frame, session)[1:]) if session \
-        else newest_levels(frame)
     return dataclasses.replace(
-        verdict, levels=levels, damaged=damaged,
+        verdict, damaged=damaged,
         ended_early=sessions is not None and _is_cut_short(
             sessions[sessions['system'].isin(systems)], verdict.session if session
             else ''))
@@ -239,29 +235,6 @@ def _is_cut_short(sessions: pd.DataFrame, label: str) -> bool:
         (sessions['session'] == label)
         | (sessions['started'].dt.strftime('%Y-%m-%d') == label) | (not label))]
     return bool(chosen.drop_duplicates('system', keep='last')['cut_short'].any())
-
-
-def newest_levels(frame: pd.DataFrame) -> list[Level]:
-    """The level of each system in its newest session that has one.
-
-    A session has a level if FEWEST_METRICS metrics with a tolerance ran to their end.
-    As for regressions, the newest RECENT sessions of the system are looked at.
-
-    :param frame: as records.read gives it
-    """
-    levels = []
-    ended = frame[~frame['result'].isin(['missing', 'not_run'])]
-    for _, of_system in ended.groupby('system', observed=True):
-        dates = of_system['session'].astype(str).map(session_dates(of_system))
-        # A session without references needs no closer look.
-        numbers = dates[of_system['reference'] > 0].value_counts()
-        for date in sorted(dates.unique(), reverse=True)[:RECENT]:
-            if numbers.get(date, 0) >= FEWEST_METRICS and (level := session_levels(
-                    of_system[dates <= date],
-                    {*of_system['session'][dates == date]})):
-                levels += level
-                break
-    return levels
 
 
 def _read_switches_by_node(system: str, site: str) -> dict[str, list[str]]:
@@ -283,9 +256,9 @@ def _write_output(args: argparse.Namespace, verdict: Verdict) -> int:
     if args.junit:
         options.write_text_answer(args.junit, junit.junit_xml(verdict))
     if args.power:
-        telling.print_power_table(verdict)
+        power.print_power_table(verdict.power)
     elif '-' not in (args.json, args.junit):
-        telling.print_verdict(verdict, args.all)
+        print_verdict(verdict, args.all)
     return exit_code_of_state(verdict.state, args.require_compared)
 
 
@@ -309,8 +282,8 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     until = getattr(args, 'until', None)
     if until and until < today:
         raise ValueError(f'--until {until} is in the past: today is {today}')
-    failed = {one.test_case: one for one in verdict.failures if one.result == 'fail'
-              and one.test_case.startswith(args.id)} if action == 'mute' else {}
+    failed = {one.id: one for one in verdict.failures if one.result == 'fail'
+              and one.id.startswith(args.id)} if action == 'mute' else {}
     if len(failed) > 1:
         raise ValueError(f'{args.id} is the beginning of several IDs: '
                          + ', '.join(sorted(failed)))
@@ -322,10 +295,10 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
         since, metrics = one.time[:10], [ident]
         text = f'muted until {until}'
     else:
-        line = _find_regression(args.id, [*verdict.regressions, *verdict.muted])
+        line = _find_regression(args.id, verdict.events_of('regression', 'muted'))
         names = [decisions.decision_target_names(one.test_case, one.metric, one.point)
                  for one in line.members]
-        whole = line.kind != 'metric'
+        whole = line.scope != 'metric'
         ident, since = line.id, line.since
         metrics = [name[2 if whole else 1] for name in names]
         text = f'muted until {until}' if until else (
@@ -347,20 +320,20 @@ def _retired_test_cases(pattern: str, verdict: Verdict) -> tuple[str, str, list[
     owed = [one for one in verdict.failures
             if one.result == 'missing' or one.guard == OPEN]
     matching = [one for one in owed if any(fnmatchcase(name, pattern) for name in (
-        one.test_case, telling.test_case_and_partition_text(one),
+        one.id, test_case_text(one.members[0], one.copy),
         *topology.nodes_of_record(one.nodes)))]
     if not matching:
-        names = '; '.join(f'{one.test_case} {telling.test_case_and_partition_text(one)}'
+        names = '; '.join(f'{one.id} {test_case_text(one.members[0], one.copy)}'
                           for one in owed) or 'nothing of these'
         raise ValueError(f'nothing that is missing or open matches {pattern!r}: the '
                          f'verdict has {names}')
-    metrics = [f'{one.test_case} {one.copy}'.strip() for one in matching]
+    metrics = [f'{one.id} {one.copy}'.strip() for one in matching]
     ident = metrics[0] if len(metrics) == 1 and ' ' not in metrics[0] else \
         hashlib.sha1('|'.join(metrics).encode()).hexdigest()[:8]
     return ident, max(one.time for one in matching)[:10], metrics
 
 
-def _find_regression(ident: str, known: list[Regression]) -> Regression:
+def _find_regression(ident: str, known: list[Event]) -> Event:
     """The regression with an ID, or with the only one that begins so.
 
     :raises ValueError: there is none, or several; names those that exist
@@ -368,9 +341,7 @@ def _find_regression(ident: str, known: list[Regression]) -> Regression:
     matching = [one for one in known if ident and one.id.startswith(ident)]
     if len(matching) == 1:
         return matching[0]
-    names = '; '.join(
-        telling.regression_detail_lines(one)[0] for one in matching or known
-    )
+    names = '; '.join(one.title for one in matching or known)
     if matching:
         raise ValueError(f'several regressions begin with {ident!r}: {names}')
     raise ValueError(f'no regression has the ID {ident!r}: '

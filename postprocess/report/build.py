@@ -22,7 +22,6 @@ from .. import debts, options, records, results
 from ..files import write_files_atomically
 from ..records import series
 from ..references.progress import Progress, progress_of_test_cases
-from ..regressions import telling
 from ..regressions.verdict import Verdict, verdict_of_records
 from .page import build_page
 
@@ -131,12 +130,12 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         + (', ' + count_with_noun(len(judged.regressions), 'regression')
            if judged.regressions else '')
         + ''.join(f', level of {level.system} out of tolerance '
-                  f'({100 * level.worse:+.1f} %)' for level in judged.failed_levels)
+                  f'({100 * ((level.ratio or 1) - 1):+.1f} %)'
+                  for level in judged.failed_levels)
         + f", {counts['improved']} improved" * bool(counts['improved'])
         + (', ' + count_with_noun(len(faults), 'damaged place') + ' in the perflogs'
            if faults else '')]
-    if judged.cut_short:
-        lines.append(telling.cut_short_text(judged.results))
+    lines += [one.title for one in judged.events_of('cut short')]
     print_lines(lines)
     return Written(results.exit_code_of_state(made.verdict.state), frame, ahead,
                    made.verdict)

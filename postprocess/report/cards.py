@@ -13,8 +13,9 @@ from config.records.units import change_text, size_text, value_text
 from config.sessions.session_id import first_session_id_by_session
 
 from .. import results
-from ..regressions import detect, telling
-from ..regressions.finding import Member, Regression, Verdict
+from ..regressions import detect
+from ..regressions.events import Event, Member, Verdict, session_name
+from ..regressions.judging import failed_together_text, shared_nodes
 from . import grid
 from .curves import NO_LINES, Key, Lines, median_curve, point_number, sparkline
 from .grid import FAILED
@@ -61,18 +62,18 @@ def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
             else 'warn')
     is_complete = (not counts['missing'] and not verdict.ended_early
                    and verdict.session not in _names_of_sessions_cut_short(verdict))
-    session = (f'Session of {telling.session_name(verdict.session)}, '
+    session = (f'Session of {session_name(verdict.session)}, '
                + 'not ' * (not is_complete) + 'complete')
     return {'look': look, 'word': state.upper(),
             'text': '. '.join(filter(None, [', '.join(bad), session])),
-            'details': '; '.join([telling.comparison_text(verdict), *also])}
+            'details': '; '.join([verdict.comparison_text, *also])}
 
 
 def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
     """The sessions that ended early, and the dates (UTC) on which they began."""
     first = first_session_id_by_session(one.session for one in verdict.results)
-    runs = {one.session for one in verdict.cut_short}
-    return runs | {telling.session_name(first[run])[:10] for run in runs}
+    runs = {one.session for one in verdict.results if one.is_cut_short}
+    return runs | {session_name(first[run])[:10] for run in runs}
 
 
 def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
@@ -123,8 +124,7 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
             'change': '' if guard else row.get('change', ''),
             'where': row.get('where', ''),
             'log': page.folders_of_test_case(case).get('log', '')})
-    todo = {page.numbers.get(one.test_case): one.todo
-            for one in page.verdict.failures}
+    todo = {page.numbers.get(one.id): one.todo for one in page.verdict.failures}
     cards = []
     for why, lines in sorted(groups.items(), key=lambda group: (
             not any(line['is_new'] for line in group[1]), -len(group[1]))):
@@ -132,9 +132,9 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
         numbers = {line['number'] for line in lines}
         todos = dict.fromkeys(filter(None, map(todo.get, numbers)))
         if all(line['is_fail'] and line['guard'] for line in lines):
-            why = telling.failed_together_text(
+            why = failed_together_text(
                 lines[0]['guard'], [line['family'] for line in lines])
-        place = telling.shared_nodes(line['nodes'] for line in lines)
+        place = shared_nodes(line['nodes'] for line in lines)
         sessions = max(line['sessions'] for line in lines)
         cards.append({
             **_failure_table_row(why, place, lines), 'since': page.session_name(
@@ -175,64 +175,57 @@ def _is_part_of_event(page: Page, row: dict) -> bool:
 
 
 def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
-    """A card per event of the verdict.
+    """A card per regression of the verdict.
 
-    {id, first, rest, spark, worst, rows, more, cases, several, ...}
+    {id, first, rest, spark, worst, rows, more, cases, ...}
 
     :param rows: of `value_table_rows`
     """
     out_of_tolerance = {row['number'] for row in rows
                         if _is_part_of_event(page, row)}
     cards = []
-    for regressions in page.verdict.events:
-        values = [_regression_row(page, one, member) for one in regressions
-                  for member in telling.members_by_change([one])]
-        values.sort(key=lambda row: -row['times_as_bad'])
+    for event in page.regressions:
+        values = sorted((_regression_row(page, member) for member in event.members),
+                        key=lambda row: -row['times_as_bad'])
         worst = {row['key']: row for row in reversed(values)}
         failed = len(out_of_tolerance & {row['number'] for row in worst.values()})
-        first, *rest = telling.event_lines(regressions)
-        if not any(one.cause for one in regressions):
-            rest.insert(-1, 'changed in the same session: nothing that is recorded')
+        evidence = [*event.evidence] if event.cause else [
+            *event.evidence, 'changed in the same session: nothing that is recorded']
+        if failed:
+            evidence.append(f"{count_with_noun(failed, 'test case')} of these out of "
+                            'tolerance')
         cards.append({
-            **_regression_table_row(regressions, values),
-            'first': first, 'rest': [
-                *rest[:-1], certainty_text(regressions),
-                *([f"{count_with_noun(failed, 'test case')} of these out of "
-                   'tolerance'] if failed else []), *rest[-1:]],
+            **_regression_table_row(event, values),
+            'first': event.title, 'rest': [
+                event.when, *evidence, certainty_text(event), f'to do: {event.todo}'],
             'rows': values[:MAX_EVENT_ROWS],
             'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
-            'systems': {member.system for one in regressions
-                        for member in one.members},
-            'several': len(regressions) > 1,
-            'families': sorted({member.family for one in regressions
-                                for member in one.members}),
-            'spark': _event_sparkline(page, values, min(
-                page.session_number(one.since_session) for one in regressions),
-                page.sessions_on_nodes[regressions[0].id]),
+            'systems': {member.system for member in event.members},
+            'families': sorted({member.family for member in event.members}),
+            'spark': _event_sparkline(
+                page, values, page.session_number(event.since_session),
+                page.sessions_on_nodes[event.id]),
             'worst': sorted(worst.values(), key=lambda row: -row[
                 'times_as_bad'])[:MAX_WORST]})
     return cards
 
 
-def _regression_table_row(regressions: Sequence[Regression], values: list[dict]
-                          ) -> dict:
+def _regression_table_row(event: Event, values: list[dict]) -> dict:
     """The cells of an event in the table of events: {what, values, change, where,
     since}, those of the worst metric if there are several.
 
     :param values: rows of its metrics, the worst first
     """
-    first = regressions[0]
-    members = [member for one in regressions for member in one.members]
-    programs = sorted({one.program for one in members})
-    places = sorted({f'{one.system}:{one.partition}' for one in members})
+    programs = sorted({one.program for one in event.members})
+    places = sorted({f'{one.system}:{one.partition}' for one in event.members})
     cases = len({row['key'] for row in values})
     worst = next((row for row in values if row['values']), {})
     return {'what': ', '.join(programs[:2]) + f' and {len(programs) - 2} more' * (
                 len(programs) > 2) + f': {count_with_noun(cases, "test case")} worse'
             + f', {worst.get("metric")}' * bool(worst),
             'values': worst.get('values', ''), 'change': worst.get('change', ''),
-            'where': first.node or ', '.join(places),
-            'since': f'{first.since} ({first.sessions})'}
+            'where': event.node or ', '.join(places),
+            'since': f'{event.since} ({event.sessions})'}
 
 
 def add_levels_to_events(page: Page, events: list[dict]) -> list[list[str]]:
@@ -247,7 +240,7 @@ def add_levels_to_events(page: Page, events: list[dict]) -> list[list[str]]:
         card = next((card for card in events if card['systems'] == {level.system}
                      and card['cases'] > cases[level.system] / 2), None)
         if card:
-            card['rest'].insert(-1, f'all metrics together: {level.text}')
+            card['rest'].insert(-1, f'all metrics together: {level.title}')
         else:
             others.append(level.lines)
     return others
@@ -299,7 +292,7 @@ def _event_sparkline(page: Page, rows: Sequence[dict], since: int,
         f'of {count_with_noun(len(curve.values), "session")}'))
 
 
-def _regression_row(page: Page, regression: Regression, member: Member) -> dict:
+def _regression_row(page: Page, member: Member) -> dict:
     """A metric of a test case that is part of a regression."""
     number = page.numbers.get(member.test_case)
     case = None if number is None else page.cases[number]
@@ -307,8 +300,8 @@ def _regression_row(page: Page, regression: Regression, member: Member) -> dict:
     before = page.lines.get(key, NO_LINES).baseline if key else None
     metric = all_metrics().get(member.metric, {})
     return {
-        'id': regression.id, 'key': member.test_case, 'number': number,
-        'curve': key, 'name': case.name if case else member.check,
+        'key': member.test_case, 'number': number, 'curve': key,
+        'name': case.name if case else member.check,
         'place': place_text(member) if page.places > 1 else '',
         'metric': member.metric, 'point': size_text(
             point_number(member.point)) if member.point else '',
@@ -317,7 +310,7 @@ def _regression_row(page: Page, regression: Regression, member: Member) -> dict:
         'values': '' if before is None or member.ratio is None else ' → '.join(
             value_text(value, str(metric.get('unit', '')))
             for value in (before, before * member.ratio)),
-        'times_as_bad': telling.times_as_bad(member),
+        'times_as_bad': member.times_as_bad,
         'where': str(case.row.file) if case else '',
         'log': page.folders_of_test_case(case).get('log', '') if case else ''}
 
@@ -343,28 +336,27 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
                 (case.name, case.number))
     # What changed when something regressed is in the card of the event.
     causes = {cause for one in page.regressions for cause in one.cause.split('; ')}
-    uncompared = page.verdict.uncompared if results.comparison_fault(
+    uncompared = page.verdict.events_of('uncompared') if results.comparison_fault(
         page.verdict.results) else []
     news: dict[str, list[tuple[str, int | None]]] = {
         'not compared with their references': [
-            (telling.uncompared_line(one), page.numbers.get(one.test_case))
+            (one.title, page.numbers.get(one.cases[0]))
             for one in uncompared],
         **changed,
         'improved: calibrate again': [
             (f"{row['name']} {row['metric']} {row['ratio']}", row['number'])
             for row in rows if row['improved']],
-        'improved': [(telling.regression_lines(one)[0], None)
-                     for one in page.verdict.improved],
+        'improved': [(one.lines[0], None)
+                     for one in page.verdict.events_of('improvement')],
         'changed environment': [
-            (telling.environment_change_line(one), None)
-            for one in page.verdict.changed if one.what not in causes]}
+            (one.title, None) for one in page.verdict.events_of('environment')
+            if one.cause not in causes]}
     return [{'what': what, 'count': len(lines), 'lines': lines[:MAX_LINES],
              'more': len(lines) - MAX_LINES} for what, lines in news.items() if lines]
 
 
-def certainty_text(regressions: Sequence[Regression]) -> str:
+def certainty_text(event: Event) -> str:
     """How certain the change of an event is."""
-    sessions = max(one.sessions for one in regressions)
-    return (f'certainty: worse in {count_with_noun(sessions, "session")}; the '
+    return (f'certainty: worse in {count_with_noun(event.sessions, "session")}; the '
             f'interval has a confidence of 95 %; about '
             f'{100 * detect.FALSE_SHARE:.0f} % of all reported changes are temporary')

@@ -16,7 +16,7 @@ from config.places import site_option
 from config.records.units import size_text, unit_text
 from config.sessions.judged import point_in_bytes
 
-from ..regressions import telling
+from ..regressions.power import power_text
 from ..regressions.sessions import ENVIRONMENT_NAMES
 from . import plots
 from .curves import NO_LINES, Key
@@ -37,7 +37,7 @@ MAX_NUMBERS = 20_000
 
 def test_case_details(page: Page) -> list[dict]:
     """The details of each test case that the page opens, by number."""
-    power = {page.numbers.get(one.test_case): telling.power_text(one)
+    power = {page.numbers.get(one.test_case): power_text(one)
              for one in page.verdict.power}
     sessions = range(len(page.past.sessions))[-SESSIONS:]
     records = _first_record_per_session(page)

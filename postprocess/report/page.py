@@ -32,8 +32,7 @@ from .. import outcomes, results
 from ..names import natural_sort_key, short_name
 from ..records import attached, series
 from ..references.progress import Progress
-from ..regressions import telling
-from ..regressions.finding import Baseline, Regression, Verdict
+from ..regressions.events import Baseline, Event, Verdict, session_name
 from ..regressions.judging import judge_session
 from . import cards, charts, details, grid, plots, sections
 from .curves import (
@@ -111,7 +110,7 @@ class Page:
             self._mark_test_cases_as_worse(one)
         self.places = len({place_text(case.row) for case in self.cases})
 
-    def _mark_test_cases_as_worse(self, regression: Regression) -> None:
+    def _mark_test_cases_as_worse(self, regression: Event) -> None:
         """Marks the sessions in which test cases are worse than they were; of a node
         those that ran on it."""
         since = self.session_number(regression.since_session)
@@ -126,7 +125,7 @@ class Page:
                         there is None or (number, session) in there) else cell
                     for session, cell in enumerate(case.cells)))
 
-    def sessions_on_node(self, regression: Regression) -> set[tuple[int, int]] | None:
+    def sessions_on_node(self, regression: Event) -> set[tuple[int, int]] | None:
         """Numbers of test cases, and of sessions in which they ran on the node of a
         regression; None: it is not the regression of a node."""
         if not regression.node:
@@ -154,7 +153,7 @@ class Page:
     def session_name(self, session_number: int) -> str:
         """The name of a session: its date and time."""
         run = self.past.sessions[session_number][0]
-        return telling.session_name(run).removesuffix(' UTC')
+        return session_name(run).removesuffix(' UTC')
 
     def session_number(self, run: str) -> int:
         """The number of the nightly session of a session; 0: unknown."""
@@ -399,7 +398,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                 counts | page.last_completed_result_counts | {'levels': len(levels)},
                 verdict),
             compared=page.verdict.is_compared,
-            cut_short=telling.cut_short_text(page.verdict.results),
+            cut_short=''.join(one.title for one in page.verdict.events_of('cut short')),
             addresses=[case.address for case in page.cases],
             cut_short_cases=[(case.name, place_text(case.row), case.number)
                              for case in page.cases if case.is_cut_short],

@@ -23,7 +23,7 @@ import perflogs_factory as make
 
 from cli.session import table
 from postprocess import debts, records, results
-from postprocess.regressions import junit, telling, verdict
+from postprocess.regressions import junit, verdict
 from postprocess.report import build as report
 from postprocess.report import page, plots, sections
 
@@ -125,7 +125,8 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
     by_id = {one.test_case: one for one in judged.results}
     assert len(by_id) == len(judged.results)
     assert set(by_id) == set(frame['test_case'].astype(str))
-    assert sorted(one.test_case for one in judged.failures) == sorted(
+    assert sorted(name for event in judged.events_of('failure', 'missing', 'cut short')
+                  for name in event.cases) == sorted(
         name for name, one in by_id.items() if one.is_failed)
     worse = {member.test_case for line in judged.regressions for member in line.members}
     assert worse == {name for name, one in by_id.items() if one.regressions}
@@ -162,11 +163,11 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
     # The commands, and the page as it is written.
     capsys.readouterr()
     assert verdict.main(['--perflogs', str(logs)]) == code
-    assert telling.verdict_headline(judged) in capsys.readouterr().out
+    assert judged.headline in capsys.readouterr().out
     assert report.main(['--perflogs', str(logs), '--output', str(out)]) == code
     text = (out / 'index.html').read_text('utf-8')
     assert f'<b>{judged.state.upper()}.</b>' in text
-    assert telling.comparison_text(judged) in text
+    assert judged.comparison_text in text
     return seen | {one.result for one in judged.results} | (
         {'regressed'} if worse else set())
 

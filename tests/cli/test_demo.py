@@ -91,7 +91,7 @@ def test_each_event_is_reported_with_its_place(demo, made_verdict, name, place, 
     assert f'  {name}: ' in output
     lines = printed_verdict_lines(made_verdict)
     [at] = [number for number, line in enumerate(lines) if place in line]
-    text = ' '.join(lines[at:at + 2])
+    text = ' '.join(lines[at:at + 3])
     assert words in text
     assert all(line in output for line in lines)
 
@@ -103,7 +103,7 @@ def test_nothing_else_is_reported(made_verdict):
     assert {one.result for one in failures} == {'fail', 'flaky'}
     assert {one.result for one in failures if one.system.endswith('south')} == {
         'flaky'}
-    assert not made_verdict.failed_levels and not made_verdict.improved
+    assert not made_verdict.failed_levels and not made_verdict.events_of('improvement')
 
 
 def test_no_reference_can_be_made_of_it(demo):

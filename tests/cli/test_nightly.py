@@ -58,8 +58,8 @@ from cli.setup.venv import SetupError
 from config import variables
 from config.sessions import clock, lock, session_id
 from postprocess import records, results
-from postprocess.regressions import finding
 from postprocess.regressions import sessions as sessions_of
+from postprocess.regressions.events import Event, Verdict
 from postprocess.results import Result
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
@@ -356,7 +356,7 @@ def nightly_session(tmp_path, monkeypatch):
     machine = Machine(tmp_path / 'perflogs')
     monkeypatch.setattr(commands, 'run_reframe_session', machine.measured)
     monkeypatch.setattr(nightly.verdicts, 'verdict_of_records', lambda *a, **k:
-                        SimpleNamespace(rerun=machine.worse))
+                        Verdict('', machine.worse))
     monkeypatch.setattr(commands, 'write_report_page', lambda folder: (
         'page', SimpleNamespace(verdict=None)))
     machine.worse = []
@@ -554,8 +554,8 @@ def test_what_was_worse_for_one_nightly_session_is_measured_again(
     nightly_session,
 ):
     nightly_session.worse = [
-        SimpleNamespace(test_case=short_id(record(params='program=b')), needs=3),
-        SimpleNamespace(test_case='of another system', needs=3)]
+        Event('rerun', '', [short_id(record(params='program=b'))], needs=3),
+        Event('rerun', '', ['of another system'], needs=3)]
     assert nightly_session.go().state == 'good'
     assert [cases for cases, _ in nightly_session.sessions[1:]] == [['b']] * 3
 
@@ -898,17 +898,15 @@ def test_a_nightly_session_without_a_page_is_not_good():
 
 def test_the_summary_has_one_result_and_lists_what_others_left():
     """An interrupted session of the same day has failed test cases, too."""
-    def failure(run: str) -> finding.Failure:
-        return finding.Failure(
-            'c', 'alpha', 'cpu', 'openmpi', 'Osu', '', '', 'osu', 'osu', 'embedded',
-            'not_run', 'cancelled', '', '', None, None, '', run, '', '')
+    def failure(run: str) -> Event:
+        return Event('failure', 'Osu on alpha:cpu openmpi: exit_code', session=run)
     own = whole(trial(result='pass'))
     left = nightly.other_session_lines(
-        finding.Verdict('2026-11-22', failures=[
+        Verdict('2026-11-22', events=[
             failure(own.sessions[0].session), failure('20261122T150000Z-abcdef')]),
         [], [own])
-    assert left == ['session 20261122T150000Z-abcdef: Osu (embedded) c on alpha:cpu '
-                    'openmpi: cancelled']
+    assert left == ['session 20261122T150000Z-abcdef: Osu on alpha:cpu openmpi: '
+                    'exit_code']
     text = output(results=[own], elsewhere=left).summary_lines()
     assert text[0].endswith('GOOD: nothing is worse than before; 3 test cases to run')
     assert text[-2:] == ['Left by other sessions, not part of this result '

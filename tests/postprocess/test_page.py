@@ -12,7 +12,7 @@ import pytest
 from postprocess import debts, results
 from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
-from postprocess.regressions import telling
+from postprocess.regressions.events import cut_short_events
 from postprocess.regressions.verdict import verdict_of_records
 from postprocess.report import cards, details, grid, page
 from tests.conftest import printed_verdict_lines
@@ -115,7 +115,7 @@ def test_a_test_case_has_the_same_name_on_the_page_and_in_the_verdict(tmp_path):
     assert sorted(name.rpartition(' ')[0] for name in names) == [
         'Asks (embedded)', 'Asks (embedded) x=2',
         'Puts (embedded)', 'Puts (embedded) x=2']
-    lines = [*map(telling.failure_line, built.verdict.failures)]
+    lines = [one.title for one in built.verdict.failures]
     assert all(any(line.startswith(name) for line in lines) for name in names)
     assert {one['m'] for one in details.test_case_details(built)} == {
         f'{check} %x={x} @alpha:cpu+openmpi'
@@ -172,7 +172,7 @@ def test_history_without_references_is_a_comparison(tmp_path):
     frame = read_records(tmp_path)
     verdict = verdict_of_records(frame)
     sentence = '4 test cases ran; compared: 4 metrics with their history'
-    assert telling.verdict_headline(verdict).endswith(sentence)
+    assert verdict.headline.endswith(sentence)
     text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
     assert '<b>GOOD.</b> Session of 2026-12-30 03:00 UTC, complete.</p>' in text
     assert f'{sentence}; 4 without a reference' in text
@@ -186,7 +186,7 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     frame = read_records(tmp_path)
     verdict = verdict_of_records(frame)
     assert verdict.state == 'cut short'
-    assert {one.result for one in verdict.failures} == {'not_run'}
+    assert not verdict.failures
     sentence = ('The session of 2026-11-03 03:00 UTC was cut short: '
                 f'{3 - ran} test cases did not run. To resume: ./plumb run --site '
                 'alpha --suspects')
@@ -214,7 +214,7 @@ def test_a_session_that_was_resumed_is_complete(tmp_path, ident):
     make.write(tmp_path, [case('a', 2), cancelled('b', 2), resumed])
     frame = read_records(tmp_path)
     verdict = verdict_of_records(frame)
-    assert (verdict.state, verdict.cut_short) == ('good', [])
+    assert (verdict.state, verdict.events_of('cut short')) == ('good', [])
     assert {one.result for one in verdict.results} == {'pass'}
     built = page.build_page(frame, verdict=verdict)
     assert (built.counts['pass'], built.counts['missing']) == (2, 0)
@@ -237,30 +237,31 @@ def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one():
     cut_short = [results.Result(
         'c', system, *[''] * 8, session='r', result='not_run', guard='cancelled')
         for system in ('beta', 'local')]
-    assert telling.cut_short_text(cut_short).endswith(
+    [event] = cut_short_events(cut_short)
+    assert event.title.endswith(
         'To resume: ./plumb run --suspects; ./plumb run --site beta --suspects')
 
 
 def test_an_event_is_one_card(tmp_path):
-    """Test cases that regressed one by one, and on one date."""
+    """Test cases that regressed on one node."""
     slow = {2: 1.2, 5: 1.4, 8: 1.3, 11: 1.5, 14: 1.6, 17: 1.7, 20: 1.25}
     make.write(tmp_path, [
         make.record('latency', (n + 1) * (1 + 0.001 * (day * (7 + n) % 5)) * (
             slow.get(n, 1) if day > 34 else 1), 8, day=day,
             params=f'n={n}', check=f'Check{n}', program=f'p{n}',
-            partition=f'p{n % 2}')
+            partition=f'p{n % 2}', nodes='n7' if n in slow else 'n1')
         for day in range(40) for n in range(40)])
     built = page.Page(read_records(tmp_path))
-    assert len(built.regressions) == len(slow)
     [card] = cards.regression_events(built)
-    assert card['first'] == 'alpha:p0, alpha:p1: 7 test cases worse'
+    assert card['first'].startswith(
+        'node n7 of alpha (7 of 7 test cases): latency at 8 B +')
     assert '<svg' in card['spark'] and 'class="since"' in card['spark']
     assert card['rest'][:2] == [
-        'since 2026-12-06 (5 sessions)',
+        'since 2026-12-06 (5 sessions) [ran on n7]',
         'test cases: median +40 %, from +20 % to +70 %']
     assert [row['change'] for row in card['worst']] == [
         '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
-    assert len(card['rows']) == 7 and card['several']
+    assert len(card['rows']) == 7
     text = page.build_page(read_records(tmp_path)).files['index.html'].decode()
     assert text.count('class="alarm worse"') == 1
     assert 'all 7 values of 7 test cases' in text

@@ -12,7 +12,7 @@ import pytest
 
 from postprocess import options
 from postprocess.records import read as read_records
-from postprocess.regressions import telling, verdict
+from postprocess.regressions import verdict
 from postprocess.report import build
 from tests.conftest import printed_verdict_lines
 
@@ -68,8 +68,8 @@ def test_a_step_of_one_metric_is_one_line(judge, metric):
     verdict_ = judge(sessions(step(3, 35), metric=metric))
     assert verdict_.state == 'regressed'
     line, = verdict_.regressions
-    assert (line.cases, line.metric, line.point) == (
-        [short_id(3)], metric, '8 B')
+    [member] = line.members
+    assert (line.cases, member.metric, member.point) == ([short_id(3)], metric, '8 B')
     assert abs(int(line.since[-2:]) - int(day(35)[-2:])) <= 1
     true = 1.06 if metric == 'latency' else 1 / 1.06
     assert line.low <= true <= line.high
@@ -84,19 +84,19 @@ def test_one_busy_session_is_an_incident(judge, size):
     assert (verdict_.state, verdict_.regressions) == ('good', [])
     text = [line for line in printed_verdict_lines(verdict_) if 'Incident' in line]
     assert len(text) == 1 and 'of 40 were worse in this session alone' in text[0]
-    assert len(verdict_.rerun) > 30
-    worst = max(case.incident for case in verdict_.rerun if case.incident)
-    assert worst == pytest.approx(size, rel=0.05)
+    assert len(verdict_.events_of('rerun')) > 30
+    [incident] = verdict_.events_of('incident')
+    assert incident.ratio == pytest.approx(size, rel=0.05)
 
 
 def test_a_bad_node_is_one_line_with_its_cases(judge):
     verdict_ = judge(sessions(
         lambda c, n: 1.2 if c % 3 == 1 and c != 10 and n > 34 else 1, cases=15))
     line, *_ = verdict_.regressions
-    assert (line.kind, line.group) == ('node', 'node n1 of alpha')
+    assert (line.scope, line.group) == ('node', 'node n1 of alpha')
     assert sorted(line.cases) == sorted(map(short_id, (1, 4, 7, 13)))
     # How many of its test cases are slow, and no node is drained on that alone.
-    text = ' '.join(telling.regression_lines(line))
+    text = ' '.join(line.lines)
     assert 'node n1 of alpha (4 of 5 test cases)' in text
     assert ('before you drain the node, measure it against others: ./plumb locate '
             '--site alpha; if the problem is known: ./plumb verdict mute '
@@ -113,7 +113,7 @@ def test_a_bad_switch_is_one_line(judge):
         switches={'alpha': above},
     )
     line, = verdict_.regressions
-    assert (line.kind, line.group) == ('switch', 'switch leaf1 of alpha')
+    assert (line.scope, line.group) == ('switch', 'switch leaf1 of alpha')
     assert len(line.cases) == 7
 
 
@@ -133,14 +133,14 @@ def test_the_smallest_group_that_has_all_worse_test_cases_is_named(
     columns = {'nodes': lambda c, n: f'n{c}', **columns}
     lines = judge(sessions(lambda c, n: 1.1 if c < 5 and n > 34 else 1, **columns)
                   ).regressions
-    assert {(line.kind, line.group) for line in lines} == {(kind, group)}
+    assert {(line.scope, line.group) for line in lines} == {(kind, group)}
     assert sum(len(line.cases) for line in lines) == 5
 
 
 def test_a_small_loss_of_all_is_seen_before_a_large_one_of_one(judge):
     verdict_ = judge(sessions(lambda c, n: 1.012 if n > 36 else 1, cases=25))
     line, = verdict_.regressions
-    assert line.kind == 'stack' and len(line.cases) > 20
+    assert line.scope == 'stack' and len(line.cases) > 20
     assert 1.005 < line.ratio < 1.02
 
 
@@ -158,7 +158,7 @@ def two_states(case, session):
 def test_earlier_spells_at_the_new_level_are_told(judge, worse, spells):
     line, = judge(sessions(worse, count=70)).regressions
     assert line.earlier == spells
-    text = ' '.join(telling.regression_lines(line))
+    text = ' '.join(line.lines)
     assert ('at this level before: 2 spells, the last from '
             f'{day(44)} to {day(49)} (6 sessions)' in text) == bool(spells)
 
@@ -179,7 +179,7 @@ def test_a_group_of_metrics_around_zero_has_no_ratio(judge):
 def test_cases_that_share_nothing_are_lines_of_their_own(judge):
     some = {1, 3, 8}
     verdict_ = judge(sessions(lambda c, n: 1.1 if c in some and n > 34 else 1))
-    assert sorted(line.test_case for line in verdict_.regressions) == sorted(
+    assert sorted(line.cases[0] for line in verdict_.regressions) == sorted(
         map(short_id, some))
 
 
@@ -215,7 +215,7 @@ def test_new_and_inconclusive_cases(judge):
         skip=lambda c, n: c == 1 and n < 37,
         inconclusive=lambda c, n: 'the client was the limit' * (c == 3 and n > 36),
         worse=step(3, 37, 3.0)))
-    assert [c.test_case for c in verdict_.not_enough] == [short_id(1)]
+    assert [c.cases[0] for c in verdict_.events_of('few sessions')] == [short_id(1)]
     assert verdict_.state == 'good'
 
 
@@ -257,7 +257,7 @@ def test_weekends_hide_nothing(judge):
 
     verdict_ = judge(sessions(lambda c, n: (1.08 if weekend(n) else 1) * (
         1.06 if c == 3 and n > 62 else 1), count=70))
-    assert [line.test_case for line in verdict_.regressions] == [short_id(3)]
+    assert [line.cases[0] for line in verdict_.regressions] == [short_id(3)]
 
 
 def test_zeros_and_constants(judge):
@@ -265,13 +265,18 @@ def test_zeros_and_constants(judge):
         *sessions(noise=0, cases=3, worse=step(1, 37, 1.2)),
         *[{**r, 'value': 0.0, 'check': 'Other'} for r in sessions(cases=2)]])
     line, = verdict_.regressions
-    assert line.test_case == short_id(1)
+    assert line.cases[0] == short_id(1)
     json.loads(verdict_.json())
 
 
 def run(capsys, *words):
     code = verdict.main([*map(str, words)])
     return code, capsys.readouterr()
+
+
+def regressions(output):
+    return [one for one in json.loads(output.out)['events']
+            if one['kind'] == 'regression']
 
 
 def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
@@ -284,11 +289,10 @@ def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
     code, output = run(capsys, *words, '--json', '-')
     data = json.loads(output.out)
     assert data == json.loads((tmp_path / 'v.json').read_text())
-    assert set(data) >= {'session', 'state', 'regressions', 'failures',
-                         'improved', 'not_enough'}
-    assert set(data['regressions'][0]) >= {
-        'system', 'partition', 'environ', 'check', 'test_case', 'cases', 'metric',
-        'point', 'since', 'ratio', 'low', 'high', 'cause'}
+    assert set(data) >= {'session', 'state', 'events'}
+    [event] = regressions(output)
+    assert set(event) >= {'title', 'cases', 'since', 'sessions', 'ratio', 'low', 'high',
+                          'cause', 'evidence', 'todo', 'members'}
     code, output = run(capsys, *words, '--junit', '-')
     bad = [test.get('name') for test in ET.fromstring(output.out).iter(
         'testcase') if test.find('failure') is not None]
@@ -325,7 +329,7 @@ def regressed(tmp_path, capsys):
     words = '--perflogs', tmp_path
     code, output = run(capsys, *words, '--json', '-')
     assert code == 1
-    return words, json.loads(output.out)['regressions'][0]['id']
+    return words, regressions(output)[0]['id']
 
 
 #: A day after all sessions here, and not over in any year.
@@ -344,10 +348,7 @@ def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
     assert re.search(rf'Muted:\n  .* \[{ident}\]', output.out)
     assert f'muted until {SOON}: bad cable, #42' in output.out
     code, output = run(capsys, *words, '--json', '-')
-    result = json.loads(output.out)
-    assert code == 0 and not result['regressions']
-    assert [(one['reason'], one['until']) for one in result['muted']] == [
-        ('bad cable, #42', SOON)]
+    assert code == 0 and not regressions(output)
     path = tmp_path / 'decisions.yaml'
     path.write_text(path.read_text().replace(SOON, day(SESSIONS - 2)))
     code, output = run(capsys, *words)
@@ -370,7 +371,7 @@ def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
                      else 1.06 if session < 60 else 1.12, count=70)
     factory.write(tmp_path, later)
     code, output = run(capsys, *words, '--json', '-')
-    one, = json.loads(output.out)['regressions']
+    one, = regressions(output)
     assert code == 1 and one['since'] == day(60)
     assert one['before'] == pytest.approx(40 * 1.06, rel=0.01)
 
@@ -464,7 +465,7 @@ def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
              'value': 40 * 1.06 * (1 + 0.002 * (n - 6))}
             for r in last])
     verdict_ = verdict.judge_session(read_records(tmp_path))
-    assert [line.test_case for line in verdict_.regressions] == [short_id(3)]
+    assert [line.cases[0] for line in verdict_.regressions] == [short_id(3)]
 
 
 # What failed, why and where; what changed ----------------------------------
@@ -476,7 +477,7 @@ def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
         lambda c, n: 1.1 if 'n2' in pairs[c] and n > 34 else 1, cases=6,
         nodes=lambda c, n: pairs[c]))
     line, = verdict_.regressions
-    assert (line.kind, line.group) == ('node', 'node n2 of alpha')
+    assert (line.scope, line.group) == ('node', 'node n2 of alpha')
 
 
 def test_the_size_of_a_bad_node_is_that_of_its_own_sessions(judge):
@@ -506,7 +507,7 @@ def test_a_metric_is_told_with_its_nodes(judge, where, words):
     """Nobody knows which of the two it was: it is one of them."""
     verdict_ = judge(sessions(step(3, 35), nodes=where))
     line, = verdict_.regressions
-    assert telling.regression_lines(line)[0].endswith(words)
+    assert line.lines[0].endswith(words)
 
 
 @pytest.mark.parametrize('more, words', [
@@ -518,23 +519,24 @@ def test_a_changed_environment_is_told_once(judge, more, words):
     """Though no metric changed with it; other nodes are no change."""
     records = sessions(nodes=lambda c, n: f'n{(c + n) % 5}', **more)
     verdict_ = judge(records)
-    change, = verdict_.changed
-    assert (change.what, change.system, len(change.cases)) == (
+    change, = verdict_.events_of('environment')
+    assert (change.cause, change.system, len(change.cases)) == (
         words, 'alpha', CASES)
     assert verdict_.state == 'good'
     text = '\n'.join(printed_verdict_lines(verdict_))
     assert '1 change of the environment' in text
     assert (f'Changed environment:\n  {words}: 10 test cases on alpha '
             '(cpu openmpi)') in text
-    assert not judge(records, session=day(SESSIONS - 2)).changed
+    assert not judge(records, session=day(SESSIONS - 2)).events_of(
+        'environment')
 
 
 def test_a_version_that_begins_a_history_of_its_own_is_told(judge):
     verdict_ = judge(sessions(
         family='keyvalue', check='StoreServes', metric='latency_p50',
         program='valkey', version=lambda c, n: f'8.{n >= SESSIONS - 1:d}'))
-    change, = verdict_.changed
-    assert change.what == 'program version 8.0 -> 8.1'
+    change, = verdict_.events_of('environment')
+    assert change.cause == 'program version 8.0 -> 8.1'
 
 
 def failed(case, on, reason='', guard='rows'):
@@ -559,17 +561,17 @@ def test_failures_say_why_and_what_they_have_shared_nodes(judge):
 
 @pytest.mark.parametrize('on', ['n[1-2]', 'n[3-4]'])
 def test_failures_on_the_same_or_on_other_nodes_share_nothing(judge, on):
-    assert not list(telling.shared_node_lines(judge([
-        *sessions(), failed(1, 'n[1-2]'), failed(2, on)]).failures))
+    assert not judge([
+        *sessions(), failed(1, 'n[1-2]'), failed(2, on)]).events_of('nodes')
 
 
 def test_a_change_counts_each_partition_of_a_case(judge):
     verdict_ = judge([record for part in ('one', 'two') for record in sessions(
         cases=2, partition=part,
         spec=lambda c, n: 'a' if n < SESSIONS - 1 else 'b')])
-    change, = verdict_.changed
+    change, = verdict_.events_of('environment')
     assert len(change.cases) == 4
-    assert change.where == ['one openmpi', 'two openmpi']
+    assert '(one openmpi, two openmpi)' in change.title
 
 
 def test_a_group_keeps_its_history_when_a_regression_is_over(judge):
@@ -579,7 +581,7 @@ def test_a_group_keeps_its_history_when_a_regression_is_over(judge):
             1.02 if n > 36 else 1.0)
 
     line, = judge(sessions(worse, cases=15)).regressions
-    assert (line.kind, line.group) == ('node', 'node n1 of alpha')
+    assert (line.scope, line.group) == ('node', 'node n1 of alpha')
     assert abs(int(line.since[-2:]) - int(day(37)[-2:])) <= 1
     assert 1.01 < line.ratio < 1.03
 
@@ -603,13 +605,13 @@ def test_a_decision_is_only_about_its_own_settings(tmp_path, capsys, words):
         *sessions(step(1, 30, 1.2), cases=2, settings='max_size=1000'),
         *sessions(step(1, 31, 5.0), cases=2, seed=2)])
     options = '--perflogs', tmp_path
-    before = json.loads(run(capsys, *options, '--json', '-')[1].out)['regressions']
-    assert sorted(one['settings'] for one in before) == ['', 'max_size=1000']
-    chosen, = (one for one in before if one['settings'])
+    before = regressions(run(capsys, *options, '--json', '-')[1])
+    chosen, = (one for one in before if one['members'][0]['settings'])
+    assert len(before) == 2
     assert run(capsys, words[0], chosen['id'], *words[1:], '--reason', 'x',
                *options)[0] == 0
-    left, = json.loads(run(capsys, *options, '--json', '-')[1].out)['regressions']
-    assert left['settings'] == '' and left['test_case'] == short_id(1)
+    left, = regressions(run(capsys, *options, '--json', '-')[1])
+    assert left['cases'] == [short_id(1)]
     assert f'./plumb run --site alpha {short_id(1)};' in left['todo']
 
 
@@ -620,10 +622,11 @@ def test_what_may_pass_is_measured_again_and_told_when_it_lasts(judge):
 
     few = judge(sessions(worse, cases=40, count=129))
     assert few.regressions == []
-    case, = [case for case in few.rerun if 'less than 10 sessions' in case.why]
-    assert case.test_case == short_id(7) and f'worse since {day(125)}' in case.why
+    case, = [case for case in few.events_of('rerun')
+             if 'less than 10 sessions' in case.title]
+    assert case.cases == [short_id(7)] and f'worse since {day(125)}' in case.title
     line, = judge(sessions(worse, cases=40, count=140)).regressions
-    assert line.test_case == short_id(7)
+    assert line.cases[0] == short_id(7)
 
 
 def bumps(case, session):
@@ -641,7 +644,7 @@ def test_measurements_of_one_day_decide_where_changes_often_pass(judge):
             for case in range(30)]
     verdict_ = judge(records)
     line, = verdict_.regressions
-    assert line.test_case == short_id(20)
+    assert line.cases[0] == short_id(20)
     assert line.ratio == pytest.approx(1.65, rel=0.05)
 
 
@@ -659,7 +662,7 @@ def test_a_curve_that_may_pass_is_no_regression_of_its_test_case(judge):
         nodes=f'n{case % 3}') for session in range(80) for case in range(30)
         for size in (8, 1024, 4096)])
     assert verdict_.regressions == []
-    assert short_id(25) in [case.test_case for case in verdict_.rerun]
+    assert short_id(25) in [case.cases[0] for case in verdict_.events_of('rerun')]
 
 
 def test_the_power_of_noisy_metrics_is_a_share(judge):

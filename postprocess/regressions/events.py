@@ -1,0 +1,348 @@
+"""Events of a session: the only output of the verdict.
+
+An event has where, what, since when, how large, what changed, and what to do. Terminal,
+page, mail, JUnit and JSON show the same list, with the lines of `Event.lines`.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from config import places
+from config.console import count_with_noun, print_lines
+from config.families import all_metrics
+from config.sessions import clock
+
+from ..names import short_name
+from ..results import Place, Result, comparison_fault, session_state
+
+#: Kind of an event -> the title of its list on a terminal, the worst kind first.
+KINDS = {
+    'regression': 'Regressed:',
+    'muted': 'Muted:',
+    'improvement': 'Improved:',
+    'level': 'Levels of all metrics together:',
+    'nodes': 'Nodes that failed test cases have in common:',
+    'failure': 'Failed:',
+    'missing': 'Missing:',
+    'uncompared': 'Not compared with their references:',
+    'cut short': '',
+    'environment': 'Changed environment:',
+    'incident': '',
+    'rerun': 'Worth measuring again:',
+    'few sessions': 'Too few sessions for a comparison with the history:'}
+#: Kinds of which a terminal shows only the number.
+FOLDED = ('rerun', 'few sessions')
+#: Events of a kind that a terminal lists; the rest is counted.
+MAXIMUM = 20
+
+
+@dataclass(frozen=True)
+class Member(Place):
+    """A metric that is part of an event."""
+    metric: str = ''
+    #: '8 B', or ''.
+    point: str = ''
+    #: Level since over that before; None: unknown.
+    ratio: float | None = None
+
+    @property
+    def times_as_bad(self) -> float:
+        """How many times as bad it is, whichever side is better; 1: unknown."""
+        if not self.ratio or self.ratio < 0:
+            return 1.0
+        better = all_metrics().get(self.metric, {}).get('better')
+        return 1 / self.ratio if better == 'higher' else self.ratio
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to test cases."""
+    #: One of KINDS.
+    kind: str
+    #: Where, what, and how large.
+    title: str
+    #: Short ids of its test cases.
+    cases: list[str] = field(default_factory=list)
+    system: str = ''
+    #: Date of its first session, and its sessions since then; '': this session.
+    since: str = ''
+    sessions: int = 0
+    #: Further lines: earlier spells, and what else changed in the first session.
+    evidence: list[str] = field(default_factory=list)
+    todo: str = ''
+    #: Stays the same from session to session; `accept` and `mute` name it.
+    id: str = ''
+    #: Of a regression: metric, node, switch, stack, program, family or system, and the
+    #: name of the group; '': a metric.
+    scope: str = ''
+    group: str = ''
+    since_session: str = ''
+    #: Centre of the baseline, and level since; None: several metrics.
+    before: float | None = None
+    now: float | None = None
+    #: Level since over the centre before, with an interval of 95 %; None: unknown.
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    #: What else changed in the first session; '': nothing that is recorded.
+    cause: str = ''
+    #: Spells in which it was at the new level before: first and last date, sessions.
+    earlier: list[tuple[str, str, int]] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+    #: Nodes of its jobs, as the scheduler writes them; '': unknown, or they differ.
+    nodes: str = ''
+    #: Of a failure or a level: one of results.ORDER.
+    result: str = ''
+    guard: str = ''
+    copy: str = ''
+    #: Of a failure: its session, and the time at which it was measured.
+    session: str = ''
+    time: str = ''
+    #: Sessions or measurements that are needed for a decision.
+    needs: int = 0
+
+    @property
+    def when(self) -> str:
+        """Since when, in how many sessions, and on which nodes; '': this session."""
+        return self.since and (
+            f'since {self.since} ({count_with_noun(self.sessions, "session")})'
+            + f' [ran on {self.nodes}]' * bool(self.nodes))
+
+    @property
+    def lines(self) -> list[str]:
+        """The text for people: title, since when, evidence, what to do."""
+        return [', '.join(filter(None, [self.title, self.when])),
+                *(f'  {text}' for text in self.evidence),
+                *[f'  to do: {self.todo}'] * bool(self.todo)]
+
+    @property
+    def node(self) -> str:
+        """The node that is worse; '': the regression is not that of a node."""
+        return (self.group.removeprefix('node ').removesuffix(f' of {self.system}')
+                if self.scope == 'node' else '')
+
+
+@dataclass(frozen=True)
+class Power(Place):
+    """The smallest lasting change that is found nine times in ten in a test case,
+    by its judged metric with the widest noise."""
+    metric: str
+    #: '8 B', or ''.
+    point: str
+    #: As a share of the value: 0.05 is 5 %.
+    in_3_sessions: float
+    in_6_sessions: float
+    #: What makes its baseline hide changes; '': nothing.
+    baseline: str = ''
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The baseline of a metric that is judged by its history."""
+    test_case: str
+    metric: str
+    #: '8 B', or ''.
+    point: str
+    #: Its centre, in the unit of the metric.
+    value: float
+    #: Dates of the sessions from which on the metric was worse or better than its
+    #: baseline, or no longer was.
+    changes: list[str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a session."""
+    #: The session, or the date where there were several.
+    session: str
+    events: list[Event] = field(default_factory=list)
+    #: The results of all test cases.
+    results: list[Result] = field(default_factory=list)
+    #: Test cases that ran; those with a value that was compared with a reference or a
+    #: limit; metrics that were compared with their history.
+    cases: int = 0
+    compared: int = 0
+    judged: int = 0
+    #: What can be found in each test case that was judged by its history.
+    power: list[Power] = field(default_factory=list)
+    #: The baselines of what was judged by its history: judged metrics of family.yaml,
+    #: and what regressed.
+    baselines: list[Baseline] = field(default_factory=list)
+    #: Whether the session, or the newest one of a system, was cut short.
+    ended_early: bool = False
+    #: Damaged places of the perflogs.
+    damaged: int = 0
+
+    def events_of(self, *kinds: str) -> list[Event]:
+        """The events of some kinds."""
+        return [one for one in self.events if one.kind in kinds]
+
+    @property
+    def regressions(self) -> list[Event]:
+        """Changes for the worse that nobody accepted or muted."""
+        return self.events_of('regression')
+
+    @property
+    def failures(self) -> list[Event]:
+        """Test cases that failed or are missing."""
+        return self.events_of('failure', 'missing')
+
+    @property
+    def failed_levels(self) -> list[Event]:
+        """Levels that are out of tolerance."""
+        return [one for one in self.events_of('level') if one.result == 'fail']
+
+    @property
+    def state(self) -> str:
+        """The state of the session: one of results.STATES."""
+        return session_state(
+            self.results,
+            regressed=bool(self.regressions or self.failed_levels),
+            compared=self.is_compared, ended_early=self.ended_early,
+            incomplete=bool(self.damaged))
+
+    @property
+    def suspects(self) -> list[str]:
+        """Short ids of the test cases to measure again: those that did not run, and
+        those of which a single session cannot decide."""
+        return [*dict.fromkeys(name for one in self.events_of('cut short', 'rerun')
+                               for name in one.cases)]
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a value was compared with a reference, a limit or its history."""
+        return bool(self.compared or self.judged)
+
+    @property
+    def headline(self) -> str:
+        """The whole verdict in one sentence."""
+        number = Counter(one.kind for one in self.events)
+        cut_short = sum(one.is_cut_short for one in self.results)
+        known = sum(one.result == 'xfail' for one in self.results)
+        uncompared = comparison_fault(self.results)
+        worse = {name for one in self.regressions for name in one.cases}
+        summary = ', '.join(text for is_shown, text in (
+            (worse, f'{count_with_noun(number["regression"], "regression")} of '
+                    f'{count_with_noun(len(worse), "test case")}'),
+            (number['failure'],
+             f'{count_with_noun(number["failure"], "test case")} failed'),
+            (number['missing'],
+             f'{count_with_noun(number["missing"], "test case")} missing'),
+            (cut_short, f'{count_with_noun(cut_short, "test case")} did not run'),
+            (self.ended_early and not cut_short, 'it ended early'),
+            (uncompared, uncompared),
+            (known, f'{known} with a known fault'),
+            (self.damaged, count_with_noun(self.damaged, 'damaged place')
+             + ' in the perflogs'),
+            (self.failed_levels, 'a level out of tolerance'),
+            (number['improvement'],
+             count_with_noun(number['improvement'], 'improvement')),
+            (number['muted'], f'{number["muted"]} muted'),
+            (number['environment'], count_with_noun(number['environment'], 'change')
+             + ' of the environment'),
+            (number['incident'], 'an incident')) if is_shown)
+        summary = summary or 'no regression' * self.is_compared
+        return (f'Session {self.session}: {self.state.upper()}'
+                + f': {summary}' * bool(summary) + f'. {self.comparison_text}')
+
+    @property
+    def comparison_text(self) -> str:
+        """What the results were compared with, in one sentence."""
+        parts = [
+            f'{count_with_noun(self.compared, "test case")} with a reference or a '
+            'limit' if self.compared else '',
+            f'{count_with_noun(self.judged, "metric")} with '
+            f"{'its' if self.judged == 1 else 'their'} history"
+            if self.judged else '']
+        return f'{count_with_noun(self.cases, "test case")} ran; ' + (
+            'compared: ' + ', '.join(filter(None, parts)) if any(parts) else
+            'nothing was compared: '
+            + 'no reference, and ' * (not self.events_of('uncompared'))
+            + 'too few sessions for a comparison with the history')
+
+    def json(self) -> str:
+        """One JSON object; no NaN, which JSON does not know."""
+        return json.dumps({
+            'session': self.session, 'state': self.state, 'cases': self.cases,
+            'compared': self.compared, 'judged': self.judged, 'damaged': self.damaged,
+            'events': [*map(dataclasses.asdict, self.events)],
+            'power': [*map(dataclasses.asdict, self.power)]},
+            indent=1, allow_nan=False) + '\n'
+
+
+def print_verdict(verdict: Verdict, every: bool = False) -> None:
+    """Print the events on a terminal, the worst last, and the headline.
+
+    :param every: also the lists that need nothing at once
+    """
+    for kind, title in reversed(KINDS.items()):
+        events = verdict.events_of(kind)
+        if kind == 'rerun' and events:
+            title = f'Worth measuring again ({rerun_commands_text(events)}):'
+        if events and kind in FOLDED and not every:
+            print_lines([f'{title[:-1]}: {len(events)} (--all lists them)'])
+        elif events:
+            indent = '  ' * bool(title)
+            print_lines([*filter(None, [title]), *(
+                f'{indent}{text}' for one in events[:MAXIMUM] for text in one.lines),
+                *[f'  and {len(events) - MAXIMUM} more: --json'] * (
+                    len(events) > MAXIMUM)])
+    print_lines([verdict.headline])
+
+
+def rerun_command_text(site: str) -> str:
+    """The command that measures test cases of a site again: those that did not run,
+    and those of which a single session cannot decide.
+
+    :param site: the option that selects the site
+    """
+    return f'./plumb run{site} --suspects'
+
+
+def rerun_commands_text(cases: Sequence[Result | Event]) -> str:
+    """The commands for test cases of several sites."""
+    return '; '.join(map(rerun_command_text, sorted(
+        {places.site_option(one.system) for one in cases})))
+
+
+def session_name(run: str) -> str:
+    """The date and time of a session, from its ID.
+
+    >>> session_name('20261106T030000Z-1a2b3c')
+    '2026-11-06 03:00 UTC'
+    """
+    start = clock.session_start_time(run)
+    return f'{start:%Y-%m-%d %H:%M} UTC' if start else run
+
+
+def test_case_text(case: Place, copy: str = '') -> str:
+    """A test case, its partition and its environment."""
+    return ' '.join(filter(None, [
+        short_name(case.check, case.params, case.settings, case.test_case, case.source),
+        copy, f'on {case.system}:{case.partition}', case.environ]))
+
+
+def uncompared_event(one: Result) -> Event:
+    """A test case that was not compared with its reference."""
+    return Event('uncompared', f'{test_case_text(one)}: {one.reason or "inconclusive"} '
+                 f'({count_with_noun(one.uncompared, "session")})', [one.test_case],
+                 one.system)
+
+
+def cut_short_events(outcomes: Sequence[Result]) -> Iterator[Event]:
+    """An event for the test cases that did not run because their session ended.
+
+    :param outcomes: of all test cases, in the newest session of each
+    """
+    cut_short = [one for one in outcomes if one.is_cut_short]
+    if cut_short:
+        yield Event('cut short', '. '.join([*(
+            f'The session of {session_name(run)} was cut short: '
+            f'{count_with_noun(number, "test case")} did not run'
+            for run, number in sorted(Counter(one.session for one in cut_short).items())
+            ), f'To resume: {rerun_commands_text(cut_short)}']),
+            [*dict.fromkeys(one.test_case for one in cut_short)])

@@ -32,9 +32,6 @@ RAN_ON = ['session', *ENVIRONMENT_NAMES]
 MINIMUM, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.
 UNNAMED = 1.5
-#: Sessions from which on a day of the week can have an effect of its own,
-#: those that tell it, and how narrow it must make what is left of the spread.
-WEEKS, WEEKDAY_SESSIONS, NARROWER = 28, 63, 0.7
 
 
 class History(NamedTuple):
@@ -47,8 +44,7 @@ class History(NamedTuple):
     sessions: np.ndarray
     #: Number of the session of each value; -1: none.
     at: np.ndarray
-    #: Log of the value, signed so that more is worse, less what the day of
-    #: the week makes of it.
+    #: Log of the value, signed so that more is worse.
     x: np.ndarray
     runs: np.ndarray
     within: np.ndarray
@@ -127,7 +123,6 @@ def metric_histories(frame: pd.DataFrame) -> History:
         within /= np.abs(value)
     x, linear = _log_or_linear_values(value)
     x *= np.where(metrics['better'] == 'lower', 1.0, -1.0)[:, None]
-    x -= _weekday_effect(x, days, at)
     floor, minimum = _smallest_spread_and_change(metrics, value, x)
     return History(metrics, days, at, x, runs, within, linear, floor, minimum,
                    session_of, ran)
@@ -185,47 +180,6 @@ def _log_or_linear_values(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         linear[row] = middle, scale
         logs[row] = (value[row] - middle) / scale
     return logs, linear
-
-
-def _weekday_effect(
-    x: np.ndarray, days: np.ndarray, at: np.ndarray
-) -> np.ndarray:
-    """The effect of the day of the week on each series: 0 unless it explains
-    most of the differences between the first sessions of the series.
-
-    A backup every Sunday is no regression, and must not hide one either.
-    """
-    effect = np.zeros_like(x)
-    if x.shape[1] < WEEKS:
-        return effect
-    # The epoch was a Thursday; which day is which does not matter.
-    weekday = np.where(at >= 0, days.astype(int)[at] % 7, -1)
-    early = x[:, :WEEKDAY_SESSIONS]
-    day_of = weekday[:, :WEEKDAY_SESSIONS]
-    good = np.isfinite(early)
-    count = np.maximum(good.sum(1), 1)
-    off = np.where(good, early, 0.0)
-    off = np.where(good, off - (off.sum(1) / count)[:, None], 0.0)
-    between, fewest = np.zeros(len(x)), count.copy()
-    for one in range(7):
-        values = day_of == one
-        size = values.sum(1)
-        between += np.where(values, off, 0.0).sum(1) ** 2 / np.maximum(size, 1)
-        fewest = np.minimum(fewest, np.where(size, size, fewest))
-    # Medians are dear: only where the means differ at all.
-    likely = (between > 0.25 * (off ** 2).sum(1)) & (count >= WEEKS) & (
-        fewest >= 3) & (between > 0)
-    for row in np.flatnonzero(likely):
-        values, day = early[row][good[row]], day_of[row][good[row]]
-        middle = np.median(values)
-        counts = np.bincount(day, minlength=7)
-        medians = np.array([np.median(values[day == d]) - middle
-                            if counts[d] else 0.0 for d in range(7)])
-        left = values - medians[day]
-        if left.std() < NARROWER * values.std():
-            own = weekday[row] >= 0
-            effect[row, own] = medians[weekday[row, own]]
-    return effect
 
 
 def _smallest_spread_and_change(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray

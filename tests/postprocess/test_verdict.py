@@ -251,15 +251,6 @@ def test_emulated_runs_are_never_judged(judge):
     assert judge(sessions(step(1, 30, 2.0), emulated=True)).judged == 0
 
 
-def test_weekends_hide_nothing(judge):
-    def weekend(n):
-        return (factory.START + datetime.timedelta(days=n)).weekday() > 4
-
-    verdict_ = judge(sessions(lambda c, n: (1.08 if weekend(n) else 1) * (
-        1.06 if c == 3 and n > 62 else 1), count=70))
-    assert [line.cases[0] for line in verdict_.regressions] == [short_id(3)]
-
-
 def test_zeros_and_constants(judge):
     verdict_ = judge([
         *sessions(noise=0, cases=3, worse=step(1, 37, 1.2)),

@@ -488,8 +488,8 @@ def other_session_lines(verdict: Verdict, lines: Sequence[Event],
     :param own_results: results of the nightly session
     """
     own = {each.session for one in own_results for each in one.sessions}
-    return [*(f'session {one.session}: {one.title}'
-              for one in verdict.failures if one.session not in own),
+    return [*(f'session {one.session}: {one.text}' for event in verdict.failures
+              for one in event.members if one.session not in own),
             *(f'worse than before: {one.lines[0]}'
               for one in verdict.regressions if one not in lines)]
 

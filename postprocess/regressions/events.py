@@ -25,7 +25,6 @@ KINDS = {
     'muted': 'Muted:',
     'improvement': 'Improved:',
     'level': 'Levels of all metrics together:',
-    'nodes': 'Nodes that failed test cases have in common:',
     'failure': 'Failed:',
     'missing': 'Missing:',
     'uncompared': 'Not compared with their references:',
@@ -48,6 +47,15 @@ class Member(Place):
     point: str = ''
     #: Level since over that before; None: unknown.
     ratio: float | None = None
+    #: Of a failure: its copy, guard, session, and nodes as the scheduler writes them;
+    #: date of the measurement; why it failed; and all of that in one line.
+    copy: str = ''
+    guard: str = ''
+    session: str = ''
+    nodes: str = ''
+    date: str = ''
+    why: str = ''
+    text: str = ''
 
     @property
     def times_as_bad(self) -> float:
@@ -95,13 +103,8 @@ class Event:
     members: list[Member] = field(default_factory=list)
     #: Nodes of its jobs, as the scheduler writes them; '': unknown, or they differ.
     nodes: str = ''
-    #: Of a failure or a level: one of results.ORDER.
+    #: Of failures and levels: one of results.ORDER.
     result: str = ''
-    guard: str = ''
-    copy: str = ''
-    #: Of a failure: its session, and the time at which it was measured.
-    session: str = ''
-    time: str = ''
     #: Sessions or measurements that are needed for a decision.
     needs: int = 0
 
@@ -136,8 +139,6 @@ class Power(Place):
     #: As a share of the value: 0.05 is 5 %.
     in_3_sessions: float
     in_6_sessions: float
-    #: What makes its baseline hide changes; '': nothing.
-    baseline: str = ''
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class Verdict:
 
     @property
     def failures(self) -> list[Event]:
-        """Test cases that failed or are missing."""
+        """Test cases that failed or are missing, by reason."""
         return self.events_of('failure', 'missing')
 
     @property
@@ -221,6 +222,8 @@ class Verdict:
     def headline(self) -> str:
         """The whole verdict in one sentence."""
         number = Counter(one.kind for one in self.events)
+        failed, missing = (sum(len(one.members) for one in self.events_of(kind))
+                           for kind in ('failure', 'missing'))
         cut_short = sum(one.is_cut_short for one in self.results)
         known = sum(one.result == 'xfail' for one in self.results)
         uncompared = comparison_fault(self.results)
@@ -228,10 +231,8 @@ class Verdict:
         summary = ', '.join(text for is_shown, text in (
             (worse, f'{count_with_noun(number["regression"], "regression")} of '
                     f'{count_with_noun(len(worse), "test case")}'),
-            (number['failure'],
-             f'{count_with_noun(number["failure"], "test case")} failed'),
-            (number['missing'],
-             f'{count_with_noun(number["missing"], "test case")} missing'),
+            (failed, f'{count_with_noun(failed, "test case")} failed'),
+            (missing, f'{count_with_noun(missing, "test case")} missing'),
             (cut_short, f'{count_with_noun(cut_short, "test case")} did not run'),
             (self.ended_early and not cut_short, 'it ended early'),
             (uncompared, uncompared),
@@ -289,9 +290,17 @@ def print_verdict(verdict: Verdict, every: bool = False) -> None:
             indent = '  ' * bool(title)
             print_lines([*filter(None, [title]), *(
                 f'{indent}{text}' for one in events[:MAXIMUM] for text in one.lines),
-                *[f'  and {len(events) - MAXIMUM} more: --json'] * (
-                    len(events) > MAXIMUM)])
+                *_omitted_lines(len(events))])
     print_lines([verdict.headline])
+
+
+def shortened_lines(lines: Sequence[str]) -> list[str]:
+    """The first lines, and how many more there are."""
+    return [*lines[:MAXIMUM], *_omitted_lines(len(lines))]
+
+
+def _omitted_lines(count: int) -> list[str]:
+    return [f'  and {count - MAXIMUM} more: --json'] * (count > MAXIMUM)
 
 
 def rerun_command_text(site: str) -> str:

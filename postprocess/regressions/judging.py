@@ -3,9 +3,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from .events import (
     Member,
     Verdict,
     cut_short_events,
+    shortened_lines,
     test_case_text,
     uncompared_event,
 )
@@ -71,7 +71,6 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
                          key=regression_sort_key)
     outcomes = _results_with_regressions(newest, regressions)
     cases = has_run['test_case'][has_run['session'].isin(this_session)].nunique()
-    failures = _failures(newest)
     rerun = _test_cases_to_rerun(now)
     compared = complete['result'].isin(['pass', 'xpass', 'xfail']) | complete[
         'result'].eq('fail') & complete['guard'].eq('')
@@ -84,7 +83,7 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
                 key=regression_sort_key),
             *map(_level_event, session_levels(frame, this_session) if session
                  else _newest_levels(frame)),
-            *_shared_nodes(failures), *failures,
+            *_failures(newest),
             *(uncompared_event(one) for one in outcomes if one.uncompared),
             *cut_short_events(outcomes),
             *changes.environment_changes(hist, this_session),
@@ -163,7 +162,8 @@ def _level_event(level: Level) -> Event:
 
 
 def _failures(newest: pd.DataFrame) -> list[Event]:
-    """An event for each test case and copy that failed, by its most telling record.
+    """An event for the test cases and copies of a system that failed for one reason,
+    each by its most telling record.
 
     :param newest: results.newest_records of the records
     """
@@ -173,25 +173,65 @@ def _failures(newest: pd.DataFrame) -> list[Event]:
                              kept=records['metric'] == 'completed')
     records = records.sort_values(['rank', 'kept', 'metric', 'point']).drop_duplicates(
         ['test_case', 'copy']).sort_values(results.LISTED)
-    events = [_failure_of_record(row) for row in records.itertuples()
-              if not results.is_cut_short(row.result, row.guard)]
-    return sorted(events, key=lambda one: one.kind)
+    groups: dict[tuple[str, ...], list[Any]] = {}
+    for row in records.itertuples():
+        if not results.is_cut_short(row.result, row.guard):
+            key = row.system, row.result, row.guard, '' if row.guard else row.metric
+            groups.setdefault(tuple(map(str, key)), []).append(row)
+    events = [_event_of_failures(rows) for rows in groups.values()]
+    return sorted(events, key=lambda one: (one.kind, -len(one.members)))
 
 
-def _failure_of_record(row: Any) -> Event:
-    member = Member(**results.place_fields(row))
+def _event_of_failures(rows: Sequence[Any]) -> Event:
+    """An event for test cases of a system that failed for one reason."""
+    members = [_member_of_failure(row) for row in rows]
+    first = rows[0]
+    ran_on = {frozenset(topology.nodes_of_record(str(row.nodes))) for row in rows}
+    shared = topology.fold_host_list(frozenset.intersection(*ran_on)) \
+        if len(ran_on) > 1 and frozenset.intersection(*ran_on) else ''
+    title, evidence = members[0].text, []
+    if len(members) > 1:
+        families = {one.family for one in members}
+        what = count_with_noun(len(members), f'{families.pop()} test case'
+                               if len(families) == 1 else 'test case')
+        title = (f'{shared} of ' * bool(shared)
+                 + f'{first.system}: {what} {_common_reason(first)}')
+        evidence = shortened_lines([one.text for one in members])
+    return Event(
+        'missing' if first.result == 'missing' else 'failure', title,
+        [*dict.fromkeys(one.test_case for one in members)], str(first.system),
+        evidence=evidence, todo=_advice_on_failure(first), members=members,
+        nodes=shared or str(first.nodes) * (len(ran_on) == 1),
+        result=str(first.result))
+
+
+def _common_reason(row: Any) -> str:
+    """Why test cases failed together, of which one has this record."""
+    if row.result == 'missing':
+        return 'missing: earlier sessions of this mode had them'
+    if row.result == 'xpass':
+        return 'have no known fault any more'
+    if row.result == 'flaky':
+        return 'failed, and passed when they were measured again' + (
+            f', guard {row.guard}' * bool(row.guard))
+    if row.guard == results.OPEN:
+        return 'failed before, and have not passed on the same nodes since'
+    return (f'failed, guard {row.guard}' if row.guard
+            else f'out of tolerance, {row.metric}')
+
+
+def _member_of_failure(row: Any) -> Member:
+    member = Member(**results.place_fields(row), **{
+        name: str(getattr(row, name)) for name in ('copy', 'guard', 'session', 'nodes')
+        }, date=f'{row.time:%Y-%m-%d}')
     if row.metric != 'completed':
         member = dataclasses.replace(member, metric=str(row.metric),
                                      point=judged.point_with_unit(row.point))
     is_told = row.result == 'missing' or row.guard == results.OPEN
-    return Event(
-        'missing' if row.result == 'missing' else 'failure',
-        f'{test_case_text(member, str(row.copy))}: {_reason_of_failure(row, member)}'
-        + f' [ran on {row.nodes}]' * bool(row.nodes and not is_told),
-        [member.test_case], member.system, todo=_advice_on_failure(row),
-        id=member.test_case, members=[member], nodes=str(row.nodes),
-        result=str(row.result), guard=str(row.guard), copy=str(row.copy),
-        session=str(row.session), time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}')
+    why = _reason_of_failure(row, member)
+    return dataclasses.replace(
+        member, why=why, text=f'{test_case_text(member, member.copy)}: {why}'
+        + f' [ran on {row.nodes}]' * bool(row.nodes and not is_told))
 
 
 def _reason_of_failure(row: Any, member: Member) -> str:
@@ -234,44 +274,6 @@ def _advice_on_failure(row: Any) -> str:
         return 'see the output of the test case'
     return ('run the test case again, and check what changed; after an intended '
             f'change: {places.CALIBRATE}{site} --new-level')
-
-
-def _shared_nodes(failures: Sequence[Event]) -> Iterator[Event]:
-    """The nodes that test cases which ran on different ones have in common: of those
-    that one guard refused, and of those that were too slow."""
-    some = sorted((one for one in failures if one.nodes),
-                  key=lambda one: (one.system, one.guard))
-    for (system, guard), group in itertools.groupby(
-            some, lambda one: (one.system, one.guard)):
-        of_kind = [*group]
-        if shared := shared_nodes(one.nodes for one in of_kind):
-            yield Event('nodes', f'{shared} of {system}: ' + failed_together_text(
-                guard, [one.members[0].family for one in of_kind]),
-                [name for one in of_kind for name in one.cases], system, nodes=shared)
-
-
-def shared_nodes(texts: Iterable[str]) -> str:
-    """The nodes that jobs on different ones have in common; '': none.
-
-    :param texts: nodes of each job, as records have them
-    """
-    ran_on = {frozenset(topology.nodes_of_record(text)) for text in texts}
-    shared = frozenset.intersection(*ran_on) if len(ran_on) > 1 else frozenset()
-    return topology.fold_host_list(shared) if shared else ''
-
-
-def failed_together_text(guard: str, families: Sequence[str]) -> str:
-    """The text of test cases that failed for one reason: `5 nccl test cases failed,
-    guard exit_code`.
-
-    :param families: of each test case
-    """
-    text = count_with_noun(len(families), 'test case')
-    if len({*families}) == 1:
-        text = text.replace(' ', f' {families[0]} ', 1)
-    return text + (' failed before, and have not passed on the same nodes since'
-                   if guard == results.OPEN else f' failed, guard {guard}' if guard
-                   else ' out of tolerance')
 
 
 def _results_with_regressions(newest: pd.DataFrame, regressions: Sequence[Event]

@@ -25,9 +25,11 @@ def junit_xml(verdict: Verdict) -> str:
     # Class and name, kind and type of the result, and its lines.
     tests: list[tuple[tuple[str, str], str, str, list[str]]] = []
     for result in verdict.results:
-        lines = [line for one in bad if result.test_case in one.cases
-                 and (one.kind == 'regression' or one.copy in ('', result.copy))
-                 for line in one.lines]
+        lines = [line for one in bad if result.test_case in one.cases for line in (
+            one.lines if one.kind in ('cut short', 'regression') else [
+                *(member.text for member in one.members
+                  if (member.test_case, member.copy) == (result.test_case, result.copy)
+                  ), f'  to do: {one.todo}'])]
         kind, texts = '', []
         if not result.is_good:
             kind, texts = 'failure', lines or [result.result]

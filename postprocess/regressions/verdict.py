@@ -126,7 +126,7 @@ def parser() -> Parser:
     add_require_compared_option(cmd.add_argument_group('exit code'))
     output.add_argument('--power', action='store_true', help='print the smallest '
                         'change that is found in each test case within 3 and 6 '
-                        'sessions, nine times in ten, and what hides changes')
+                        'sessions, nine times in ten')
     return cmd
 
 
@@ -282,8 +282,10 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     until = getattr(args, 'until', None)
     if until and until < today:
         raise ValueError(f'--until {until} is in the past: today is {today}')
-    failed = {one.id: one for one in verdict.failures if one.result == 'fail'
-              and one.id.startswith(args.id)} if action == 'mute' else {}
+    failed = {one.test_case: one.date for event in verdict.failures
+              for one in event.members if event.result == 'fail'
+              and one.test_case.startswith(args.id)
+              } if action == 'mute' else {}
     if len(failed) > 1:
         raise ValueError(f'{args.id} is the beginning of several IDs: '
                          + ', '.join(sorted(failed)))
@@ -291,8 +293,8 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
         ident, since, metrics = _retired_test_cases(args.id, verdict)
         text = f'retired: {count_with_noun(len(metrics), "test case")}'
     elif failed:
-        [(ident, one)] = failed.items()
-        since, metrics = one.time[:10], [ident]
+        [(ident, since)] = failed.items()
+        metrics = [ident]
         text = f'muted until {until}'
     else:
         line = _find_regression(args.id, verdict.events_of('regression', 'muted'))
@@ -317,20 +319,20 @@ def _retired_test_cases(pattern: str, verdict: Verdict) -> tuple[str, str, list[
 
     :raises ValueError: nothing that is missing or open matches
     """
-    owed = [one for one in verdict.failures
-            if one.result == 'missing' or one.guard == OPEN]
+    owed = [one for event in verdict.failures for one in event.members
+            if event.kind == 'missing' or one.guard == OPEN]
+    name_of = {one: test_case_text(one, one.copy) for one in owed}
     matching = [one for one in owed if any(fnmatchcase(name, pattern) for name in (
-        one.id, test_case_text(one.members[0], one.copy),
-        *topology.nodes_of_record(one.nodes)))]
+        one.test_case, name_of[one], *topology.nodes_of_record(one.nodes)))]
     if not matching:
-        names = '; '.join(f'{one.id} {test_case_text(one.members[0], one.copy)}'
+        names = '; '.join(f'{one.test_case} {name_of[one]}'
                           for one in owed) or 'nothing of these'
         raise ValueError(f'nothing that is missing or open matches {pattern!r}: the '
                          f'verdict has {names}')
-    metrics = [f'{one.id} {one.copy}'.strip() for one in matching]
+    metrics = [f'{one.test_case} {one.copy}'.strip() for one in matching]
     ident = metrics[0] if len(metrics) == 1 and ' ' not in metrics[0] else \
         hashlib.sha1('|'.join(metrics).encode()).hexdigest()[:8]
-    return ident, max(one.time for one in matching)[:10], metrics
+    return ident, max(one.date for one in matching), metrics
 
 
 def _find_regression(ident: str, known: list[Event]) -> Event:

@@ -15,7 +15,6 @@ from config.sessions.session_id import first_session_id_by_session
 from .. import results
 from ..regressions import detect
 from ..regressions.events import Event, Member, Verdict, session_name
-from ..regressions.judging import failed_together_text, shared_nodes
 from . import grid
 from .curves import NO_LINES, Key, Lines, median_curve, point_number, sparkline
 from .grid import FAILED
@@ -77,7 +76,8 @@ def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
 
 
 def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
-    """Failed test cases, grouped by reason: {why, lines, count, rows, todo}.
+    """A card per event of failed test cases: {why, lines, count, rows, todo}, the new
+    ones first.
 
     Test cases whose metric is part of a regression are in the card of its event.
 
@@ -87,81 +87,49 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
     for row in rows:
         if row['result'] in results.FAILED:
             worst.setdefault(row['number'], row)
-    groups: dict[str, list[dict]] = {}
     this_session = len(page.past.sessions) - 1
-    new = {case.number for case in page.cases
-           if case.cells[this_session:] in FAILED
-           and case.cells[:this_session].rstrip('.')[-1:] not in FAILED}
-    for case in page.cases:
-        row = worst.get(case.number, {})
-        if case.result not in results.FAILED or case.is_cut_short or (
-                _is_part_of_event(page, row)):
-            continue
-        guard = str(case.row.guard) or row.get('guard', '')
-        why = ('known fault fixed: remove it from the reference file'
-               if case.result == 'xpass' else
-               'flaky: passed when it was measured again'
-               if case.result == 'flaky' else
-               'missing: earlier sessions of this mode had them'
-               if case.result == 'missing' else
-               f'guard {guard}' if guard else
-               f"{row.get('metric', 'a metric')} out of tolerance")
-        text = case.reason if guard else ' '.join(filter(None, [
-            row.get('metric'), row.get('size') and f"at {row['size']}:",
-            row.get('value'), row.get('unit'), row.get('reference') and (
-                f"(reference {row['reference']}, {row['change']})")]))
-        groups.setdefault(why, []).append({
-            'name': case.name, 'place': place_text(case.row), 'text': text
-            or (guard and row.get('guard', '')), 'number': case.number,
-            'sessions': grid.sessions_in_a_row(
-                case.cells, case.newest_result_letter),
-            'is_new': case.number in new, 'nodes': str(case.row.nodes),
-            'guard': guard, 'is_fail': case.result == 'fail', 'times_as_bad': row.get(
-                'times_as_bad', 1), 'family': str(case.row.family),
-            'spark': '' if guard else row.get('spark', ''),
-            'values': '' if guard or not row.get('reference') else (
-                f"{row['reference']} → {row['value']} {row['unit']}"),
-            'change': '' if guard else row.get('change', ''),
-            'where': row.get('where', ''),
-            'log': page.folders_of_test_case(case).get('log', '')})
-    todo = {page.numbers.get(one.id): one.todo for one in page.verdict.failures}
     cards = []
-    for why, lines in sorted(groups.items(), key=lambda group: (
-            not any(line['is_new'] for line in group[1]), -len(group[1]))):
-        lines.sort(key=lambda line: -line.get('times_as_bad', 1))
-        numbers = {line['number'] for line in lines}
-        todos = dict.fromkeys(filter(None, map(todo.get, numbers)))
-        if all(line['is_fail'] and line['guard'] for line in lines):
-            why = failed_together_text(
-                lines[0]['guard'], [line['family'] for line in lines])
-        place = shared_nodes(line['nodes'] for line in lines)
+    for event in page.verdict.failures:
+        numbers = {page.numbers[one.test_case]: one for one in reversed(event.members)
+                   if one.test_case in page.numbers}
+        lines = []
+        for number, one in numbers.items():
+            case, row = page.cases[number], worst.get(number, {})
+            if _is_part_of_event(page, row):
+                continue
+            has_value = not one.guard and row.get('reference')
+            lines.append({
+                'name': case.name, 'place': place_text(case.row), 'number': number,
+                'text': one.why, 'sessions': grid.sessions_in_a_row(
+                    case.cells, case.newest_result_letter),
+                'is_new': case.cells[this_session:] in FAILED and case.cells[
+                    :this_session].rstrip('.')[-1:] not in FAILED,
+                'times_as_bad': row.get('times_as_bad', 1),
+                'spark': '' if one.guard else row.get('spark', ''),
+                'values': f"{row['reference']} → {row['value']} {row['unit']}"
+                if has_value else '',
+                'change': '' if one.guard else row.get('change', ''),
+                'where': row.get('where', ''),
+                'log': page.folders_of_test_case(case).get('log', '')})
+        if not lines:
+            continue
+        lines.sort(key=lambda line: -line['times_as_bad'])
         sessions = max(line['sessions'] for line in lines)
+        shown = {line['number'] for line in lines}
         cards.append({
-            **_failure_table_row(why, place, lines), 'since': page.session_name(
-                max(0, this_session + 1 - sessions))[:10] + f' ({sessions})',
-            'why': f'{place}: ' * bool(place) + why
-            + ', new' * all(line['is_new'] for line in lines),
+            'what': event.title, 'values': lines[0]['values'],
+            'change': lines[0]['change'], 'where': event.nodes or event.system,
+            'since': page.session_name(max(0, this_session + 1 - sessions))[:10]
+            + f' ({sessions})',
+            'why': event.title + ', new' * all(line['is_new'] for line in lines),
             'lines': lines[:MAX_LINES], 'count': len(lines),
             'more': lines[MAX_LINES:], 'families': sorted(
-                {line['family'] for line in lines if 'family' in line}),
-            'rows': [row for row in rows if row['number'] in numbers
-                     and row['result'] in results.FAILED],
-            'todo': next(iter(todos)) if len(todos) == 1 else ''})
-    return cards
-
-
-def _failure_table_row(why: str, place: str, lines: list[dict]) -> dict:
-    """The cells of failed test cases in the table of events: {what, values, change,
-    where}, those of the worst one if there are several.
-
-    :param place: nodes that all of them have in common
-    :param lines: the worst first
-    """
-    systems = sorted({line['place'].partition(':')[0] for line in lines})
-    what = why if why[0].isdigit() else (
-        f'{count_with_noun(len(lines), "test case")} {why}')
-    return {'what': what, 'values': lines[0]['values'], 'change': lines[0]['change'],
-            'where': place or ', '.join(filter(None, systems))}
+                {one.family for one in event.members}),
+            'rows': [row for row in rows if row['number'] in shown
+                     and row['result'] in results.FAILED], 'todo': event.todo})
+    return sorted(cards, key=lambda card: (
+        not any(line['is_new'] for line in card['lines'] + card['more']),
+        -card['count']))
 
 
 def _is_part_of_event(page: Page, row: dict) -> bool:

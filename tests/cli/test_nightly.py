@@ -59,7 +59,7 @@ from config import variables
 from config.sessions import clock, lock, session_id
 from postprocess import records, results
 from postprocess.regressions import sessions as sessions_of
-from postprocess.regressions.events import Event, Verdict
+from postprocess.regressions.events import Event, Member, Verdict
 from postprocess.results import Result
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
@@ -899,7 +899,9 @@ def test_a_nightly_session_without_a_page_is_not_good():
 def test_the_summary_has_one_result_and_lists_what_others_left():
     """An interrupted session of the same day has failed test cases, too."""
     def failure(run: str) -> Event:
-        return Event('failure', 'Osu on alpha:cpu openmpi: exit_code', session=run)
+        member = Member(*[''] * 10, session=run,
+                        text='Osu on alpha:cpu openmpi: exit_code')
+        return Event('failure', member.text, members=[member])
     own = whole(trial(result='pass'))
     left = nightly.other_session_lines(
         Verdict('2026-11-22', events=[

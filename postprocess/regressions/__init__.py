@@ -3,7 +3,7 @@
 verdict     ./plumb verdict, and the rules of a verdict
 sessions      values as series over nightly sessions
 detect      change detection in many series
-power       the smallest change that is found, and what hides smaller ones
+power       the smallest change that is found
 deviations  how far each metric is from its baseline
 grouping    which test cases became worse together
 describing  regressions as events: where, what, since when, how large

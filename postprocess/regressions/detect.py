@@ -18,43 +18,37 @@ import numpy as np
 
 #: Sessions of the windows (w), and the normal quantile at which they alarm.
 WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
-#: All sessions of a window but a quarter are worse than this, in spreads; all of the
-#: shortest window are worse than the second number.
-WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
-#: What a session counts at most there, in spreads: more than elsewhere, because no
-#: outlier alarms alone.
-SHORTEST_CLIP = 7.0
+#: All sessions of a window but a quarter are worse than this, in spreads.
+WORSE_SESSION = 1.5
 #: Sessions of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single session counts at most, in spreads.
 CLIP = 5.0
 HUBER, HUBER_LEFT = 2.5, 0.978
-#: Part of a baseline's variance that a straight line explains, and sessions,
-#: from which on it is a drift and no noise.
-DRIFT, DRIFT_SESSIONS = 0.5, 40
 #: Autocorrelation of a series alone, and sessions that this counts as much as.
 PHI, PHI_SESSIONS, PHI_MAX = 0.5, 10, 0.85
-#: Fewest series that tell something of each other; most degrees of freedom
-#: and sessions that they count as much as.
-FEWEST_SERIES, MAX_DF, MAX_SESSIONS = 8, 30, 200
+#: Fewest series whose noise is compared, and the most sessions that all others count
+#: as much as.
+FEWEST_SERIES, MAX_SESSIONS = 8, 60
 #: Added to the quantiles of series that stand alone: what they tell of their
 #: own spread and autocorrelation is all there is.
 ALONE = 0.3
 #: A step in spreads that a mean over a window must show.
 MIN_STEP = 0.8
-#: Runs of a session from which on it can alarm alone, and its quantile.
-RERUNS, RERUN_Z = 4, 3.8
+#: Runs of a session from which on it can alarm alone.
+RERUNS = 4
 #: Sessions in a row, all far outside, that are no part of a baseline.
 EXCURSION = 5
 #: A session like this is worth running again.
 SUSPECT = 2.0
-#: Log-likelihood ratio at which a regression is over; sessions after which an
-#: improvement is the baseline, and how many of them this begins with.
-RECOVERED, FOLLOW, FOLLOWED = 4.0, 10, 6
+#: Log-likelihood ratio at which a regression is over.
+RECOVERED = 4.0
+#: Sessions after which an improvement is the baseline, and within which a change for
+#: the worse that passes by itself is over.
+BRIEF = 10
 
-#: Expected share of the reported changes that pass by themselves, and
-#: sessions within which a change that passes is over.
-FALSE_SHARE, BRIEF = 0.05, 10
+#: Expected share of the reported changes that pass by themselves.
+FALSE_SHARE = 0.05
 #: Newest sessions that show which changes pass, and fewest of them in which such
 #: changes began: one or two faults that were repaired do not hide the next one.
 MEMORY, FEWEST_BEGINS = 100, 3
@@ -179,10 +173,10 @@ def detect_level_changes(
         for row in _end_recovered_changes(mode, level, back, begin, start, z[:, -1], t,
                                           live):
             unusable[row, start[row]:t] = True
-        follow = live & (mode == BETTER) & (t + 1 - start >= FOLLOW)
+        follow = live & (mode == BETTER) & (t + 1 - start >= BRIEF)
         for row in np.flatnonzero(follow):
             held[row] = False
-            held[row, start[row]:start[row] + FOLLOWED] = True
+            held[row, start[row]:start[row] + BRIEF] = True
             begin[row], mode[row] = start[row], NORMAL
             unusable[row, :start[row]] = True
         judged = live & (mode == NORMAL) & (now.sessions >= FEWEST) & ~follow
@@ -388,8 +382,6 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     n = held.sum(1)
     number = np.maximum(n, 2)
     centre, spread, off = estimate_noise(x, held)
-    off, left = _remove_drift(off, held, n)
-    spread = spread * left
     pairs = held[:, 1:] & held[:, :-1]
     power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / number
     lagged = np.where(pairs, off[:, 1:] * off[:, :-1], 0.0).sum(1)
@@ -425,26 +417,6 @@ def _without_excursions(x: np.ndarray, held: np.ndarray) -> np.ndarray:
         for shift in range(EXCURSION):
             left[:, shift:shift + whole.shape[1]] &= ~whole
     return left
-
-
-def _remove_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
-                   ) -> tuple[np.ndarray, np.ndarray]:
-    """Deviations less a straight line where that explains most of them, and
-    the share of their spread that is left.
-
-    Else a drift that was there from the first session on would be taken for
-    the width of the noise, and never be told.
-    """
-    at = np.where(held, np.arange(held.shape[1]), 0.0)
-    at = np.where(held, at - (at.sum(1) / np.maximum(n, 1))[:, None], 0.0)
-    power = (off ** 2).sum(1) * (at ** 2).sum(1)
-    along = (off * at).sum(1)
-    share = np.divide(along ** 2, power, out=np.zeros(len(off)),
-                      where=power > 0)
-    drifts = (n >= DRIFT_SESSIONS) & (share > DRIFT)
-    slope = np.where(drifts, along / np.maximum((at ** 2).sum(1), 1e-30), 0)
-    return off - slope[:, None] * at, np.sqrt(
-        1 - np.where(drifts, share, 0.0))
 
 
 def _degrees_of_freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
@@ -487,7 +459,7 @@ def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray
     logs = 2 * np.log(np.where(spread > 0, spread, 1.0)) + 1 / df
     common = mean_per_pool(logs)
     apart = excess_variance(logs, common, mean_per_pool(2 / df + 2 / df ** 2))
-    more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), MAX_DF),
+    more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), MAX_SESSIONS),
                     0.0)[pool]
     more = np.where(good, more, 0.0)
     var = (df * spread ** 2 + more * np.exp(common)[pool]) / (df + more)
@@ -499,9 +471,8 @@ def _newest_windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
     :param z: the newest sessions, in spreads
     """
-    windows = [np.clip(z[:, -sessions:], -maximum, maximum)
-               for sessions in WINDOWS if sessions <= z.shape[1]
-               for maximum in [SHORTEST_CLIP if sessions == WINDOWS[0] else CLIP]]
+    windows = [np.clip(z[:, -sessions:], -CLIP, CLIP)
+               for sessions in WINDOWS if sessions <= z.shape[1]]
     return [(window, window.mean(1)) for window in windows]
 
 
@@ -521,8 +492,7 @@ def _alarm_strength(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
     step = np.maximum(MIN_STEP, minimum)
     for (window, mean), sessions in zip(windows, WINDOWS, strict=False):
         few = sessions // 4
-        worse = np.partition(side * window, few, 1)[:, few] > (
-            WORSE_SESSION if few else WORSE_IN_SHORTEST)
+        worse = np.partition(side * window, few, 1)[:, few] > WORSE_SESSION
         rows = np.flatnonzero((side * mean > step) & (age >= sessions) & worse)
         t = side * mean[rows] / np.sqrt(variance_of_mean(
             sessions, now.phi[rows]) + own[rows])
@@ -544,7 +514,7 @@ def _strength_of_single_session(
     and of what alarms; the latter is 0 if it was measured less than RERUNS times."""
     far = beyond / spread / np.sqrt(1 + variance_of_mean(
         np.maximum(now.sessions, 1), now.phi)) / student_t_quantile(
-            now.df, RERUN_Z + caution)
+            now.df, QUANTILE + caution)
     if runs is None or within is None:
         return far, np.zeros(len(far))
     # What reruns redraw is no noise of the session; half of it is believed.

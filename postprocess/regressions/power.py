@@ -1,4 +1,4 @@
-"""What the verdict can find: the smallest change, and what hides smaller ones.
+"""The smallest change that the verdict finds.
 
 docs/explanation/detection.md has the formulas and their sources.
 """
@@ -19,16 +19,13 @@ from .sessions import History
 
 #: Normal quantile that all of 3 sessions, or 5 of 6, exceed nine times in ten.
 NINE_IN_TEN = {3: 1.82, 6: 1.32}
-#: Share of its variance that two levels explain in a baseline of two levels.
-TWO_LEVELS = 0.85
 #: Fewest sessions of a baseline that determine what can be found.
 FEWEST = 20
 
 
 def power_of_test_cases(hist: History, walk: detect.Walk, enough: np.ndarray
                         ) -> list[Power]:
-    """What can be found in each test case, by its judged metric with the widest
-    noise, and what hides changes in its baseline.
+    """What can be found in each test case, by its judged metric with the widest noise.
 
     :param enough: whether each metric has enough sessions
     """
@@ -46,8 +43,7 @@ def power_of_test_cases(hist: History, walk: detect.Walk, enough: np.ndarray
     return [Power(
         **results.place_fields(metric), metric=str(metric.metric),
         point=str(metric.point), in_3_sessions=share_of_value(hist, row, in_3[number]),
-        in_6_sessions=share_of_value(hist, row, in_6[number]),
-        baseline=what_hides_changes(hist, walk, row))
+        in_6_sessions=share_of_value(hist, row, in_6[number]))
         for number in number_of_case.values()
         for row in [rows[number]] for metric in [hist.metrics.iloc[row]]]
 
@@ -58,9 +54,9 @@ def smallest_detectable_change(spread: np.ndarray, phi: np.ndarray,
     """Smallest lasting change that alarms nine times in ten within a window.
 
     The mean of the window must exceed its quantile, and each of its sessions but a
-    quarter WORSE_SESSION spreads (of the shortest window all, WORSE_IN_SHORTEST):
+    quarter WORSE_SESSION spreads:
 
-        s max(t_df(q) sqrt(v(w) + v(n)) + 1.28 sqrt(v(w)), worse + z)
+        s max(t_df(q) sqrt(v(w) + v(n)) + 1.28 sqrt(v(w)), WORSE_SESSION + z)
 
     with the normal quantile z that so many of w sessions exceed nine times in ten.
 
@@ -71,9 +67,7 @@ def smallest_detectable_change(spread: np.ndarray, phi: np.ndarray,
     own = detect.variance_of_mean(window, phi)
     mean = detect.student_t_quantile(df, detect.QUANTILE + caution) * np.sqrt(
         own + detect.variance_of_mean(np.maximum(number, 1), phi)) + 1.28 * np.sqrt(own)
-    worse = detect.WORSE_IN_SHORTEST if window == detect.WINDOWS[0] \
-        else detect.WORSE_SESSION
-    return spread * np.maximum(mean, worse + NINE_IN_TEN[window])
+    return spread * np.maximum(mean, detect.WORSE_SESSION + NINE_IN_TEN[window])
 
 
 def share_of_value(hist: History, row: int, size: float) -> float:
@@ -87,48 +81,6 @@ def share_of_value(hist: History, row: int, size: float) -> float:
                  else -np.expm1(-size))
 
 
-def what_hides_changes(hist: History, walk: detect.Walk, row: int) -> str:
-    """What hides changes in the baseline of a metric, and what that means; '':
-    nothing."""
-    baseline, phi = hist.x[row][walk.baseline[row]], float(walk.phi[row])
-    notes = []
-    mad = 1.4826 * float(np.median(np.abs(baseline - np.median(baseline))))
-    apart = distance_of_two_levels(baseline)
-    # Two printed digits are no two levels.
-    if apart > 4 * hist.floor[row]:
-        notes.append(
-            f'two levels, {100 * share_of_value(hist, row, apart):.1f} % apart: a '
-            'smaller change is not found; find what differs (nodes, CPU frequency)')
-    elif mad > 0 and baseline.std(ddof=1) > 2 * mad:
-        notes.append(
-            'single sessions far outside: only a change of several sessions in a row '
-            'is found')
-    if phi > 0.5:
-        notes.append(
-            f'neighbouring sessions resemble each other ({phi:.2f}): the level '
-            'wanders, and changes are found later')
-    return '; '.join(notes)
-
-
-def distance_of_two_levels(values: np.ndarray) -> float:
-    """Distance of the two levels of values that have two; else 0.
-
-    They have two if these explain TWO_LEVELS of the variance (Otsu, IEEE Trans. Syst.
-    Man Cybern. 9, 1979; two halves of a normal distribution explain 2/pi).
-    """
-    ordered, number = np.sort(values), len(values)
-    few = max(math.ceil(0.15 * number), 2)
-    left = np.arange(few, number - few + 1)
-    if not len(left) or not ordered.std():
-        return 0.0
-    sums = np.cumsum(ordered - ordered.mean())[left - 1]
-    explained = sums ** 2 / (left * (number - left)) / ordered.var()
-    best = int(left[explained.argmax()])
-    if explained.max() <= TWO_LEVELS:
-        return 0.0
-    return float(ordered[best:].mean() - ordered[:best].mean())
-
-
 def print_power_table(power: Sequence[Power]) -> None:
     """The smallest change that is found in each test case, the largest first."""
     if not power:
@@ -137,31 +89,17 @@ def print_power_table(power: Sequence[Power]) -> None:
     print_table([(
         test_case_text(one),
         f'{one.metric} {point_text(one.point)}'.strip(),
-        f'{100 * one.in_3_sessions:.1f} %', f'{100 * one.in_6_sessions:.1f} %',
-        one.baseline) for one in sorted(
-            power, key=lambda one: -one.in_6_sessions)],
-        ['test case', 'metric', '3 sessions', '6 sessions', 'baseline'], right=[2, 3])
-    print(power_sentence(power))
+        f'{100 * one.in_3_sessions:.1f} %', f'{100 * one.in_6_sessions:.1f} %')
+        for one in sorted(power, key=lambda one: -one.in_6_sessions)],
+        ['test case', 'metric', '3 sessions', '6 sessions'], right=[2, 3])
+    sizes = sorted(one.in_6_sessions for one in power)
+    print('Nine times in ten, six sessions are enough to find a lasting change of '
+          f'{100 * sizes[(len(sizes) - 1) // 2]:.1f} % in half of the test cases, and '
+          f'of {100 * sizes[math.ceil(0.9 * len(sizes)) - 1]:.1f} % in 90 % of them')
 
 
 def power_text(power: Power) -> str:
-    """The smallest change that is found in a test case, and what hides others."""
+    """The smallest change that is found in a test case."""
     return (f'{100 * power.in_3_sessions:.1f} % in 3 sessions, '
             f'{100 * power.in_6_sessions:.1f} % in 6 '
-            f'({f"{power.metric} {point_text(power.point)}".strip()})'
-            + f'; baseline: {power.baseline}' * bool(power.baseline))
-
-
-def power_sentence(power: Sequence[Power]) -> str:
-    """The smallest change that is found in half of the test cases and in nine tenths
-    of them; '': no test case is compared with its history."""
-    sizes = sorted(one.in_6_sessions for one in power)
-    if not sizes:
-        return ''
-    hidden = sum(bool(one.baseline) for one in power)
-    return (
-        f'Nine times in ten, six sessions are enough to find a lasting change of '
-        f'{100 * sizes[(len(sizes) - 1) // 2]:.1f} % in half of the test cases, and of '
-        f'{100 * sizes[math.ceil(0.9 * len(sizes)) - 1]:.1f} % in 90 % of them'
-        + (f'. In {hidden} of {len(sizes)} the baseline hides smaller changes'
-           if hidden else ''))
+            f'({f"{power.metric} {point_text(power.point)}".strip()})')

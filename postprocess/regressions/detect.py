@@ -18,12 +18,13 @@ import numpy as np
 
 #: Sessions of the windows (w), and the normal quantile at which they alarm.
 WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
-#: All sessions of a window but a quarter are worse than this, in spreads.
-WORSE_SESSION = 1.5
+#: All sessions of a window but a quarter are worse than this, in spreads; all of the
+#: shortest window are worse than the second number.
+WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
 #: Sessions of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single session counts at most, in spreads.
-CLIP = 5.0
+CLIP = 6.0
 HUBER, HUBER_LEFT = 2.5, 0.978
 #: Autocorrelation of a series alone, and sessions that this counts as much as.
 PHI, PHI_SESSIONS, PHI_MAX = 0.5, 10, 0.85
@@ -492,7 +493,8 @@ def _alarm_strength(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
     step = np.maximum(MIN_STEP, minimum)
     for (window, mean), sessions in zip(windows, WINDOWS, strict=False):
         few = sessions // 4
-        worse = np.partition(side * window, few, 1)[:, few] > WORSE_SESSION
+        worse = np.partition(side * window, few, 1)[:, few] > (
+            WORSE_SESSION if few else WORSE_IN_SHORTEST)
         rows = np.flatnonzero((side * mean > step) & (age >= sessions) & worse)
         t = side * mean[rows] / np.sqrt(variance_of_mean(
             sessions, now.phi[rows]) + own[rows])

@@ -54,9 +54,9 @@ def smallest_detectable_change(spread: np.ndarray, phi: np.ndarray,
     """Smallest lasting change that alarms nine times in ten within a window.
 
     The mean of the window must exceed its quantile, and each of its sessions but a
-    quarter WORSE_SESSION spreads:
+    quarter WORSE_SESSION spreads (of the shortest window all, WORSE_IN_SHORTEST):
 
-        s max(t_df(q) sqrt(v(w) + v(n)) + 1.28 sqrt(v(w)), WORSE_SESSION + z)
+        s max(t_df(q) sqrt(v(w) + v(n)) + 1.28 sqrt(v(w)), worse + z)
 
     with the normal quantile z that so many of w sessions exceed nine times in ten.
 
@@ -67,7 +67,9 @@ def smallest_detectable_change(spread: np.ndarray, phi: np.ndarray,
     own = detect.variance_of_mean(window, phi)
     mean = detect.student_t_quantile(df, detect.QUANTILE + caution) * np.sqrt(
         own + detect.variance_of_mean(np.maximum(number, 1), phi)) + 1.28 * np.sqrt(own)
-    return spread * np.maximum(mean, detect.WORSE_SESSION + NINE_IN_TEN[window])
+    worse = detect.WORSE_IN_SHORTEST if window == detect.WINDOWS[0] \
+        else detect.WORSE_SESSION
+    return spread * np.maximum(mean, worse + NINE_IN_TEN[window])
 
 
 def share_of_value(hist: History, row: int, size: float) -> float:

@@ -200,7 +200,7 @@ def _event_of_failures(rows: Sequence[Any]) -> Event:
     return Event(
         'missing' if first.result == 'missing' else 'failure', title,
         [*dict.fromkeys(one.test_case for one in members)], str(first.system),
-        evidence=evidence, todo=_advice_on_failure(first), members=members,
+        evidence=evidence, todo=_advice_on_failures(first, members), members=members,
         nodes=shared or str(first.nodes) * (len(ran_on) == 1),
         result=str(first.result))
 
@@ -252,8 +252,12 @@ def _reason_of_failure(row: Any, member: Member) -> str:
             + f'; {row.note}' * bool(row.note))
 
 
-def _advice_on_failure(row: Any) -> str:
+def _advice_on_failures(row: Any, members: Sequence[Member]) -> str:
+    """The advice on test cases that failed together, of which one has this record."""
     site = places.site_option(str(row.system))
+    cases = [*dict.fromkeys(one.test_case for one in members)]
+    run = f'./plumb run{site} {" ".join(cases[:3])}'
+    ident = cases[0] if len(cases) == 1 else 'ID'
     if row.result == 'xpass':
         return 'remove $xfail from the reference file'
     if row.result == 'flaky':
@@ -261,13 +265,12 @@ def _advice_on_failure(row: Any) -> str:
                 'its nodes if this repeats')
     if row.result == 'missing':
         return ('find out why it was not selected: site, environment or check; to '
-                f'measure it: ./plumb run{site} {row.test_case}; if it was removed on '
-                f'purpose: ./plumb verdict retire {row.test_case}{site} --reason TEXT')
+                f'measure it: {run}; if it was removed on purpose: ./plumb verdict '
+                f'retire {ident}{site} --reason TEXT')
     if row.guard == results.OPEN:
-        return (f'measure it on these nodes: ./plumb run{site} {row.test_case}; if the '
-                f'problem is known: ./plumb verdict mute {row.test_case}{site} --until '
-                'DATE --reason TEXT; if a node left the site: ./plumb verdict retire '
-                f'NODE{site} --reason TEXT')
+        return (f'measure it on these nodes: {run}; if the problem is known: ./plumb '
+                f'verdict mute {ident}{site} --until DATE --reason TEXT; if a node left '
+                f'the site: ./plumb verdict retire NODE{site} --reason TEXT')
     if row.guard == 'reference':
         return f'make a reference: {places.CALIBRATE}{site}'
     if row.guard:

@@ -182,8 +182,8 @@ def test_the_page_begins_with_a_table_of_events(demo):
         'g05 of made-up-north: 5 nccl test cases failed, guard exit_code',
         's11 of made-up-south: 3 osu test cases failed, and passed when they were '
         'measured again, guard job_state',
-        'made-up-north: 4 osu test cases failed before, and have not passed on the '
-        'same nodes since',
+        'n17 of made-up-north: 4 osu test cases failed before, and have not passed on '
+        'the same nodes since',
         'redis, valkey: 3 test cases worse, latency_p99',
         'osu_allgather, osu_allreduce and 4 more: 11 test cases worse, latency']
     assert rows[0][1:] == ['', '', '2025-05-01 (1)', 'g05']

@@ -84,8 +84,10 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
         try:
             search = Search(
                 usable_nodes(partition, args.nodes), 'higher',
-                above=_switches_above_nodes(folder), slowdown=args.slowdown / 100,
-                every=args.all_pairs)
+                above=topology.switches_above_nodes(folder),
+                slowdown=args.slowdown / 100, every=args.all_pairs)
+        except topology.TopologyError as err:
+            raise SetupError(str(err)) from None
         except ValueError as err:
             raise SetupError(f'partition {partition["name"]}: {err}: see --nodes'
                              ) from None
@@ -113,23 +115,15 @@ def select_partition(system: Mapping[str, Any], name: str | None) -> Mapping[str
 
     :raises SetupError: there is none, or there are several
     """
-    known = {part['name']: part for part in system['partitions']}
-    if name is not None and name not in known:
-        raise SetupError(f'{system["name"]} has no partition {name!r}; it has '
-                         f'{", ".join(known)}')
-    able = [part for part in known.values()
+    able = [part for part in system['partitions']
             if part['scheduler'] in SLURM and name in (None, part['name'])]
-    if not able:
-        which = f'the site {system["name"]}' if name is None else f'partition {name}'
-        schedulers = dict.fromkeys(part['scheduler'] for part in known.values()
-                                   if name in (None, part['name']))
-        raise SetupError(f'{which} has the scheduler {", ".join(schedulers)}; plumb '
-                         'locate needs the scheduler slurm or squeue, and at least two '
-                         'nodes')
-    if len(able) > 1:
-        raise SetupError('name a partition with --partition: '
-                         + ', '.join(part['name'] for part in able))
-    return able[0]
+    if len(able) == 1:
+        return able[0]
+    known = ', '.join(f'{part["name"]} ({part["scheduler"]})'
+                      for part in system['partitions'])
+    raise SetupError(
+        f'{system["name"]} has the partitions {known}: plumb locate needs one with the '
+        'scheduler slurm or squeue, and at least two nodes; name it with --partition')
 
 
 def select_test_case(answer: Mapping[str, Any], partition: str,
@@ -188,16 +182,6 @@ def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[st
     if unusable:
         print_progress(f'left out, because they take no jobs: {", ".join(unusable)}')
     return [one for one in names if there[one].is_usable]
-
-
-def _switches_above_nodes(folder: Path) -> dict[str, list[str]]:
-    """Node -> the switches above it, if the site has them."""
-    path = folder / topology.NAME
-    try:
-        return topology.switches_above_nodes(topology.load_switches(path)) \
-            if path.is_file() else {}
-    except topology.TopologyError as err:
-        raise SetupError(str(err)) from None
 
 
 def options_of_short_jobs(work: commands.Work, case: Case, metric: str,

@@ -144,12 +144,14 @@ def _refuse_non_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None
                                    'this loop')
 
 
-def switches_above_nodes(switches: dict[str, Switch]) -> dict[str, list[str]]:
-    """Node -> the switches above it, the nearest first.
+def switches_above_nodes(folder: Path) -> dict[str, list[str]]:
+    """Node -> the switches above it, the nearest first; {}: the site names none.
 
-    >>> switches_above_nodes({'leaf': Switch(('n1',), ()), 'top': Switch((),
-    ('leaf',))}) {'n1': ['leaf', 'top']}
+    :param folder: of the site
+    :raises TopologyError: its topology.yaml cannot be read, or is not a tree
     """
+    path = folder / NAME
+    switches = load_switches(path) if path.is_file() else {}
     over = {low: name for name, switch in switches.items()
             for low in switch.switches}
     nodes: dict[str, list[str]] = {}

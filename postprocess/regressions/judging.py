@@ -269,8 +269,8 @@ def _advice_on_failures(row: Any, members: Sequence[Member]) -> str:
                 f'retire {ident}{site} --reason TEXT')
     if row.guard == results.OPEN:
         return (f'measure it on these nodes: {run}; if the problem is known: ./plumb '
-                f'verdict mute {ident}{site} --until DATE --reason TEXT; if a node left '
-                f'the site: ./plumb verdict retire NODE{site} --reason TEXT')
+                f'verdict mute {ident}{site} --until DATE --reason TEXT; if a node '
+                f'left the site: ./plumb verdict retire NODE{site} --reason TEXT')
     if row.guard == 'reference':
         return f'make a reference: {places.CALIBRATE}{site}'
     if row.guard:

@@ -240,13 +240,8 @@ def _is_cut_short(sessions: pd.DataFrame, label: str) -> bool:
 def _read_switches_by_node(system: str, site: str) -> dict[str, list[str]]:
     """Node -> the switches above it, by the site's topology.yaml."""
     folder = site_folder_of_name(site or default_site()).resolve()
-    path = (folder if folder.name == system else SITES / system) / topology.NAME
-    if not path.is_file():
-        return {}
-    try:
-        return topology.switches_above_nodes(topology.load_switches(path))
-    except topology.TopologyError as err:
-        raise ValueError(str(err)) from None
+    return topology.switches_above_nodes(
+        folder if folder.name == system else SITES / system)
 
 
 def _write_output(args: argparse.Namespace, verdict: Verdict) -> int:

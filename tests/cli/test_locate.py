@@ -32,11 +32,11 @@ SINFO = '\n'.join(f'{part}|{node}|{state}|2|1|2|1|(null)|1-infinite'
 
 
 @pytest.mark.parametrize('system, name, words', [
-    (TWO, None, r'has the partitions batch \(squeue\), other \(squeue\): .* name it '
+    (TWO, None, r'has the partitions batch \(slurm\), other \(slurm\): .* name it '
      'with --partition'),
     (TWO, 'gone', 'has the partitions batch'),
-    (SYSTEM, 'login', r'login \(local\), batch .* needs one with the scheduler slurm or '
-     'squeue, and at least two nodes')])
+    (SYSTEM, 'login', r'login \(local\), batch .* needs one with the scheduler slurm '
+     'or squeue, and at least two nodes')])
 def test_where_nothing_can_be_located(system, name, words):
     with pytest.raises(SetupError, match=words):
         locate.select_partition(system, name)
@@ -253,4 +253,4 @@ def test_on_this_machine_it_says_what_it_needs(suite):
     done = suite.plumb('locate')
     assert done.returncode == 2 and done.stdout == ''
     assert done.stderr.splitlines()[-1].startswith(
-        'plumb: the site local has the scheduler local; plumb locate needs')
+        'plumb: local has the partitions ')

@@ -360,7 +360,8 @@ def _incident(rerun: Sequence[Event], cases: int) -> Iterator[Event]:
     if far:
         yield Event(
             'incident', f'Incident: {count_with_noun(len(far), "test case")} of '
-            f'{cases} were worse in this session alone than noise explains, up to '
+            f'{cases} {"was" if len(far) == 1 else "were"} worse in this session alone '
+            'than noise explains, up to '
             f'{far[0].ratio:.3g} times as bad ({test_case_text(far[0].members[0])}); '
             'measure again to decide whether it is a regression',
             [name for one in far for name in one.cases], ratio=far[0].ratio)

@@ -1,7 +1,6 @@
 """The cards of the first screen: the health, what failed, regressed and changed."""
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
     report.css.
 
     :param counts: test cases per result of the last session that was complete;
-        `levels`: levels out of tolerance that are no part of a regression
+        `levels`: levels out of tolerance
     """
     cases = counts['cases']
     bad = [text for number, text in (
@@ -168,7 +167,6 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
                 event.when, *evidence, certainty_text(event), f'to do: {event.todo}'],
             'rows': values[:MAX_EVENT_ROWS],
             'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
-            'systems': {member.system for member in event.members},
             'families': sorted({member.family for member in event.members}),
             'spark': _event_sparkline(
                 page, values, page.session_number(event.since_session),
@@ -194,24 +192,6 @@ def _regression_table_row(event: Event, values: list[dict]) -> dict:
             'values': worst.get('values', ''), 'change': worst.get('change', ''),
             'where': event.node or ', '.join(places),
             'since': f'{event.since} ({event.sessions})'}
-
-
-def add_levels_to_events(page: Page, events: list[dict]) -> list[list[str]]:
-    """Adds the level of each system to the card of the event that most of its test
-    cases have in common; returns the lines of the others.
-
-    :param events: of `regression_events`
-    """
-    cases = Counter(str(case.row.system) for case in page.cases)
-    others = []
-    for level in page.verdict.failed_levels:
-        card = next((card for card in events if card['systems'] == {level.system}
-                     and card['cases'] > cases[level.system] / 2), None)
-        if card:
-            card['rest'].insert(-1, f'all metrics together: {level.title}')
-        else:
-            others.append(level.lines)
-    return others
 
 
 def _key_of_member(page: Page, member: Member) -> Key | None:

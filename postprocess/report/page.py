@@ -385,7 +385,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     verdict = dataclasses.replace(page.verdict, damaged=len(faults))
     sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
     events = cards.regression_events(page, rows)
-    levels = cards.add_levels_to_events(page, events)
+    levels = [one.lines for one in verdict.failed_levels]
     cells = {case.number: case.cells for case in page.cases}
     text = (
         _template_environment()

@@ -162,10 +162,11 @@ class Describer:
                 * bool(ran) + ':', what + f' at {point_text(point)}' * bool(point),
                 _size_text(size, unit, common.get('better', '')), f'[{ident}]'])),
             cases, system, str(now.hist.sessions[start]), sessions,
-            evidence=[*_median_and_range_lines(members), *_earlier_lines(earlier),
+            evidence=[*_earlier_lines(earlier),
                       *([f'muted until {muted.until}: {muted.reason}']
                         if muted else []),
-                      *[f'changed in the same session: {cause}'] * bool(cause)],
+                      *[f'changed in the same session: {cause}'] * bool(cause),
+                      *_median_and_range_lines(members)],
             todo='' if kind != 'regression' else _advice_text(
                 scope, ident, cause, cases, system),
             id=ident, scope=scope, group=group,

@@ -19,18 +19,19 @@ import numpy as np
 #: Sessions of the windows (w), and the normal quantile at which they alarm.
 WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
 #: All sessions of a window but a quarter are worse than this, in spreads; all of the
-#: shortest window are worse than the second number.
+#: shortest window are worse than the second number, and so is one worth running again.
 WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
-#: Sessions of a baseline: most, newest that wait, fewest to judge by.
+#: Sessions of a baseline: most, newest that wait, fewest to judge by. As many in a row
+#: that are far outside are no part of it.
 ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single session counts at most, in spreads.
 CLIP = 6.0
 HUBER, HUBER_LEFT = 2.5, 0.978
 #: Autocorrelation of a series alone, and sessions that this counts as much as.
 PHI, PHI_SESSIONS, PHI_MAX = 0.5, 10, 0.85
-#: Fewest series whose noise is compared, and the most sessions that all others count
-#: as much as.
-FEWEST_SERIES, MAX_SESSIONS = 8, 60
+#: Fewest series whose noise is compared. Together they count as much as ANCHOR sessions
+#: at most.
+FEWEST_SERIES = 8
 #: Added to the quantiles of series that stand alone: what they tell of their
 #: own spread and autocorrelation is all there is.
 ALONE = 0.3
@@ -38,10 +39,6 @@ ALONE = 0.3
 MIN_STEP = 0.8
 #: Runs of a session from which on it can alarm alone.
 RERUNS = 4
-#: Sessions in a row, all far outside, that are no part of a baseline.
-EXCURSION = 5
-#: A session like this is worth running again.
-SUSPECT = 2.0
 #: Log-likelihood ratio at which a regression is over.
 RECOVERED = 4.0
 #: Sessions after which an improvement is the baseline, and within which a change for
@@ -184,7 +181,7 @@ def detect_level_changes(
         beyond = recent[:, -1] - now.centre
         far_outside, this_session = _strength_of_single_session(
             beyond, spread, now, t, runs, within, caution)
-        suspect = np.where(live, judged & (beyond > SUSPECT * spread),
+        suspect = np.where(live, judged & (beyond > WORSE_IN_SHORTEST * spread),
                            suspect)
         incident = np.where(live, suspect & (far_outside > 1) & (beyond > minimum),
                             incident)
@@ -398,9 +395,9 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
 
 
 def _without_excursions(x: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """The baselines less excursions: EXCURSION or more sessions in a row that are
+    """The baselines less excursions: FEWEST or more sessions in a row that are
     beyond HUBER spreads of the median on one side, the spread by the MAD."""
-    if x.shape[1] < EXCURSION:
+    if x.shape[1] < FEWEST:
         return held
     number, rows = np.maximum(held.sum(1), 1), np.arange(len(x))
 
@@ -414,8 +411,8 @@ def _without_excursions(x: np.ndarray, held: np.ndarray) -> np.ndarray:
     left = held.copy()
     for side in (1, -1):
         beyond = held & (side * off > limit) & (limit > 0)
-        whole = np.lib.stride_tricks.sliding_window_view(beyond, EXCURSION, 1).all(2)
-        for shift in range(EXCURSION):
+        whole = np.lib.stride_tricks.sliding_window_view(beyond, FEWEST, 1).all(2)
+        for shift in range(FEWEST):
             left[:, shift:shift + whole.shape[1]] &= ~whole
     return left
 
@@ -450,7 +447,7 @@ def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray
     common = mean_per_pool(phi)
     left = 1 - np.minimum(common, 0.9) ** 2
     apart = np.maximum(excess_variance(phi, common, left * mean_per_pool(1 / n)), 0.004)
-    weight = np.where(enough, np.minimum(left / apart, MAX_SESSIONS),
+    weight = np.where(enough, np.minimum(left / apart, ANCHOR),
                       PHI_SESSIONS)[pool]
     # Half of what the mean itself is sure to: too little alarms too often.
     common = np.where(enough, common + 0.5 / np.sqrt(
@@ -460,7 +457,7 @@ def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray
     logs = 2 * np.log(np.where(spread > 0, spread, 1.0)) + 1 / df
     common = mean_per_pool(logs)
     apart = excess_variance(logs, common, mean_per_pool(2 / df + 2 / df ** 2))
-    more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), MAX_SESSIONS),
+    more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), ANCHOR),
                     0.0)[pool]
     more = np.where(good, more, 0.0)
     var = (df * spread ** 2 + more * np.exp(common)[pool]) / (df + more)

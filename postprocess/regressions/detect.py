@@ -25,8 +25,11 @@ WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
 #: that are far outside are no part of it.
 ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single session counts at most, in spreads.
-CLIP = 6.0
+CLIP = 7.0
 HUBER, HUBER_LEFT = 2.5, 0.978
+#: Part of a baseline's variance that a straight line explains, and sessions,
+#: from which on it is a drift and no noise.
+DRIFT, DRIFT_SESSIONS = 0.5, 40
 #: Autocorrelation of a series alone, and sessions that this counts as much as.
 PHI, PHI_SESSIONS, PHI_MAX = 0.5, 10, 0.85
 #: Fewest series whose noise is compared. Together they count as much as ANCHOR sessions
@@ -380,6 +383,8 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     n = held.sum(1)
     number = np.maximum(n, 2)
     centre, spread, off = estimate_noise(x, held)
+    off, left = _remove_drift(off, held, n)
+    spread = spread * left
     pairs = held[:, 1:] & held[:, :-1]
     power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / number
     lagged = np.where(pairs, off[:, 1:] * off[:, :-1], 0.0).sum(1)
@@ -415,6 +420,26 @@ def _without_excursions(x: np.ndarray, held: np.ndarray) -> np.ndarray:
         for shift in range(FEWEST):
             left[:, shift:shift + whole.shape[1]] &= ~whole
     return left
+
+
+def _remove_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
+                   ) -> tuple[np.ndarray, np.ndarray]:
+    """Deviations less a straight line where that explains most of them, and
+    the share of their spread that is left.
+
+    Else a drift that was there from the first session on would be taken for
+    the width of the noise, and never be told.
+    """
+    at = np.where(held, np.arange(held.shape[1]), 0.0)
+    at = np.where(held, at - (at.sum(1) / np.maximum(n, 1))[:, None], 0.0)
+    power = (off ** 2).sum(1) * (at ** 2).sum(1)
+    along = (off * at).sum(1)
+    share = np.divide(along ** 2, power, out=np.zeros(len(off)),
+                      where=power > 0)
+    drifts = (n >= DRIFT_SESSIONS) & (share > DRIFT)
+    slope = np.where(drifts, along / np.maximum((at ** 2).sum(1), 1e-30), 0)
+    return off - slope[:, None] * at, np.sqrt(
+        1 - np.where(drifts, share, 0.0))
 
 
 def _degrees_of_freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:

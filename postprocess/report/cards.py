@@ -89,10 +89,14 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
     this_session = len(page.past.sessions) - 1
     cards = []
     for event in page.verdict.failures:
-        numbers = {page.numbers[one.test_case]: one for one in reversed(event.members)
-                   if one.test_case in page.numbers}
+        members: dict[str, Member] = {}
+        for one in event.members:
+            members.setdefault(one.test_case, one)
         lines = []
-        for number, one in numbers.items():
+        for one in members.values():
+            number = page.numbers.get(one.test_case)
+            if number is None:
+                continue
             case, row = page.cases[number], worst.get(number, {})
             if _is_part_of_event(page, row):
                 continue

@@ -38,8 +38,6 @@ FEWEST_SERIES = 8
 #: Added to the quantiles of series that stand alone: what they tell of their
 #: own spread and autocorrelation is all there is.
 ALONE = 0.3
-#: A step in spreads that a mean over a window must show.
-MIN_STEP = 0.8
 #: Runs of a session from which on it can alarm alone.
 RERUNS = 4
 #: Log-likelihood ratio at which a regression is over.
@@ -512,12 +510,11 @@ def _alarm_strength(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
     """
     strength = np.zeros(len(age))
     own = variance_of_mean(np.maximum(now.sessions, 1), now.phi)
-    step = np.maximum(MIN_STEP, minimum)
     for (window, mean), sessions in zip(windows, WINDOWS, strict=False):
         few = sessions // 4
         worse = np.partition(side * window, few, 1)[:, few] > (
             WORSE_SESSION if few else WORSE_IN_SHORTEST)
-        rows = np.flatnonzero((side * mean > step) & (age >= sessions) & worse)
+        rows = np.flatnonzero((side * mean > minimum) & (age >= sessions) & worse)
         t = side * mean[rows] / np.sqrt(variance_of_mean(
             sessions, now.phi[rows]) + own[rows])
         strength[rows] = np.maximum(strength[rows], t / student_t_quantile(

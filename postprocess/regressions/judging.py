@@ -221,9 +221,9 @@ def _common_reason(row: Any) -> str:
 
 
 def _member_of_failure(row: Any) -> Member:
-    member = Member(**results.place_fields(row), **{
-        name: str(getattr(row, name)) for name in ('copy', 'guard', 'session', 'nodes')
-        }, date=f'{row.time:%Y-%m-%d}')
+    member = Member(
+        **results.place_fields(row), copy=str(row.copy), guard=str(row.guard),
+        session=str(row.session), nodes=str(row.nodes), date=f'{row.time:%Y-%m-%d}')
     if row.metric != 'completed':
         member = dataclasses.replace(member, metric=str(row.metric),
                                      point=judged.point_with_unit(row.point))

@@ -210,7 +210,7 @@ def test_an_open_failure_has_its_nodes_and_what_to_do(tmp_path, capsys):
     assert [(one.result, *one.nodes) for one in results_] == [
         ('pass', 'n1'), ('fail', 'n7')]
     code, _, text = page(tmp_path, tmp_path)
-    assert code == 1 and '1 osu test case failed before, and have not passed' in text
+    assert code == 1 and 'failed on n7 on 2026-11-01, and has not passed on n7' in text
 
 
 @pytest.mark.parametrize('words', [['n7'], ['ID'], ['*on alpha:cpu*'], ['a (emb*']])
@@ -271,7 +271,8 @@ def test_each_copy_of_a_test_case_has_a_result(tmp_path):
         (ident, 'nid=n1'): ('pass', 'n1'), (ident, 'nid=n2'): ('fail', 'n2')}
     assert results.results_of_session(frame, 'none') == {}
     failure, = verdict.verdict_of_records(frame).failures
-    assert failure.copy == 'nid=n2'
+    [member] = failure.members
+    assert member.copy == 'nid=n2'
 
 
 def test_the_newest_measurement_is_asked_per_test_case(tmp_path):

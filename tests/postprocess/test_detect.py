@@ -138,7 +138,7 @@ def test_a_change_of_a_kind_that_passes_by_itself_is_told_when_it_lasts():
     assert result[7, 139]
     # Far stronger than what passed, or many at once.
     x[7, 125:] += 0.3
-    assert worse_and_reported(x)[1][7, 128]
+    assert worse_and_reported(x)[1][7, 130]
     x[7, 125:] -= 0.3
     x[20:, 125:] += 0.06
     assert worse_and_reported(x)[1][20:, 130].mean() > 0.9

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from config.regular import write_file_atomically
 from config.sites.programs import command_output
 
 from ..stores.found import find_store_servers
@@ -76,9 +77,7 @@ def save_detected_software(work: Path, mpi: dict[str, str], result: list[dict[st
     except OSError:
         pass
     # Another session may do the same now.
-    new = path.with_name(f'.{path.name}.{os.getpid()}.part')
-    new.write_text(text)
-    new.replace(path)
+    write_file_atomically(path, text)
 
 
 def detect_mpi_and_store_servers(work: Path

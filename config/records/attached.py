@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from ..regular import write_file_atomically
 
 
 def save_files(folder: Path, files: Mapping[str, str]) -> None:
@@ -36,9 +37,4 @@ def save_files_if_absent(folder: Path, files: Mapping[str, str]) -> None:
         path = folder / f'{name}.json'
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            draft = folder / f'.{name}.{secrets.token_hex(3)}'
-            try:
-                draft.write_text(text)
-                draft.replace(path)
-            finally:
-                draft.unlink(missing_ok=True)
+            write_file_atomically(path, text)

@@ -17,12 +17,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.arguments import build_parser
-from cli.nightly import locate, messages, nodes, overlap, reruns
+from cli.nightly import locate, messages, overlap, reruns
 from cli.nightly.summary import Nodes, Summary, shortened_list_text
 from cli.session import calibrate, commands, identities, table
 from cli.session import process as session
 from cli.session.reframe_options import find_non_run_action
 from cli.setup.venv import SetupError, print_progress
+from cli.site import nodes
 from cli.site.listing import list_test_cases_with_reframe
 from config.console import count_with_noun
 from config.sessions import session_id, slurm_jobs

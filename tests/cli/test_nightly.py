@@ -42,7 +42,6 @@ from cli import __main__
 from cli.nightly import (
     messages,
     nightly,
-    nodes,
     overlap,
     reruns,
     timers,
@@ -50,11 +49,12 @@ from cli.nightly import (
 from cli.nightly import (
     summary as nightly_summary,
 )
-from cli.nightly.nodes import Node, Pool
 from cli.nightly.reruns import ANY, OTHER, SAME
 from cli.session import commands
 from cli.session import process as session
 from cli.setup.venv import SetupError
+from cli.site import nodes
+from cli.site.nodes import Node, Pool
 from config import variables
 from config.sessions import clock, lock, session_id
 from postprocess import records, results

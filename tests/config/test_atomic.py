@@ -25,7 +25,8 @@ def test_links_devices_and_fifos_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / 'fifo')
     with subprocess.Popen(['cat', tmp_path / 'fifo'], stdout=subprocess.PIPE,
                           text=True) as reader:
-        regular.write_files_atomically(tmp_path, {name: b'x' for name in ('link', 'null', 'fifo')})
+        regular.write_files_atomically(
+            tmp_path, {name: b'x' for name in ('link', 'null', 'fifo')})
         assert reader.communicate()[0] == 'x'
     regular.write_file_atomically(tmp_path / 'null', 'x')
     assert (tmp_path / 'null').is_char_device() and (tmp_path / 'fifo').is_fifo()

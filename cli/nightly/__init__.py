@@ -1,8 +1,6 @@
 """Nightly sessions, in reading order:
 
 nightly     ./plumb nightly
-overlap     one nightly session at a time; what killed ones have left
-reruns      which failures are measured again, and where
 summary     the summary as text and as data
 messages    who receives the summary, and how it is sent
 timers      ./plumb nightly schedule: systemd, cron, GitLab

@@ -3,16 +3,13 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.nightly import reruns
-from config.console import count_with_noun
+from config.console import count_with_noun, shortened_list_text
 from config.places import CALIBRATE, site_option
 from config.version import VERSION
 from postprocess.names import short_name
-from postprocess.regressions import telling
 from postprocess.results import (
     Result,
     comparison_fault,
@@ -22,7 +19,7 @@ from postprocess.results import (
 
 #: Maximum of lines of a kind; the rest is counted.
 MAXIMUM = 20
-#: States of a status page, the worst first.
+#: Statuses of a status page, the worst first.
 STATUSES = ('failed', 'degraded', 'ok')
 #: Status of a session by its state (results.STATES); others: failed.
 _STATUS_OF_SESSION = {'good': 'ok', 'regressed': 'degraded', 'degraded': 'degraded',
@@ -36,23 +33,21 @@ class Nodes:
     pool: str
     usable: int
     measured: int
-    #: Left out, with state and reason, in words.
-    out: list[str] = field(default_factory=list)
-    #: Due, but not measured because they were not free.
-    busy: list[str] = field(default_factory=list)
-    #: Not measured for more than `max_node_age` sessions.
-    late: list[str] = field(default_factory=list)
+    #: Those that take no jobs, with state and reason, in words.
+    out: list[str]
 
 
 @dataclass
 class Summary:
     """The results of a nightly session so far."""
     site: str
-    #: Seconds since 1970.
-    began: float
-    #: Sessions within which each node is measured; 0: no such limit.
-    max_node_age: int = 0
     mode: str = 'nightly'
+    #: Address at which others can open the page; '': none.
+    page_url: str = ''
+    #: Whether a session in which nothing was compared exits with 3.
+    require_compared: bool = False
+    #: Seconds since 1970.
+    began: float = field(default_factory=time.time)
     #: Identifier of its first session.
     nightly_session: str = ''
     #: Further remarks, the most important first.
@@ -60,24 +55,18 @@ class Summary:
     #: Test cases of its first session.
     cases: int = 0
     results: list[Result] = field(default_factory=list)
-    #: Lines of each change for the worse (postprocess/regressions/telling.py).
+    #: Lines of each change for the worse.
     regressions: list[list[str]] = field(default_factory=list)
     #: Short IDs of test cases that are part of one.
     regressed: set[str] = field(default_factory=set)
     #: Whether a metric was compared with its history.
     compared_with_history: bool = False
-    #: Whether a session in which nothing was compared exits with 3.
-    require_compared: bool = False
-    #: Cases without a reference.
-    waiting: int = 0
     nodes: list[Nodes] = field(default_factory=list)
     #: Nodes that take no jobs at the end, with state and reason, in words.
     unusable_nodes: dict[str, str] = field(default_factory=dict)
-    #: Lines on failures and regressions that other sessions have left.
-    elsewhere: list[str] = field(default_factory=list)
+    #: Failures and regressions that other sessions have left.
+    elsewhere: int = 0
     page: str = ''
-    #: Address at which others can open the page; '': none.
-    page_url: str = ''
     #: Why nothing was measured; '': something was.
     broken: str = ''
     #: What ended it early; '': nothing did.
@@ -96,7 +85,7 @@ class Summary:
 
     @property
     def failed_test_cases(self) -> list[Result]:
-        """The results that are failures, and were so when measured again."""
+        """The failures that did not pass when they were measured again."""
         return self.test_cases_with_result('fail', 'not_run', 'xpass')
 
     @property
@@ -109,119 +98,88 @@ class Summary:
             incomplete=not self.page or not self.results)
 
     @property
+    def status(self) -> str:
+        """One of STATUSES, of the whole session."""
+        return (_STATUS_OF_SESSION.get(self.state, 'failed')
+                if self.results else 'failed')
+
+    @property
     def exit_code(self) -> int:
-        """The exit code of the state, also if all failures are flaky, because people
-        do not read the summary of a nightly session that ends with 0; 2 if it could
-        not run.
-        """
+        """The exit code of the state; 2 if the session could not run."""
         return 2 if self.usage else exit_code_of_state(
             self.state, self.require_compared)
 
     @property
     def headline(self) -> str:
         """The summary in one sentence."""
-        if self.broken:
-            sentence = self.broken
-        else:
-            parts = [(len(self.failed_test_cases), 'failed'),
-                     (len(self.test_cases_with_result('missing')), 'missing'),
-                     (len(self.test_cases_with_result('flaky')), 'flaky'),
-                     (len(self.regressions), 'worse than before')]
+        sentence = self.broken
+        if not sentence:
             sentence = ', '.join([
-                *(f'{number} {what}' for number, what in parts if number),
+                *(f'{number} {what}' for number, what in (
+                    (len(self.failed_test_cases), 'failed'),
+                    (len(self.test_cases_with_result('missing')), 'missing'),
+                    (len(self.test_cases_with_result('flaky')), 'flaky'),
+                    (len(self.regressions), 'worse than before')) if number),
                 *filter(None, [comparison_fault(self.results)])]) or (
                 'nothing was measured' if not self.results
                 else 'no reference, so nothing was compared'
                 if self.state == 'not compared' else 'nothing is worse than before')
-            sentence += f'; {count_with_noun(self.cases, "test case")} to run'
-            if self.ended_by:
-                sentence = f'{self.ended_by}; {sentence}'
+            sentence = (f'{self.ended_by}; ' * bool(self.ended_by) + sentence
+                        + f'; {count_with_noun(self.cases, "test case")} to run')
         return f'{self.site}: {self.state.upper()}: {sentence}'
 
     def summary_lines(self) -> list[str]:
         """The lines of the summary, the worst first."""
         site = site_option(self.site)
-        lines = [
-            f'Nightly session {self.nightly_session} of '
-            f'{self.headline}'.replace(
-                '  ', ' '
-            )
-        ]
-        lines += [f'! {note}' for note in self.notes]
-        lines += self._failed_test_case_lines('Failed:', self.failed_test_cases)
-        lines += self._failed_test_case_lines(
-            'Missing:', self.test_cases_with_result('missing'))
-        lines += self._failed_test_case_lines(
-            'Flaky: failed, and passed when measured again:',
-            self.test_cases_with_result('flaky'),
-        )
-        if comparison_fault(self.results):
-            some = [one for one in self.results if one.uncompared]
-            lines.append('Not compared with their references:')
-            lines += [f'  {telling.uncompared_line(one)}' for one in some[:MAXIMUM]]
-            lines += _omitted_count_lines(len(some))
-        if self.regressions:
-            lines.append(f'Worse than before (./plumb verdict{site} explains it):')
-            lines += [f'  {text}' for one in self.regressions[:MAXIMUM]
-                      for text in one]
-            lines += _omitted_count_lines(len(self.regressions))
-        for one in self.nodes:
-            lines += _node_lines(one, self.max_node_age)
-        if self.waiting:
-            lines.append(f'{self.waiting} of the test cases have no '
-                         f'reference: {CALIBRATE}{site} --mode {self.mode}')
+        lines = [' '.join(f'Nightly session {self.nightly_session} of '
+                          f'{self.headline}'.split()),
+                 *(f'! {note}' for note in self.notes)]
+        for title, some in (
+                ('Failed:', self.failed_test_cases),
+                ('Missing:', self.test_cases_with_result('missing')),
+                ('Flaky: failed, and passed when measured again:',
+                 self.test_cases_with_result('flaky')),
+                ('Not compared with their references:',
+                 [one for one in self.results
+                  if one.uncompared and comparison_fault(self.results)])):
+            lines += _list_lines(title, [self._result_lines(one) for one in some])
+        lines += _list_lines(f'Worse than before (./plumb verdict{site} explains it):',
+                             self.regressions)
+        lines += [f'Nodes: {one.measured} of {one.usable} that take jobs '
+                  + f'of partition {one.pool} ' * bool(one.pool) + 'were measured'
+                  + f'; left out: {shortened_list_text(one.out)}' * bool(one.out)
+                  for one in self.nodes]
+        if waiting := len(self.test_cases_with_result('no_reference')):
+            lines.append(f'{waiting} of the test cases have no reference: '
+                         f'{CALIBRATE}{site} --mode {self.mode}')
         if self.page:
-            lines.append(f'Page: {self.page_address}')
+            lines.append(f'Page: {self.page_url or self.page}')
         if self.elsewhere:
-            lines.append('Left by other sessions, not part of this result '
-                         f'(./plumb verdict{site} explains it):')
-            lines += [f'  {text}' for text in self.elsewhere[:MAXIMUM]]
-            lines += _omitted_count_lines(len(self.elsewhere))
+            lines.append('Not part of this result: '
+                         f'{count_with_noun(self.elsewhere, "fault")} of other '
+                         f'sessions, which ./plumb verdict{site} lists')
         return lines
 
     def data(self) -> dict[str, Any]:
         """The summary for a program, such as a status page; `text` is the text."""
         return {
-            'text': '\n'.join(self.summary_lines()),
-            'plumbline': VERSION,
-            'site': self.site,
-            'host': socket.gethostname(),
+            'text': '\n'.join(self.summary_lines()), 'plumbline': VERSION,
+            'site': self.site, 'host': socket.gethostname(),
             'nightly_session': self.nightly_session,
-            'began': _utc_timestamp(self.began),
+            'began': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(self.began)),
             'seconds': round(time.time() - self.began),
-            'state': self.state,
-            'status': self.status,
-            'code': self.exit_code,
-            'headline': self.headline,
-            'notes': self.notes,
-            'cases': self.cases,
-            'failed': [
-                self._test_case_data(one) for one in self.failed_test_cases
-            ],
-            **{name: [self._test_case_data(one)
-                      for one in self.test_cases_with_result(name)]
-               for name in ('missing', 'flaky')},
+            'state': self.state, 'status': self.status, 'code': self.exit_code,
+            'headline': self.headline, 'notes': self.notes, 'cases': self.cases,
+            **{name: [self._result_data(one) for one in some] for name, some in (
+                ('failed', self.failed_test_cases),
+                ('missing', self.test_cases_with_result('missing')),
+                ('flaky', self.test_cases_with_result('flaky')))},
             'regressions': ['\n'.join(one) for one in self.regressions],
-            'nodes': [vars(one) for one in self.nodes],
-            'elsewhere': self.elsewhere,
-            'page': self.page_address,
-            'components': self._components(),
-        }
-
-    @property
-    def page_address(self) -> str:
-        """Where the page is, for others if they can open it; '': there is none."""
-        return self.page_url or self.page
-
-    @property
-    def status(self) -> str:
-        """One of STATUSES, of the whole session."""
-        return (_STATUS_OF_SESSION.get(self.state, 'failed')
-                if self.results else 'failed')
+            'nodes': [vars(one) for one in self.nodes], 'elsewhere': self.elsewhere,
+            'page': self.page_url or self.page, 'components': self._components()}
 
     def _components(self) -> list[dict[str, Any]]:
-        """`ok`, `degraded` or `failed`, of each family and partition that the session
-        measured.
+        """The status of each family and partition that the session measured.
 
         `degraded`: a test case regressed, is flaky or missing, or was not compared
         with its reference. `failed`: one failed or did not run.
@@ -239,145 +197,55 @@ class Summary:
                  **{name: all_of.count(name) for name in STATUSES[:2]}}
                 for (partition, family), all_of in sorted(components.items())]
 
-    def _failed_test_case_lines(self, title: str, some: Sequence[Result]) -> list[str]:
-        """Lines on test cases that failed."""
-        lines = [title] if some else []
-        for one in some[:MAXIMUM]:
-            first = next(s for s in one.sessions if s.is_failed)
-            why = ('a known fault no longer occurs: remove $xfail from the '
-                   'reference file'
-                   if one.result == 'xpass' else first.reason or first.guard
-                   or 'out of tolerance')
-            lines.append(
-                f'  {self._test_case_name(one)} on {one.partition}'
-                + (f' ({" ".join(sorted(first.nodes))})' if first.nodes
-                   else '') + f': {why}')
-            if sentence := slowdown_sentence(one):
-                lines[-1:] = [f'  {self._test_case_name(one)} on {one.partition}: '
-                              f'{sentence}']
-                continue
-            lost = self.lost_nodes(one)
-            if text := describe_reruns(one, lost):
-                lines.append(f'    measured again: {text}')
-            if lost:
-                names = ', '.join(self.unusable_nodes[name] for name in lost)
-                lines.append(f'    check {names}: takes no jobs since the test case '
-                             'failed')
-            elif one.suspect_nodes:
-                lines.append(f'    check {" ".join(sorted(one.suspect_nodes))}: '
-                             'the test case failed only there')
-        return lines + _omitted_count_lines(len(some))
+    def _result_lines(self, one: Result) -> list[str]:
+        """The lines of a test case that failed, or was not compared."""
+        data = self._result_data(one)
+        where = f' ({" ".join(data["nodes"])})' if data['nodes'] else ''
+        lines = [f'{data["name"]} on {one.partition}{where}: {data["why"]}']
+        endings = ['{} on {}{}'.format(
+            'could not run again' if not each['ran'] else
+            'failed again' if each['failed'] else 'passed', each['where'],
+            f' ({" ".join(each["nodes"])})' * bool(each['nodes']))
+            for each in data['again']]
+        if one.sessions and one.sessions[0].measurements > 1:
+            endings.insert(0, 'passed in the same session'
+                           if one.sessions[0].result == 'flaky' else
+                           f'failed in each of {one.sessions[0].measurements} '
+                           'measurements')
+        if endings:
+            lines.append(f'  measured again: {", ".join(endings)}')
+        if lost := [name for name in data['suspects'] if name in self.unusable_nodes]:
+            names = ', '.join(self.unusable_nodes[name] for name in lost)
+            lines.append(f'  check {names}: takes no jobs since the test case failed')
+        elif data['suspects']:
+            lines.append(f'  check {" ".join(data["suspects"])}: the test case failed '
+                         'only there')
+        return lines
 
-    def _test_case_name(self, one: Result) -> str:
-        return short_name(one.check, one.params, one.settings, one.test_case,
-                          one.source)
-
-    def lost_nodes(self, one: Result) -> list[str]:
-        """The nodes of a test case that failed which take no jobs any more."""
-        first = next(s for s in one.sessions if s.is_failed)
-        return sorted(first.nodes & self.unusable_nodes.keys())
-
-    def _test_case_data(self, one: Result) -> dict[str, Any]:
+    def _result_data(self, one: Result) -> dict[str, Any]:
         """A test case that failed, for a program."""
-        first = next(s for s in one.sessions if s.is_failed)
+        first = next((s for s in one.sessions if s.is_failed), one)
+        why = ('a known fault no longer occurs: remove $xfail from the reference file'
+               if one.result == 'xpass' else first.reason or first.guard
+               or f'{first.metric} {first.change} against its reference')
         return {
-            'name': self._test_case_name(one),
-            'partition': one.partition,
-            'environ': one.environ,
-            'test_case': one.test_case,
-            'why': first.reason,
-            'guard': first.guard,
+            'name': short_name(one.check, one.params, one.settings, one.test_case,
+                               one.source),
+            'partition': one.partition, 'environ': one.environ,
+            'test_case': one.test_case, 'why': why, 'guard': first.guard,
             'nodes': sorted(first.nodes),
-            'suspects': self.lost_nodes(one) or sorted(one.suspect_nodes),
+            'suspects': sorted(first.nodes & self.unusable_nodes.keys()
+                               or one.suspect_nodes),
             'measurements': first.measurements,
-            'again': [
-                {
-                    'where': where,
-                    'nodes': sorted(other.nodes),
-                    'failed': other.is_failed,
-                    'ran': other.has_run,
-                }
-                for where, other in sessions_by_relation_of_nodes(one)
-            ],
-        }
+            'again': [{'where': 'any nodes' if not (other.nodes and first.nodes) else
+                       'the same nodes' if other.nodes & first.nodes else 'other nodes',
+                       'nodes': sorted(other.nodes), 'failed': other.is_failed,
+                       'ran': other.has_run}
+                      for other in one.sessions if other is not first]}
 
 
-def sessions_by_relation_of_nodes(result: Result) -> list[tuple[str, Result]]:
-    """The sessions besides the first one that failed, each with the nodes
-    that it was on compared with those."""
-    first = next(s for s in result.sessions if s.is_failed)
-    return [(reruns.compare_nodes_of_results(s, first), s) for s in result.sessions
-            if s is not first]
-
-
-def describe_reruns(one: Result, lost: Sequence[str] = ()) -> str:
-    """The results of the reruns of a test case, in words.
-
-    :param lost: its nodes that take no jobs any more
-    """
-    others = sessions_by_relation_of_nodes(one)
-    endings = []
-    for where, other in others:
-        nodes = f' ({" ".join(sorted(other.nodes))})' if other.nodes else ''
-        endings.append('could not run again' + (f' on {where}{nodes}' if nodes else '')
-                       if not other.has_run else
-                       f'{"failed again" if other.is_failed else "passed"} on '
-                       f'{where}{nodes}')
-    if lost and not any(where == reruns.SAME for where, _ in others):
-        endings.insert(0, f'could not run again on {reruns.SAME}')
-    first = one.sessions[0]
-    if first.measurements > 1:
-        endings.insert(0, 'passed in the same session' if first.result == 'flaky' else
-                       f'failed in each of {first.measurements} measurements')
-    return ', '.join(endings)
-
-
-def slowdown_sentence(one: Result) -> str:
-    """How far a test case is out of tolerance on which nodes, if it is on several
-    without a common one; '' otherwise."""
-    failed = [s for s in one.sessions if s.is_failed]
-    if (len(failed) < 2 or failed != [*one.sessions]
-            or not all(s.change and s.nodes for s in failed)
-            or frozenset.intersection(*(s.nodes for s in failed))):
-        return ''
-    nodes_by_change: dict[str, list[str]] = {}
-    for session in failed:
-        nodes_by_change.setdefault(session.change, []).append(
-            f'on {" ".join(sorted(session.nodes))}')
-    first = failed[0]
-    changes = [f'{change} {" and ".join(places)}'
-               for change, places in nodes_by_change.items()]
-    changes[0] = changes[0].replace(first.change,
-                                    f'{first.change} against its reference', 1)
-    return f'{first.metric} {" and ".join(changes)}: not one node'
-
-
-def _node_lines(one: Nodes, cover: int) -> list[str]:
-    where = f'of partition {one.pool}' if one.pool else ''
-    lines = [' '.join(filter(None, [
-        f'Nodes: {one.measured} of {one.usable} that take jobs', where,
-        'were measured']))]
-    if one.out:
-        lines.append(f'  left out: {shortened_list_text(one.out)}')
-    if one.busy:
-        lines.append(f'  due, but not free: {shortened_list_text(one.busy)}')
-    if one.late:
-        lines.append(f'  not measured in the last {cover} sessions: '
-                     f'{shortened_list_text(one.late)}')
-    return lines
-
-
-def shortened_list_text(texts: Sequence[str]) -> str:
-    """The first texts, and how many more there are."""
-    rest = len(texts) - MAXIMUM
-    return ', '.join(texts[:MAXIMUM]) + (
-        f' and {rest} more' if rest > 0 else ''
-    )
-
-
-def _omitted_count_lines(number: int) -> list[str]:
-    return [f'  and {number - MAXIMUM} more'] if number > MAXIMUM else []
-
-
-def _utc_timestamp(seconds: float) -> str:
-    return time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(seconds))
+def _list_lines(title: str, entries: list[list[str]]) -> list[str]:
+    """A title and its entries, of which the last ones are counted if there are many."""
+    rest = len(entries) - MAXIMUM
+    return [title, *(f'  {text}' for one in entries[:MAXIMUM] for text in one),
+            *[f'  and {rest} more'] * (rest > 0)] if entries else []

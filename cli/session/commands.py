@@ -286,12 +286,15 @@ def refuse_schedulers_that_list_no_nodes(system: Mapping[str, Any]) -> None:
                          f'scheduler: {", ".join(names)}')
 
 
-def refuse_mode_veto(mode: str, command: str) -> None:
-    """Check that a command that chooses nodes itself has another mode.
+def refuse_what_measures_nothing(args: argparse.Namespace, command: str) -> None:
+    """Check the options of a command that chooses nodes and rounds itself.
 
-    :raises SetupError: it has mode veto
+    :raises SetupError: they have mode veto, or an action of ReFrame
     """
-    if mode == VETO:
+    if action := reframe_options.find_non_run_action(args.reframe):
+        raise SetupError(f'{action} measures nothing, so ./plumb {command} cannot use '
+                         'it; use ./plumb run with this option')
+    if args.mode == VETO:
         raise SetupError(f'--mode {VETO} measures every node once, so it is not a mode '
                          f'of ./plumb {command}; use ./plumb run --mode {VETO}')
 

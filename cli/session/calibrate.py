@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from cli.session import commands, identities, table
-from cli.session import process as session
 from cli.setup.venv import print_progress
 from config import console
 from config.places import CALIBRATE, site_option
@@ -199,17 +198,16 @@ class Calibration:
 
 @contextlib.contextmanager
 def raise_interrupt_on_signals() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like ^C, but a repeated signal once.
+    """Handle SIGTERM and SIGHUP like ^C, and ignore them afterwards.
 
     :raises KeyboardInterrupt: one of these signals came
     """
-    received = session.ReceivedSignals()
-
     def raise_interrupt(number: int, frame: Any) -> None:
-        if received.record_signal(number, frame):
-            raise KeyboardInterrupt
-    before = {number: signal.signal(number, raise_interrupt)
-              for number in (signal.SIGTERM, signal.SIGHUP)}
+        for one in numbers:             # `timeout` sends a signal twice
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+    numbers = signal.SIGTERM, signal.SIGHUP
+    before = {number: signal.signal(number, raise_interrupt) for number in numbers}
     try:
         yield
     except RuntimeError as err:
@@ -218,9 +216,9 @@ def raise_interrupt_on_signals() -> Iterator[None]:
             raise
         raise KeyboardInterrupt from None
     finally:
-        received.wait_for_repetitions()
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is raise_interrupt:
+                signal.signal(number, handler)
 
 
 def calibrate(args: argparse.Namespace) -> int:

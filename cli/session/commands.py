@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from checks.machine import software
 from cli.session import identities, names, reframe_options
 from cli.session import process as session
+from cli.session.process import Ended as Ended
 from cli.setup.venv import (
     ROOT,
     WORK,
@@ -218,20 +219,6 @@ class Work(NamedTuple):
         return all(part['scheduler'] == 'local' for part in self.system['partitions'])
 
 
-class Ended(NamedTuple):
-    """A session of ReFrame that is over."""
-    #: Its identifier.
-    session: str
-    #: Exit code of ReFrame.
-    code: int
-    #: Name of the signal that ended it, or ''.
-    ended_by: str
-    #: Whether a test case or build began.
-    has_begun: bool
-    #: File with what ReFrame printed.
-    output: Path
-
-
 @contextlib.contextmanager
 def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
     """Sets up what a session needs: `args` has site, mode, bringup, wait and
@@ -304,9 +291,8 @@ def run_reframe_action(work: Work, *options: str) -> int:
     its exit code."""
     with session.create_session_folders(work.system, runs_jobs=False) as opened:
         return session.run_reframe(
-            [str(WORK / 'bin' / 'reframe'), *work.options, *options],
-            {**work.variables, **opened.reframe_variables},
-            [*work.locks, opened.lock]).code
+            opened, [str(WORK / 'bin' / 'reframe'), *work.options, *options],
+            work.variables, work.locks, measures=False).code
 
 
 def run_reframe_session(work: Work, *options: str, any_mode: bool = False) -> Ended:
@@ -324,17 +310,14 @@ def run_reframe_session(work: Work, *options: str, any_mode: bool = False) -> En
     serial = ['--exec-policy=serial'] * work.has_only_local_partitions
     with session.create_session_folders(work.system, work.nightly_session) as opened:
         ended = session.run_reframe(
+            opened,
             [str(WORK / 'bin' / 'reframe'), *serial, *of_mode, *options, '-r'],
-            {**work.variables, **opened.reframe_variables},
-            [*work.locks, opened.lock],
-            opened.stage if slurm_jobs.can_list_jobs(work.system) else None,
-            opened.output_path, work.echo)
-        if not ended.has_begun and ended.code and not ended.ended_by and not work.echo:
-            print(*opened.output_path.read_text(errors='replace').splitlines()[-40:],
-                  f'plumb: output of ReFrame: {opened.output_path}',
-                  sep='\n', file=sys.stderr)
-        return Ended(opened.folder.name, ended.code, ended.ended_by, ended.has_begun,
-                     opened.output_path)
+            work.variables, work.locks, echo=work.echo,
+            has_slurm_jobs=slurm_jobs.can_list_jobs(work.system))
+    if not ended.has_begun and ended.code and not ended.ended_by and not work.echo:
+        print(*ended.output.read_text(errors='replace').splitlines()[-40:],
+              f'plumb: output of ReFrame: {ended.output}', sep='\n', file=sys.stderr)
+    return ended
 
 
 def run_test_cases(work: Work, test_cases: Sequence[identities.Identity],

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from config import regular
+from config.commandline import SetupError
 
 #: Limits of a file: its size in bytes, its nodes (an alias counts as many as
 #: the data that it repeats), and its levels of nesting.
@@ -28,7 +29,7 @@ _FLOAT = re.compile(r'[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?'
                     r'|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)')
 
 
-class Fault(ValueError):
+class Fault(SetupError, ValueError):
     """A fault of a file: `FILE:LINE: reason`."""
 
     def __init__(self, file: Path | str, line: int, reason: str) -> None:

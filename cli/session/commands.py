@@ -31,7 +31,7 @@ from cli.setup.venv import (
     print_progress,
     refuse_unusable_path,
 )
-from config import console, families, places, sites
+from config import console, places, sites
 from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
 from config.references import reference_files
@@ -49,19 +49,10 @@ if TYPE_CHECKING:
 
 sites.only_read = True
 
+#: The folder of a site given by name or path.
+site_folder = places.existing_site_folder
 #: Options of ReFrame that would hide the lines of which the progress is made.
 QUIET = ('-q', '--quiet')
-
-
-def site_folder(name: str) -> Path:
-    """The folder of a site given by name or path.
-
-    :raises SetupError: no such site; names those that exist.
-    """
-    try:
-        return places.existing_site_folder(name)
-    except places.PlaceError as err:
-        raise SetupError(str(err)) from None
 
 
 def reframe_environment_variables(site: str) -> dict[str, str]:
@@ -97,7 +88,8 @@ def variables_and_program_folders(site: str) -> tuple[dict[str, str], list[str]]
         'PLUMBLINE_SITE': str(folder),
         'PLUMBLINE_PERFLOGS': str(places.perflog_folder()),
         'RFM_CONFIG_FILES': f'{folder}/system.py',
-        'RFM_REFERENCE_PREFIX': str(reference_folder_of_site(folder)),
+        'RFM_REFERENCE_PREFIX': str(places.reference_folder_of_site(
+            folder, os.environ.get('RFM_REFERENCE_PREFIX'))),
     }
     os.environ.update(variables)
     for known in load_site_configuration(folder / 'system.py')['environments']:
@@ -105,19 +97,6 @@ def variables_and_program_folders(site: str) -> tuple[dict[str, str], list[str]]
             # Stores are more than their wheels: those of PATH, and none.
             ensure_store_servers() if name == 'stores' else ensure_folder_of_lock(name)
     return variables, programs
-
-
-def reference_folder_of_site(folder: Path) -> Path:
-    """The folder of a site's references, or another one that a person set
-    for this site with RFM_REFERENCE_PREFIX.
-
-    :raises SetupError: the variable names references of another site
-    """
-    try:
-        return places.reference_folder_of_site(
-            folder, os.environ.get('RFM_REFERENCE_PREFIX'))
-    except places.PlaceError as err:
-        raise SetupError(str(err)) from None
 
 
 def load_site_configuration(path: Path) -> dict[str, Any]:
@@ -132,7 +111,7 @@ def load_site_configuration(path: Path) -> dict[str, Any]:
         refuse_site_without_common_settings(configuration, path)
     except SetupError:
         raise
-    except (GlossaryError, families.FamilyError) as err:
+    except GlossaryError as err:
         raise SetupError(str(err)) from None
     except SyntaxError as err:
         raise SetupError(f'{path}:{err.lineno}: {err.msg}') from None
@@ -249,11 +228,8 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
                     args.bringup, [], wants_reframe_output(args.reframe))
         # Without a scheduler, only one session at a time may measure.
         if work.has_only_local_partitions:
-            try:
-                work.locks.append(stack.enter_context(lock.hold_file_lock(
-                    lock.machine_lock_path(), lock.LIMIT if args.wait else 0)))
-            except lock.LockError as err:
-                raise SetupError(str(err)) from None
+            work.locks.append(stack.enter_context(lock.hold_file_lock(
+                lock.machine_lock_path(), lock.LIMIT if args.wait else 0)))
             variables[lock.HELD] = str(work.locks[0])
         if not args.bringup:
             refuse_unreadable_reference_files(Path(variables['RFM_REFERENCE_PREFIX']))

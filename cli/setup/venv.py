@@ -21,6 +21,7 @@ from typing import Any
 from checks.machine.software import detect_mpi
 from checks.stores.found import find_store_servers
 from config import places
+from config.commandline import SetupError as SetupError
 from config.sessions import lock as locks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +35,6 @@ LOCK_LIMIT = 3600.0
 #: services have fields in braces. The others are control characters (a
 #: newline) and bytes that are not UTF-8.
 _UNUSABLE = re.compile(r'[$`:,"\\{}\x00-\x1f\x7f\ud800-\udfff]')
-
-
-class SetupError(Exception):
-    """The set-up cannot continue; the message says why and what to do."""
 
 
 def refuse_unusable_path(what: str, path: Path | str) -> None:
@@ -166,10 +163,7 @@ def ensure_venv(tests: bool = False) -> Path:
     """
     refuse_unusable_path('the folder of the checkout', ROOT)
     refuse_unusable_path('PLUMBLINE_WORK', WORK)
-    try:
-        places.refuse_work_folder_that_is_split()
-    except places.PlaceError as err:
-        raise SetupError(str(err)) from None
+    places.refuse_work_folder_that_is_split()
     venv = WORK / 'venv'
     python = venv / 'bin' / 'python'
     base = Path(sys.base_prefix).as_posix() + sys.version

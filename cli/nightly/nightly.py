@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -27,8 +28,8 @@ from config.sessions.modes import VETO
 from config.sites import topology
 from postprocess import results
 from postprocess.options import write_text_answer
-from postprocess.regressions import telling
 from postprocess.regressions import verdict as verdicts
+from postprocess.regressions.finding import Verdict
 from postprocess.results import Result
 
 #: Options of ReFrame by which people choose nodes themselves.
@@ -147,7 +148,6 @@ class NightlySession:
                     self.summary.broken = 'nothing was measured; its log says why'
                     self.summary.usage = True
                 return
-            self.summary.cases = len({one.test_case for one in self.summary.results})
             if first.code and not first.ended_by and not any(
                     one.is_failed for one in self.summary.results):
                 self.summary.broken = ('ReFrame failed, but no test case did; its log '
@@ -277,12 +277,11 @@ class NightlySession:
         """Measure test cases again that were worse in this session alone, until the
         verdict is certain."""
         for _ in range(SUSPECT_SESSIONS):
-            try:
-                verdict = verdicts.verdict_of_records(self.frame, decided=self.decided)
-            except ValueError as err:
-                return self.summary.add_note(f'no verdict: {err}')
+            if self.summary.ended_by:
+                return
+            names = self.newest_verdict().suspects
             suspects = [one.test_case for one in self.summary.results
-                        if one.test_case in verdict.suspects and not one.is_failed]
+                        if one.test_case in names and not one.is_failed]
             if not suspects or self.are_too_many(suspects):
                 return
             self.run_sessions('measured again, because they were worse: '
@@ -290,10 +289,11 @@ class NightlySession:
 
     def are_too_many(self, some: Sequence[object]) -> bool:
         """Whether chance is not the cause, because too many test cases are bad."""
-        if len(some) <= max(MAXIMUM, PART * self.summary.cases):
+        cases = len({one.test_case for one in self.summary.results})
+        if len(some) <= max(MAXIMUM, PART * cases):
             return False
         self.summary.add_note(
-            f'{len(some)} of {self.summary.cases} test cases failed or were worse: too '
+            f'{len(some)} of {cases} test cases failed or were worse: too '
             'many for chance, none was measured again')
         return True
 
@@ -325,26 +325,38 @@ class NightlySession:
                         one.nodes | pool.excluded)), []).append(one)
         return plan
 
+    def newest_verdict(self) -> Verdict:
+        """The verdict on the newest session of the system.
+
+        :raises SetupError: the file of its switches is damaged
+        """
+        try:
+            return verdicts.verdict_of_records(self.frame, decided=self.decided)
+        except ValueError as err:
+            raise SetupError(str(err)) from None
+
     # The end ---------------------------------------------------------------
 
     def write_page(self) -> None:
-        """Write the page, and add nodes and regressions to the summary."""
-        if not self.summary.results:
+        """Write the page, and add nodes and the verdict to the summary."""
+        own = self.summary.results
+        if not own:
             return
         self.add_nodes_to_summary()
-        page, made = commands.write_report_page(self.work.perflog_folder)
+        page, _ = commands.write_report_page(self.work.perflog_folder)
         self.summary.page = page or ''
-        if made.verdict is None:
-            return
-        own = self.summary.results
-        worse = commands.regressions_in_session(made.verdict, own)
-        self.summary.regressed = {
-            one.test_case for change in worse for one in change.members}
-        self.summary.compared_with_history = commands.is_compared_with_history(
-            made.verdict, own)
-        self.summary.regressions = [
-            *(level.lines for level in commands.failed_levels_of_systems(
-                made.verdict, [self.system])), *map(telling.regression_lines, worse)]
+        if not page:
+            self.summary.broken = 'the page was not written'
+        verdict = self.newest_verdict()
+        worse = commands.regressions_in_session(verdict, own)
         sessions = {part.session for one in own for part in one.sessions}
-        self.summary.elsewhere = len(made.verdict.regressions) - len(worse) + sum(
-            one.session not in sessions for one in made.verdict.failures)
+        failures = [one for one in verdict.failures if one.session in sessions]
+        measured = {one.test_case for one in own}
+        self.summary.elsewhere = (len(verdict.regressions) - len(worse)
+                                  + len(verdict.failures) - len(failures))
+        self.summary.verdict = dataclasses.replace(
+            verdict, session=self.summary.nightly_session, results=own,
+            failures=failures, regressions=worse, cases=len(measured),
+            compared=sum(one.is_compared for one in own),
+            judged=sum(one.test_case in measured for one in verdict.power),
+            ended_early=bool(self.summary.ended_by))

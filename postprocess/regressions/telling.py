@@ -133,6 +133,13 @@ def print_verdict(verdict: Verdict, every: bool = False) -> None:
     print_lines([verdict_headline(verdict)])
 
 
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """The text below the headline, the worst first, without the lists that need nothing
+    at once."""
+    return [line for section in _sections(verdict) if not section.is_folded
+            for line in (section.title, *section.lines) if line]
+
+
 def _sections(verdict: Verdict) -> list[Section]:
     """The parts of the text below the headline, the worst first."""
     cut_short = {one.test_case for one in verdict.cut_short}

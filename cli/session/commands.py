@@ -104,15 +104,13 @@ def load_site_configuration(path: Path) -> dict[str, Any]:
 
     :raises SetupError: the file cannot be run, or has an unknown name
     """
-    from checks.core.features import GlossaryError, check_site_features
+    from checks.core.features import check_site_features
     try:
         configuration = runpy.run_path(str(path))['site_configuration']
         check_site_features(configuration, str(path))
         refuse_site_without_common_settings(configuration, path)
     except SetupError:
         raise
-    except GlossaryError as err:
-        raise SetupError(str(err)) from None
     except SyntaxError as err:
         raise SetupError(f'{path}:{err.lineno}: {err.msg}') from None
     except KeyError as err:
@@ -144,10 +142,7 @@ def refuse_unreadable_reference_files(folder: Path) -> None:
     """
     from checks.core import references
     for path in reference_files(folder):
-        try:
-            references.load_references(path.stem)
-        except references.ReferenceError_ as err:
-            raise SetupError(str(err)) from None
+        references.load_references(path.stem)
 
 
 def env(args: argparse.Namespace) -> int:
@@ -346,7 +341,7 @@ def run(args: argparse.Namespace) -> int:
     """Run a mode or test cases, print the table, write the page; return the exit
     code."""
     from cli.session.table import rows_of_session
-    from postprocess import results
+    from postprocess import records, results
     start = time.monotonic()
     site = places.site_option(args.site)
     ids, args.reframe = identities.split_ids(args.reframe)
@@ -372,7 +367,9 @@ def run(args: argparse.Namespace) -> int:
                 print_installed_programs(args.site)
             return code
         if ids:
-            ended = [*run_test_cases(work, find_test_cases(work, args.site, ids))]
+            frame, _ = records.read(work.perflog_folder, on_error='collect')
+            ended = [*run_test_cases(work, identities.find_test_cases(
+                ids, work.system['name'], frame, site_folder(args.site)))]
         elif is_cost_accepted(work, args.mode, args.yes):
             ended = [run_reframe_session(work)]
         else:
@@ -462,18 +459,6 @@ def suspect_ids(site: str) -> list[str]:
     frame = read.frame[read.frame['system'] == site_folder(site).name]
     return verdict_of_records(
         frame, None, read.decided, read.sessions).suspects if len(frame) else []
-
-
-def find_test_cases(work: Work, site: str, ids: Sequence[str]
-                    ) -> list[identities.Identity]:
-    """The test cases with these IDs.
-
-    :raises SetupError: an ID is unknown, or belongs to another system
-    """
-    from postprocess import records
-    frame, _ = records.read(work.perflog_folder, on_error='collect')
-    return identities.find_test_cases(ids, work.system['name'], frame,
-                                      site_folder(site))
 
 
 def is_cut_short(ended: Iterable[Ended], perflogs: str) -> bool:

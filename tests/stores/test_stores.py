@@ -105,11 +105,10 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
         with monkeypatch.context() as patch:
             patch.setattr(setup, '_hold_setup_lock', contextlib.nullcontext)
             patch.setattr(setup, '_install_locked_packages',
-                          lambda *args: None)
+                          lambda *args: (bare / 'mpi').mkdir())
             setup.ensure_folder_of_lock('mpi')
         yield
 
-    (bare / 'mpi').mkdir()
     monkeypatch.setattr(setup, '_hold_setup_lock', waited)
     monkeypatch.setattr(
         setup, '_install_locked_packages', lambda *args: pytest.fail('again')

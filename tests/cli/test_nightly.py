@@ -8,34 +8,28 @@ import datetime
 import email
 import email.policy
 import http.server
-import io
 import json
 import os
 import re
-import shlex
-import shutil
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from aiosmtpd.controller import Controller
 from conftest import (
     OSU,
     ROOT,
     command_lines,
-    skip_missing,
     until,
 )
 from data.perflogs_factory import record, short_id, write
 
 from cli import __main__
-from cli.nightly import messages, nightly, timers
+from cli.nightly import messages, nightly
 from cli.nightly import summary as nightly_summary
 from cli.session import commands
 from cli.session import process as session
@@ -83,97 +77,6 @@ def test_a_nightly_session_is_one_column_and_one_date(tmp_path):
     names, column = results.group_into_nightly_sessions(frame)
     assert names == [[late, after]] and set(column) == {0}
     assert len({str(day) for day in sessions_of.session_dates(frame).values()}) == 1
-
-
-# Nodes --------------------------------------------------------------------
-
-SINFO = (ROOT / 'tests' / 'data' / 'sinfo-nodes.txt').read_text()
-
-
-def test_what_sinfo_says_of_nodes():
-    message = nodes.nodes_by_partition(nodes.parse_sinfo(SINFO))
-    assert set(message) == {'', 'batch', 'gpu'}
-    assert message[''] == message['batch']
-    pool = Pool('batch', message['batch'])
-    assert pool.usable_nodes == {'n1', 'n2', 'n5', 'n9'}
-    assert pool.idle_nodes == {'n1', 'n9'}
-    assert [str(node) for node in pool.unusable_nodes] == [
-        'n3 (drained: disk | of n3)', 'n4 (down*: Not responding)',
-        'n6 (idle*)', 'n7 (maint)', 'n8 (new_state_of_slurm)']
-
-
-SYSTEM = {'name': 'alpha', 'partitions': [
-    {'name': 'cpu', 'scheduler': 'slurm', 'access': ['-p batch']},
-    {'name': 'same', 'scheduler': 'squeue', 'access': ['-p', 'batch']},
-    {'name': 'most', 'scheduler': 'slurm',
-     'access': ['--partition=batch', '-x', 'n[1-2]', '--account=x']},
-    {'name': 'picked', 'scheduler': 'slurm', 'access': ['-p gpu', '-w g1']},
-    {'name': 'any', 'scheduler': 'slurm', 'access': ['-p', 'gpu,batch']},
-    {'name': 'here', 'scheduler': 'local'}]}
-
-
-def sinfo_says(monkeypatch, tmp_path, text, code=0, err=''):
-    program = tmp_path / 'bin' / 'sinfo'
-    program.parent.mkdir(exist_ok=True)
-    (tmp_path / 'output').write_text(text)
-    program.write_text(f'#!/bin/sh\ncat {tmp_path}/output; '
-                       f'echo "{err}" >&2; exit {code}\n')
-    program.chmod(0o755)
-    monkeypatch.setenv('PATH', str(program.parent), prepend=os.pathsep)
-
-
-def test_partitions_of_the_site_share_a_pool(monkeypatch, tmp_path):
-    sinfo_says(monkeypatch, tmp_path, SINFO)
-    pools, why = nodes.find_node_pools(SYSTEM)
-    assert set(pools) == {'cpu', 'same', 'most'} and pools['cpu'] == pools['same']
-    assert pools['most'].usable_nodes == {'n5', 'n9'}
-    assert why == 'nodes of any, picked are chosen by the site (access)'
-
-
-def test_a_partition_that_slurm_has_not_is_told(monkeypatch, tmp_path):
-    sinfo_says(monkeypatch, tmp_path, SINFO)
-    one = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
-    assert nodes.find_node_pools({'partitions': [one]}) == (
-        {}, 'the nodes of old cannot be listed: Slurm has no partition gone; '
-        'it has batch, gpu')
-    sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
-    assert nodes.find_node_pools({'partitions': [{**one, 'access': []}]})[
-        1
-    ].endswith('Slurm has no default partition; it has batch, gpu')
-
-
-@pytest.mark.parametrize('text, code, err, words', [
-    ('', 1, 'slurm_load_partitions: Unable\nto contact',
-     'sinfo: slurm_load_partitions: Unable to contact'),
-    ('n1 idle\n', 0, '', 'sinfo reports no node in any partition: n1 idle'),
-])
-def test_what_is_no_answer_of_sinfo(monkeypatch, tmp_path, text, code, err,
-                                    words):
-    """A night goes on without choosing nodes, and says so; who needs the
-    nodes gets the same words as an error."""
-    sinfo_says(monkeypatch, tmp_path, text, code, err)
-    assert nodes.find_node_pools(SYSTEM) == (
-        {}, f'the nodes cannot be listed: {words}')
-    with pytest.raises(SetupError, match=f'^{re.escape(words)}$'):
-        nodes.query_nodes_of_access_options([], 'cpu')
-    assert nodes.find_node_pools({'partitions': SYSTEM['partitions'][-1:]}) == (
-        {},
-        '',
-    )
-
-
-def test_a_sinfo_that_hangs_or_is_not_there(monkeypatch, tmp_path):
-    sinfo_says(monkeypatch, tmp_path, '')
-    (tmp_path / 'bin' / 'sinfo').write_text('#!/bin/sh\nexec sleep 60\n')
-    monkeypatch.setattr(nodes, 'LIMIT', 0.2)
-    assert nodes.find_node_pools(SYSTEM)[1] == (
-        'the nodes cannot be listed: sinfo: no answer in 0.2 s'
-    )
-    monkeypatch.setenv('PATH', str(tmp_path))
-    assert nodes.find_node_pools(SYSTEM)[1] == (
-        'the nodes cannot be listed: sinfo: No such '
-        'file or directory: run this on a '
-        'node where jobs are submitted')
 
 
 # Reruns -------------------------------------------------------------------
@@ -583,6 +486,10 @@ def test_the_data_has_the_status_of_each_family_and_partition():
         ('gpu', 'osu', 'ok', 1, 0, 0)]
 
 
+def options(*words: str) -> argparse.Namespace:
+    return __main__.parse_command_line(['nightly', *words])
+
+
 # Messages ------------------------------------------------------------------
 
 @pytest.fixture
@@ -682,141 +589,6 @@ def test_receivers_are_those_of_the_variable_or_of_the_file(tmp_path, monkeypatc
     with pytest.raises(SetupError, match=f'{path}:1: not a URL') as err:
         messages.take_urls(tmp_path)
     assert 'hidden' not in str(err.value)
-
-
-# What starts it ------------------------------------------------------------
-
-def options(*words: str) -> argparse.Namespace:
-    return __main__.parse_command_line(['nightly', *words])
-
-
-def scheduled(kind: str, *words: str) -> str:
-    args = __main__.parse_command_line(['nightly', 'schedule', kind, *words])
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert __main__.import_command_function(args)(args) == 0
-    return out.getvalue()
-
-
-#: Options, with letters that a shell, cron or systemd would read as their own.
-MANY = ['--site', 'lumi', '--bringup', '--max-node-age', '7',
-        '--hours', '9.5', '--json', "/srv/it's a/50%.json", '--', '-n', 'Osu$']
-
-
-@pytest.fixture
-def shell(monkeypatch, tmp_path):
-    """The variables of a shell in which a person runs the suite."""
-    for one in variables.VARIABLES:
-        monkeypatch.delenv(one.name, raising=False)
-    own = {
-        'PATH': '/opt/a b/bin:/usr/bin:/bin', 'SPACK_ROOT': '/opt/100% $spack',
-        'SBATCH_ACCOUNT': 'geo', 'PLUMBLINE_PERFLOGS': f'{tmp_path}/records',
-        'OMB_PREFIX': '/opt/omb', 'RFM_REFERENCE_PREFIX': '/srv/references',
-        'LIBTORCH': '/opt/torch'}
-    others = {
-        'PLUMBLINE_SITE': 'lumi', 'PLUMBLINE_SESSION_ID': 'x', 'HOME': '/home',
-        'PLUMBLINE_NODES': 'n1', 'PLUMBLINE_MESSAGES': 'json://hidden',
-        'PLUMBLINE_STACKS': 'hidden\nlines',
-        'PLUMBLINE_SPACK_MIRROR': 'https://me:hidden@mirror.example/x'}
-    for name, value in {**own, **others}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(timers, 'families_of_site', lambda site: ['nccl', 'osu'])
-    return {**own, 'PLUMBLINE_WORK': str(timers.WORK)}
-
-
-def variables_of_cron(text: str) -> dict[str, str]:
-    """As cron reads them: no quotes, no expansion."""
-    return dict(line.split('=', 1) for line in text.splitlines()
-                if re.match('[A-Z_]+=', line))
-
-
-def variables_of_systemd(text: str) -> dict[str, str]:
-    words = re.findall('^Environment=(.*)$', text, re.M)
-    assert all(word == shlex.quote(word) or word[0] == word[-1] == '"'
-               for word in words)
-    return dict(word.strip('"').replace('%%', '%').split('=', 1) for word in words)
-
-
-def variables_of_gitlab(text: str) -> dict[str, str]:
-    """As GitLab expands them; without those that only it has."""
-    values = yaml.safe_load(text)['variables']
-    assert values.pop('PLUMBLINE_REPORT') == '$CI_PROJECT_DIR/report'
-    assert values.pop('GIT_STRATEGY') == 'none'
-    assert not re.search(r'(?<!\$)\$(?!\$)', ' '.join(values.values()))
-    return {name: value.replace('$$', '$') for name, value in values.items()}
-
-
-@pytest.mark.parametrize('kind, read', [
-    ('systemd', variables_of_systemd), ('cron', variables_of_cron),
-    ('gitlab', variables_of_gitlab)])
-def test_what_starts_a_session_has_the_variables_of_the_shell(shell, kind, read):
-    text = scheduled(kind, *MANY)
-    assert read(text) == shell
-    assert ('# Left out, because they may be secrets or have several lines: '
-            'PLUMBLINE_SPACK_MIRROR, PLUMBLINE_STACKS\n') in text
-    assert 'hidden' not in text and str(timers.ROOT) in text.replace('%%', '%')
-
-
-def test_systemd_takes_the_units_that_the_commands_write(tmp_path, shell, monkeypatch):
-    text = scheduled('systemd', *MANY)
-    assert 'TimeoutStartSec=34380' in text and 'KillMode=mixed' in text
-    assert '"/srv/it\'s a/50%%.json" -- -n Osu$$' in text
-    (tmp_path / 'systemctl').write_text('#!/bin/sh\n')
-    (tmp_path / 'systemctl').chmod(0o755)
-    subprocess.run(['sh', '-e', '-c', text], check=True, env={
-        'HOME': str(tmp_path), 'PATH': f'{tmp_path}:/usr/bin:/bin'})
-    folder = tmp_path / '.config' / 'systemd' / 'user'
-    program = shutil.which('systemd-analyze', path='/usr/bin:/bin')
-    if not program:
-        skip_missing('systemd-analyze', 'no systemd-analyze here')
-    verify = [program, '--user', 'verify', *map(str, sorted(folder.iterdir()))]
-    env = {**os.environ, 'XDG_RUNTIME_DIR': str(tmp_path)}
-    done = subprocess.run(verify, text=True, capture_output=True, env=env)
-    # It may report something on other units of this machine, but not on these.
-    assert done.returncode == 0 and 'plumbline' not in done.stderr, done.stderr
-
-
-def test_the_line_of_cron_runs_and_mails_what_is_not_good(tmp_path, monkeypatch, shell):
-    monkeypatch.setattr(timers, 'ROOT', tmp_path)
-    monkeypatch.setattr(timers, 'WORK', tmp_path / 'a work')
-    (tmp_path / 'site-configs' / 'lumi').mkdir(parents=True)
-    (tmp_path / 'plumb').write_text('#!/bin/sh\nprintf "%s\\n" "$@"; exit $CODE\n')
-    (tmp_path / 'plumb').chmod(0o755)
-    text = scheduled('cron', *MANY)
-    *head, line = text.splitlines()
-    assert all(re.match(r'#|[A-Z_]+=', one) for one in head)
-    assert line.startswith('30 1 * * * ') and not re.search(r'(?<!\\)%', line)
-    command = line.split(None, 5)[5].replace(r'\%', '%')
-    words = ''.join(f'{word}\n' for word in ['nightly', *MANY])
-    for code, mailed in (0, ''), (1, words * 2):
-        done = subprocess.run(['sh', '-c', command], text=True, capture_output=True,
-                              env={**variables_of_cron(text), 'CODE': str(code)})
-        assert (done.stdout, done.stderr) == (mailed, '')
-    [log] = (tmp_path / 'a work' / 'nightly').glob('lumi-*.log')
-    assert log.read_text() == words * 2
-    with pytest.raises(SetupError, match='some crons accept only 998'):
-        scheduled('cron', '--json', '/srv/' + 'x' * 900)
-
-
-def test_gitlab_takes_the_pipeline(tmp_path, shell):
-    """By GitLab's own schema, which the PyPI package check-jsonschema has."""
-    text = scheduled('gitlab', *MANY)
-    data = yaml.safe_load(text)
-    words = shlex.join(options(*MANY).reframe)
-    assert data['quick']['parallel'] == {'matrix': [{'FAMILY': ['nccl', 'osu']}]}
-    [quick], [night] = data['quick']['script'], data['nightly']['script']
-    assert quick.endswith(f'plumb run --site lumi --bringup -- {words} -t "^$FAMILY$"')
-    assert '--page-url "$CI_JOB_URL/artifacts/' in night and night.endswith(words)
-    assert data['nightly']['timeout'] == '10 hours'
-    for script in quick, night:
-        assert subprocess.run(['bash', '-n', '-c', script]).returncode == 0
-    path = tmp_path / 'ci.yml'
-    for change, code in (('', 0), ('maybe', 1)):
-        path.write_text(text.replace('interruptible: false',
-                                     f'interruptible: {change or "false"}'))
-        done = subprocess.run([sys.executable, '-m', 'check_jsonschema',
-                               '--builtin-schema', 'vendor.gitlab-ci', path],
-                              text=True, capture_output=True)
-        assert done.returncode == code, done.stdout
 
 
 # For real -----------------------------------------------------------------

@@ -113,9 +113,11 @@ def create_session_folders(
     last = folder.parent / f'last.{os.getpid()}'
     last.symlink_to(name)
     last.replace(folder.parent / 'last')
-    with open(folder / 'lock', 'w') as lock:
+    # No other user can open it, who could hold it after the session's end.
+    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(lock, 'w'):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield Session(folder, stage, output, first, lock.fileno())
+        yield Session(folder, stage, output, first, lock)
 
 
 def ended_sessions(kind: str) -> Iterator[Session]:

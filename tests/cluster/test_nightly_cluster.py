@@ -41,7 +41,8 @@ def site(tmp_path, cluster):
             'exec', '--', *wrapper, ROOT / 'plumb', 'nightly', '--site', place,
             '--mode', 'quick', '--bringup', '--json', tmp_path
             / 'night.json', *options, '--', '--system=devcluster:slurm-srun',
-            '-p', 'mpich', *PAIR, *SHORT, cwd=tmp_path, env={
+            '-p', 'mpich', *PAIR, *(SHORT if place == 'devcluster' else ()),
+            cwd=tmp_path, env={
                 **os.environ, **suite.variables, 'FAULT': fault,
                 'BAD_NODE': bad_node, 'HANG': str(tmp_path / 'hang'),
                 'GOLDEN': str(GOLDEN / 'osu_latency.txt')},

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +101,11 @@ NIGHTLY = """Runs a nightly session: unattended, for cron or a systemd timer.
 The command runs mode nightly and prints one summary. In addition to what
 `plumb run` does:
 
-- Only one nightly session of a site runs at a time. A session that is older
-  than --hours is ended, with its processes and its Slurm jobs.
-- Nodes that Slurm reports as drained or down are left out and listed. Nodes
-  that were not measured for longest are measured in addition, with the test
-  case of mode veto: a short one on one node.
+- Only one nightly session of a site runs at a time, and it ends after --hours. The
+  Slurm jobs that a killed one left are cancelled.
+- Nodes that Slurm reports as drained or down are listed. Nodes that were not
+  measured for longest are measured in addition, with the test case of mode veto: a
+  short one on one node.
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.
@@ -401,6 +402,19 @@ def _add_run_options(parser: Parser) -> None:
     add_require_compared_option(parser.add_argument_group('exit code'))
 
 
+def _number(kind: type[int] | type[float], least: float) -> Callable[[str], float]:
+    """The type of an option that is a number of at least this size."""
+    def parse_number(text: str) -> float:
+        try:
+            if (number := kind(text)) >= least:
+                return number
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f'{text!r} is not a number of at least '
+                                         f'{least}')
+    return parse_number
+
+
 def _parse_duration(text: str) -> str:
     """A duration as ReFrame writes it, such as 1h30m."""
     if not is_duration(text):
@@ -411,22 +425,18 @@ def _parse_duration(text: str) -> str:
 
 def _add_nightly_options(parser: Parser) -> None:
     what = _add_measurement_options(parser, 'nightly', 'quick, nightly or full')
-    what.add_argument('--max-node-age', type=int, default=14, metavar='N',
+    what.add_argument('--max-node-age', type=_number(int, 0), default=14, metavar='N',
                       help='measure each free node at least once in N nightly '
                            'sessions; 1: all free nodes each time; 0: only '
                            'nodes that Slurm selects (default: 14)')
-    what.add_argument('--locate', action='store_true',
-                      help='after a regression on several nodes, find the '
-                           'slow node as `./plumb locate` does')
     limits = parser.add_argument_group('limits')
-    limits.add_argument('--hours', type=float, default=20.0, metavar='H',
-                        help='end the session after H hours, and end an '
-                             'earlier one that is older (default: 20)')
+    limits.add_argument('--hours', type=_number(float, 0.001), default=20.0,
+                        metavar='H', help='end the session after H hours (default: 20)')
     limits.add_argument('--max-pending', type=_parse_duration, metavar='TIME',
                         help='cancel a job that waits longer than TIME in the '
                              'queue, such as 90m or 2h (default: max_pending of '
                              'the partition, or 1h)')
-    limits.add_argument('--keep-sessions', type=int, default=5, metavar='N',
+    limits.add_argument('--keep-sessions', type=_number(int, 1), default=5, metavar='N',
                         help='keep the stage and output folders of N nightly '
                              'sessions, with this one (default: 5)')
     summary = parser.add_argument_group('summary')
@@ -484,15 +494,15 @@ def _add_references_actions(actions: Any) -> None:
         help='measure, and write the reference files')
     _add_measurement_options(calibrate, 'quick', 'quick, nightly or full')
     rounds = calibrate.add_argument_group('rounds')
-    rounds.add_argument('--sessions', type=int, default=5, metavar='N',
+    rounds.add_argument('--sessions', type=_number(int, 5), default=5, metavar='N',
                         help='sound sessions that each test case gets (default: 5, '
                              'the smallest number)')
     rounds.add_argument('--new-level', action='store_true',
                         help='after an intended change: use only the sessions of this '
                              'command, also those that only their reference failed')
-    rounds.add_argument('--minutes', type=float, default=60, metavar='T',
-                        help='end after T minutes; the first round is always '
-                             'measured (default: 60)')
+    rounds.add_argument('--minutes', type=_number(float, 0.001), default=60,
+                        metavar='T', help='end after T minutes; the first round is '
+                             'always measured (default: 60)')
     # Virtual machines were seen to change their clock every 10 to 95 s:
     # sessions that follow at once would not show how much values vary.
     rounds.add_argument('--interval', type=float, default=60, metavar='S',

@@ -12,6 +12,10 @@ from typing import Any, NoReturn
 WIDTH = 100
 
 
+class SetupError(Exception):
+    """A command cannot go on; the message says why and what to do."""
+
+
 def suggest_nearest_word(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
     """A suggestion of the most similar word; empty if none is similar."""
     similar = difflib.get_close_matches(word, words, 1, cutoff)

@@ -40,6 +40,12 @@ def count_with_noun(number: int, noun: str) -> str:
     return f'{number} {noun}{"s" * (number != 1)}'
 
 
+def shortened_list_text(texts: Sequence[str], maximum: int = 20) -> str:
+    """The first texts, and how many more there are."""
+    rest = len(texts) - maximum
+    return ', '.join(texts[:maximum]) + f' and {rest} more' * (rest > 0)
+
+
 def _console() -> Console:
     """The console of stdout with the width of a table."""
     from rich.console import Console

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .commandline import suggest_nearest_word
+from .commandline import SetupError, suggest_nearest_word
 
 ROOT = Path(__file__).resolve().parent.parent
 SITES = ROOT / 'site-configs'
@@ -24,7 +24,7 @@ SYSTEM = 'system.py'
 CALIBRATE = './plumb references calibrate'
 
 
-class PlaceError(ValueError):
+class PlaceError(SetupError, ValueError):
     """A folder cannot be used; the message says why and what to do."""
 
 

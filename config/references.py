@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import strict
+from .commandline import SetupError
 from .records import metrics
 from .sessions.judged import derived_replacement_metric, judged_metric_keys
 
@@ -50,7 +51,7 @@ MAX_TOLERANCE = 10
 _SPECIAL = frozenset('.*+?()[]{}|^$\\')
 
 
-class ReferenceError_(ValueError):
+class ReferenceError_(SetupError, ValueError):
     """A reference file cannot be used; names the file, and the line or key."""
 
     guard = 'reference'

@@ -5,10 +5,12 @@ device never ends.
 """
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import secrets
 import stat
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +45,50 @@ def read_regular_file(path: os.PathLike[str] | str, largest: int = LARGEST) -> s
     return data.decode('utf-8').replace('\r\n', '\n').replace('\r', '\n')
 
 
+@contextlib.contextmanager
+def draft_of_file(path: Path) -> Iterator[Path]:
+    """A path to write to; the file there replaces `path` when the block ends.
+
+    If the block raises, `path` is unchanged. A symbolic link stays one: its target is
+    replaced. A device or a FIFO is yielded itself.
+
+    :raises OSError: the folder does not exist, or cannot be written to
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    path = path.resolve()
+    handle, name = tempfile.mkstemp(prefix=f'.{path.name}.', suffix='.part',
+                                    dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
 def write_file_atomically(path: Path, text: str) -> None:
     """Write a file completely or not at all.
 
     :raises OSError: it cannot be written; an existing file is unchanged
     """
-    draft = path.with_name(f'.{path.name}.{secrets.token_hex(3)}')
-    try:
-        draft.write_text(text, encoding='utf-8')
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with draft_of_file(path) as draft:
+        draft.write_text(text, 'utf-8')
+
+
+def write_files_atomically(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files below a folder; none appears before all are on the disk.
+
+    :param files: path below the folder -> content, renamed in this order
+    :raises OSError: nothing was replaced, unless a rename itself failed
+    """
+    with contextlib.ExitStack() as stack:
+        # The stack renames the last one first.
+        for name, content in reversed([*files.items()]):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(draft_of_file(path)).write_bytes(content)

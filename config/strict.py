@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from config import regular
+from config.commandline import SetupError
 
 #: Numbers that every YAML reads alike.
 _INTEGER = re.compile(r'[-+]?(0|[1-9][0-9]*)')
@@ -21,7 +22,7 @@ _FLOAT = re.compile(r'[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?'
                     r'|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)')
 
 
-class Fault(ValueError):
+class Fault(SetupError, ValueError):
     """A fault of a file: `FILE:LINE: reason`."""
 
     def __init__(self, file: Path | str, line: int, reason: str) -> None:

@@ -135,8 +135,6 @@ VARIABLES: tuple[Variable, ...] = (
          'variable has a name'),
         ('PLUMBLINE_SESSION_ID',
          'the identifier of the session, if `plumb` has chosen it'),
-        ('PLUMBLINE_NIGHTLY_SESSION',
-         'the nightly session to which a session belongs'),
         ('PLUMBLINE_LOCK_HELD', 'the lock that a parent process holds'),
         ('PLUMBLINE_JOB', 'inside a job: a mark of its processes'),
         ('PLUMBLINE_RANK', 'inside a job: a mark of the processes of a rank'),

@@ -7,7 +7,6 @@ import csv
 import difflib
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from config import places
+from config.regular import draft_of_file
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
@@ -189,7 +189,8 @@ def write_answer(file: Path | str, write: Callable[[Path], Any]) -> None:
         if str(file) == '-':
             _print_file(write)
         else:
-            _replace_file_atomically(Path(file), write)
+            with draft_of_file(Path(file)) as draft:
+                write(draft)
     except BrokenPipeError:             # `| head`
         raise
     except OSError as err:
@@ -204,21 +205,3 @@ def _print_file(write: Callable[[Path], Any]) -> None:
         sys.stdout.flush()
         with path.open('rb') as answer:
             shutil.copyfileobj(answer, sys.stdout.buffer)
-
-
-def _replace_file_atomically(file: Path, write: Callable[[Path], Any]) -> None:
-    if file.exists() and not file.is_file():    # /dev/stdout, a pipe
-        write(file)
-        return
-    file = file.resolve()               # a link stays one
-    handle, name = tempfile.mkstemp(prefix=f'.{file.name}.',
-                                    dir=file.parent)
-    os.close(handle)
-    try:
-        write(Path(name))
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, file)
-    finally:
-        Path(name).unlink(missing_ok=True)

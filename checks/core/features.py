@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from config.commandline import SetupError
 from config.families import SOURCES, families
 from config.sites.fabrics import NcclSetting
 
@@ -101,7 +102,7 @@ NO_PROCESSOR = ("has no 'processor' with num_cpus and num_cpus_per_core: "
                 'write the values that lscpu prints on a node')
 
 
-class GlossaryError(ValueError):
+class GlossaryError(SetupError, ValueError):
     """A feature or extra that is not in the glossary."""
 
 

@@ -8,12 +8,17 @@ from pathlib import Path
 
 #: Loaded here, because a child cannot load it safely between fork and exec.
 _LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def set_parent_death_signal(number: int) -> None:
     """Let the kernel send this process a signal when its parent dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+
+
+def adopt_orphans() -> None:
+    """Let this process become the parent of descendants whose parent has ended."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def read_proc_stat(pid: int) -> list[str]:

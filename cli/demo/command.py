@@ -11,7 +11,6 @@ from pathlib import Path
 
 from cli.demo import live, records
 from cli.demo.cluster import Cluster, read_cluster
-from cli.setup.venv import SetupError
 from config import places
 from config.sessions import lock
 
@@ -37,11 +36,8 @@ def demo(args: argparse.Namespace) -> int:
         print(f'\nPage: {page}')
         return open_page(page) if args.open else 0
     folder = places.work_folder() / 'demo'
-    try:
-        with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by'):
-            is_written = write_and_print(folder)
-    except lock.LockError as err:
-        raise SetupError(str(err)) from None
+    with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by'):
+        is_written = write_and_print(folder)
     if is_written and args.open:
         return open_page(folder / 'report' / 'index.html')
     return 0 if is_written else 2

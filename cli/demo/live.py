@@ -107,11 +107,8 @@ def run_live_demo() -> Path:
                          f'use only CPU {cpus[0]}; run it on another machine, or '
                          'without --live')
     folder = places.work_folder() / 'demo-live'
-    try:
-        with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by'):
-            return run_steps(folder, live_steps(cpus[0]))
-    except lock.LockError as err:
-        raise SetupError(str(err)) from None
+    with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by'):
+        return run_steps(folder, live_steps(cpus[0]))
 
 
 def run_steps(folder: Path, steps: Iterable[Step]) -> Path:

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from cli.nightly import nodes
 from cli.session import commands, identities
 from cli.session.reframe_options import find_non_run_action
 from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
+from cli.site import nodes
 from config.console import count_with_noun
 from config.sessions import judged, session_id
 from config.sessions.progress import duration_text

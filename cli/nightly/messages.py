@@ -5,10 +5,12 @@ from the environment of all processes that the session starts, and are never pri
 """
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from apprise import Apprise, NotifyFormat, NotifyType
@@ -35,61 +37,42 @@ def take_urls(folder: Path) -> dict[str, str]:
     :param folder: folder of the site
     :raises SetupError: the file can be read by others, or a URL cannot be used
     """
-    text = os.environ.pop(MESSAGES, '')
-    if text:
-        urls = {f'{MESSAGES}, URL {number}': url
-                for number, url in enumerate(text.split(), 1)}
+    path = folder / FILE
+    if lines := os.environ.pop(MESSAGES, '').split():
+        place = f'{MESSAGES}, URL '
     else:
-        urls = _urls_of_file(folder / FILE)
-    for place, url in urls.items():
-        if _receiver(url) is None:
-            raise SetupError(f'{place}: not a URL that apprise can use; examples are '
-                             'in docs/how-to/nightly.md')
+        place = f'{path}:'
+        try:
+            if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise SetupError(f'{path} has secrets, and others can read it: '
+                                 f'chmod 600 {path}')
+            lines = path.read_text('utf-8').splitlines()
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as err:
+            raise SetupError(f'{path}: cannot be read: '
+                             f'{getattr(err, "strerror", None) or err}') from None
+    urls = {f'{place}{number}': line.strip() for number, line in enumerate(lines, 1)
+            if line.strip() and not line.lstrip().startswith('#')}
+    for where, url in urls.items():
+        with _collect_log():
+            if not Apprise().add(url):
+                raise SetupError(f'{where}: not a URL that apprise can use; examples '
+                                 'are in docs/how-to/nightly.md')
     return urls
 
 
-def _urls_of_file(path: Path) -> dict[str, str]:
-    """The URLs of a file: place -> URL; empty without a file.
-
-    :raises SetupError: it cannot be read, or others can read it
-    """
+@contextlib.contextmanager
+def _collect_log() -> Iterator[list[str]]:
+    """The warnings of apprise, which may have the URL and are not printed."""
+    texts: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore
+    logger.addHandler(handler)
     try:
-        with open(path, encoding='utf-8') as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise SetupError(f'{path} has secrets, and others can read it: '
-                                 f'chmod 600 {path}')
-            lines = file.read().splitlines()
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as err:
-        raise SetupError(f'{path}: cannot be read: '
-                         f'{getattr(err, "strerror", None) or err}') from None
-    return {f'{path}:{number}': line.strip() for number, line in enumerate(lines, 1)
-            if line.strip() and not line.lstrip().startswith('#')}
-
-
-def _receiver(url: str) -> Apprise | None:
-    """The service of a URL; None: apprise cannot use the URL."""
-    mark = '&' if '?' in url else '?'
-    receiver = Apprise()
-    # apprise logs what it refuses, with the URL.
-    disabled, logger.disabled = logger.disabled, True
-    try:
-        return receiver if receiver.add(
-            f'{url}{mark}cto={TIMEOUT}&rto={TIMEOUT}') else None
+        yield texts
     finally:
-        logger.disabled = disabled
-
-
-class _Warnings(logging.Handler):
-    """Collects what apprise logs about a message that it could not send."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
+        logger.removeHandler(handler)
 
 
 def send_messages(urls: dict[str, str], title: str, text: str, status: str
@@ -101,19 +84,16 @@ def send_messages(urls: dict[str, str], title: str, text: str, status: str
     """
     faults = []
     for place, url in urls.items():
-        receiver = _receiver(url)
-        collected = _Warnings()
-        logger.addHandler(collected)
-        try:
-            is_sent = receiver is not None and receiver.notify(
-                title=title, body=text, body_format=NotifyFormat.TEXT,
-                notify_type=TYPES[status])
-        finally:
-            logger.removeHandler(collected)
+        receiver = Apprise()
+        with _collect_log() as warnings:
+            receiver.add(url + ('&' if '?' in url else '?')
+                         + f'cto={TIMEOUT}&rto={TIMEOUT}')
+            is_sent = receiver.notify(title=title, body=text, notify_type=TYPES[status],
+                                      body_format=NotifyFormat.TEXT)
         if not is_sent:
-            why = _without_secrets(' '.join(collected.texts), url)
             faults.append(f'{place}: the message was not sent: '
-                          f'{why or "apprise gives no reason"}')
+                          + (_without_secrets(' '.join(warnings), url)
+                             or 'apprise gives no reason'))
     return faults
 
 

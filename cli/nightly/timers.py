@@ -11,12 +11,10 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable
 from pathlib import Path
 
 import jinja2
 
-from cli.nightly.overlap import STOP_TIMEOUT
 from cli.session.commands import site_folder
 from cli.setup.venv import ROOT, WORK, SetupError
 from cli.site.listing import list_test_cases_with_reframe
@@ -31,15 +29,38 @@ SECRET = re.compile(r'^\w*(TOKEN|SECRET|PASS|KEY|CREDENTIAL)\w*=|://[^/\s]*@')
 MAX_CRON = 998
 #: The page among the artifacts of a job of GitLab.
 GITLAB_PAGE = '$CI_JOB_URL/artifacts/file/report/index.html'
+#: Seconds that a nightly session has after SIGTERM: to cancel its jobs, to end
+#: what they left, and to write its summary.
+STOP_TIMEOUT = 90
 
 
 def schedule(args: argparse.Namespace) -> int:
     """Print what starts a nightly session; the command `plumb nightly schedule`.
 
-    :raises SetupError: unknown site, or some crons would cut off the line
+    :raises SetupError: unknown site, some crons would cut off the line, or the test
+        cases of the site cannot be listed
     """
-    site_folder(args.site)
-    print(KINDS[args.kind](args), end='')
+    folder = site_folder(args.site)
+    # A timer starts in another folder, so a path is absolute.
+    site = args.site if (ROOT / 'site-configs' / args.site).is_dir() else str(
+        Path(args.site).absolute())
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('kind')
+    parser.add_argument('--site')
+    end = args.words.index('--') if '--' in args.words else len(args.words)
+    options = parser.parse_known_args(args.words[:end])[1]
+    variables, left = session_variables()
+    values = KINDS[args.kind](
+        args, ['./plumb', 'nightly', '--site', site, *options], args.words[end:],
+        variables)
+    template = jinja2.Template((TEMPLATES / args.kind).read_text(), trim_blocks=True,
+                               keep_trailing_newline=True,
+                               undefined=jinja2.StrictUndefined)
+    print(template.render(
+        **{'variables': variables, **values}, name=f'plumbline-{folder.name}',
+        comment='# Variables of the shell that printed this; edit them as you need.'
+        + ('\n# Left out, because they may be secrets or have several lines: '
+           + ', '.join(left)) * bool(left)), end='')
     return 0
 
 
@@ -60,117 +81,73 @@ def session_variables() -> tuple[dict[str, str], list[str]]:
     return dict(sorted(kept.items())), left
 
 
-def _variables_comment(left: Iterable[str]) -> str:
-    """Comment lines on the variables that follow."""
-    names = ', '.join(left)
-    return ('# Variables of the shell that printed this; edit them as you need.'
-            + ('\n# Left out, because they may be secrets or have several lines: '
-               f'{names}' if names else ''))
+def crontab_values(args: argparse.Namespace, command: list[str], passed: list[str],
+                   variables: dict[str, str]) -> dict[str, object]:
+    """The values of the template of cron.
 
-
-def nightly_command(args: argparse.Namespace, *options: str) -> list[str]:
-    """The command of a nightly session: the words of this one.
-
-    :param options: further options
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument('--site')
-    end = args.words.index('--') if '--' in args.words else len(args.words)
-    own = [*args.words[:end]]
-    own.remove(args.kind)
-    return ['./plumb', 'nightly', '--site', _site_name_or_absolute_path(args.site),
-            *parser.parse_known_args(own)[1], *options, *args.words[end:]]
-
-
-def _site_name_or_absolute_path(text: str) -> str:
-    """A site's name; a path becomes absolute, because the timer starts in
-    another folder."""
-    inside = (ROOT / 'site-configs' / text).is_dir()
-    return text if inside else str(Path(text).absolute())
-
-
-def _render(kind: str, args: argparse.Namespace, left: Iterable[str], **values: object
-            ) -> str:
-    template = jinja2.Template((TEMPLATES / kind).read_text(), trim_blocks=True,
-                               keep_trailing_newline=True,
-                               undefined=jinja2.StrictUndefined)
-    return template.render(name=f'plumbline-{Path(args.site).name}',
-                           comment=_variables_comment(left), **values)
-
-
-def crontab_line(args: argparse.Namespace) -> str:
-    """Lines for `crontab -e`.
-
+    :param command: of the nightly session
+    :param passed: `--` and options of ReFrame, or empty
     :raises SetupError: some crons would cut the line off
     """
-    folder = '"$PLUMBLINE_WORK"/nightly'
-    name = shlex.quote(Path(args.site).name)
+    folder, name = '"$PLUMBLINE_WORK"/nightly', shlex.quote(Path(args.site).name)
     # Two sessions of a day have one log: the second one may be refused while the first
     # one runs.
-    command = (
-        f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
-        f'log={folder}/{name}-$(date +%F).log && '
-        f'{{ {shlex.join(nightly_command(args))} >>"$log" 2>&1 || '
-        f'tail -n 60 "$log"; }}; '
-        f"find {folder} -name {name}-'*.log' -mtime +30 -delete")
-    if len(command) > MAX_CRON:
-        raise SetupError(f'the command for cron has {len(command)} characters, and '
+    line = (f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
+            f'log={folder}/{name}-$(date +%F).log && '
+            f'{{ {shlex.join([*command, *passed])} >>"$log" 2>&1 || '
+            f'tail -n 60 "$log"; }}; '
+            f"find {folder} -name {name}-'*.log' -mtime +30 -delete")
+    if len(line) > MAX_CRON:
+        raise SetupError(f'the command for cron has {len(line)} characters, and '
                          f'some crons accept only {MAX_CRON}; use ./plumb nightly '
                          'schedule systemd, or shorter paths')
-    variables, left = session_variables()
     # cron reads a % as the end of the line.
-    return _render('cron', args, left, variables=variables,
-                   command=command.replace('%', r'\%'))
+    return {'command': line.replace('%', r'\%')}
 
 
-def systemd_units(args: argparse.Namespace) -> str:
-    """Commands of a shell that install a service and a timer of systemd."""
-    variables, left = session_variables()
-    return _render(
-        'systemd', args, left, folder=_escape_percent(str(ROOT)),
-        variables=[_quote_unit_word(f'{name}={value}')
-                   for name, value in variables.items()],
-        command=' '.join(_quote_unit_word(word).replace('$', '$$') for word in [
-            str(ROOT / 'plumb'), *nightly_command(args)[1:]]),
-        limit=round(args.hours * 3600 + 2 * STOP_TIMEOUT), stop=round(STOP_TIMEOUT))
-
-
-def _escape_percent(text: str) -> str:
-    return text.replace('%', '%%')
+def systemd_values(args: argparse.Namespace, command: list[str], passed: list[str],
+                   variables: dict[str, str]) -> dict[str, object]:
+    """The values of the template of systemd, as of `crontab_values`."""
+    return {
+        'folder': str(ROOT).replace('%', '%%'),
+        'variables': [_quote_unit_word(f'{name}={value}')
+                      for name, value in variables.items()],
+        'command': ' '.join(_quote_unit_word(word).replace('$', '$$') for word in [
+            str(ROOT / 'plumb'), *command[1:], *passed]),
+        'limit': round(args.hours * 3600 + 2 * STOP_TIMEOUT), 'stop': STOP_TIMEOUT}
 
 
 def _quote_unit_word(word: str) -> str:
     """A word of ExecStart= or Environment=: quoted, where systemd would read
     more into it."""
-    word = _escape_percent(word)
+    word = word.replace('%', '%%')
     if word and not set(word) & set(' \t"\'\\;'):
         return word
     return '"' + word.replace('\\', '\\\\').replace('"', '\\"') + '"'
 
 
-def gitlab_pipeline(args: argparse.Namespace) -> str:
-    """A pipeline of GitLab: a nightly session for a schedule, and a job for each
-    family, in mode quick, for a person or another pipeline that starts it.
+def gitlab_values(args: argparse.Namespace, command: list[str], passed: list[str],
+                  variables: dict[str, str]) -> dict[str, object]:
+    """The values of a pipeline of GitLab, as of `crontab_values`: a nightly session for
+    a schedule, and a job in mode quick for each family, which a person or another
+    pipeline starts.
 
-    :raises SetupError: the test cases of the site cannot be listed
+    Each text is quoted as in JSON, which YAML reads.
     """
-    variables, left = session_variables()
     enter = f'cd {shlex.quote(str(ROOT))} && '
     page = [] if args.page_url else ['--page-url', GITLAB_PAGE]
-    quick = ['./plumb', 'run', '--site', _site_name_or_absolute_path(args.site),
-             *['--bringup'] * args.bringup, '--', *args.reframe]
-    return _render(
-        'gitlab', args, left, folder=ROOT,
-        # Each text is quoted as in JSON, which YAML reads. GitLab would replace
-        # variables in the values.
-        variables={name: json.dumps(value.replace('$', '$$'))
-                   for name, value in variables.items()},
-        hours=int(args.hours) + 1,
+    quick = ['./plumb', 'run', *command[2:4], *['--bringup'] * args.bringup, '--',
+             *args.reframe]
+    return {
+        'folder': ROOT, 'hours': int(args.hours) + 1,
+        # GitLab would replace variables in the values.
+        'variables': {name: json.dumps(value.replace('$', '$$'))
+                      for name, value in variables.items()},
         # GitLab's own variable, which the shell has to replace.
-        nightly=json.dumps(enter + shlex.join(nightly_command(args, *page)).replace(
+        'nightly': json.dumps(enter + shlex.join([*command, *page, *passed]).replace(
             shlex.quote(GITLAB_PAGE), f'"{GITLAB_PAGE}"')),
-        families=json.dumps(families_of_site(args.site)),
-        quick=json.dumps(f'{enter}{shlex.join(quick)} -t "^$FAMILY$"'))
+        'families': json.dumps(families_of_site(args.site)),
+        'quick': json.dumps(f'{enter}{shlex.join(quick)} -t "^$FAMILY$"')}
 
 
 def families_of_site(site: str) -> list[str]:
@@ -185,4 +162,4 @@ def families_of_site(site: str) -> list[str]:
                    if 'quick' in case['modes']})
 
 
-KINDS = {'cron': crontab_line, 'systemd': systemd_units, 'gitlab': gitlab_pipeline}
+KINDS = {'cron': crontab_values, 'systemd': systemd_values, 'gitlab': gitlab_values}

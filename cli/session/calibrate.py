@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from cli.session import commands, identities, table
-from cli.session import process as session
-from cli.session.reframe_options import find_non_run_action
-from cli.setup.venv import SetupError, print_progress
+from cli.setup.venv import print_progress
 from config import console
 from config.places import CALIBRATE, site_option
 from config.sessions.progress import duration_text
 from postprocess import records, results
 from postprocess.references import writing
 from postprocess.references.progress import sound_sessions_by_test_case
-from postprocess.references.spread import FEWEST_RUNS
 
 #: A test case that failed, or was inconclusive, in so many rounds in a row is
 #: left out of the next rounds.
@@ -201,17 +198,16 @@ class Calibration:
 
 @contextlib.contextmanager
 def raise_interrupt_on_signals() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like ^C, but a repeated signal once.
+    """Handle SIGTERM and SIGHUP like ^C, and ignore them afterwards.
 
     :raises KeyboardInterrupt: one of these signals came
     """
-    received = session.ReceivedSignals()
-
     def raise_interrupt(number: int, frame: Any) -> None:
-        if received.record_signal(number, frame):
-            raise KeyboardInterrupt
-    before = {number: signal.signal(number, raise_interrupt)
-              for number in (signal.SIGTERM, signal.SIGHUP)}
+        for one in numbers:             # `timeout` sends a signal twice
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+    numbers = signal.SIGTERM, signal.SIGHUP
+    before = {number: signal.signal(number, raise_interrupt) for number in numbers}
     try:
         yield
     except RuntimeError as err:
@@ -220,24 +216,14 @@ def raise_interrupt_on_signals() -> Iterator[None]:
             raise
         raise KeyboardInterrupt from None
     finally:
-        received.wait_for_repetitions()
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is raise_interrupt:
+                signal.signal(number, handler)
 
 
 def calibrate(args: argparse.Namespace) -> int:
     """Run `plumb references calibrate`; return the exit code."""
-    if args.minutes <= 0:
-        raise SetupError(f'--minutes is {args.minutes:g}; it must be more '
-                         'than 0')
-    if args.sessions < FEWEST_RUNS:
-        raise SetupError(f'--sessions is {args.sessions}; a tolerance needs at least '
-                         f'{FEWEST_RUNS}')
-    action = find_non_run_action(args.reframe)
-    if action:
-        raise SetupError(f'{action} measures nothing, so calibration cannot '
-                         'use it; use ./plumb run with this option')
-    commands.refuse_mode_veto(args.mode, 'references calibrate')
+    commands.refuse_what_measures_nothing(args, 'references calibrate')
     with commands.prepare_session(args) as work:
         try:
             with raise_interrupt_on_signals():

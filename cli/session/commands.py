@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from checks.machine import software
 from cli.session import identities, names, reframe_options
 from cli.session import process as session
+from cli.session.process import Ended as Ended
 from cli.setup.venv import (
     ROOT,
     WORK,
@@ -30,7 +31,7 @@ from cli.setup.venv import (
     print_progress,
     refuse_unusable_path,
 )
-from config import console, families, places, sites
+from config import console, places, sites
 from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
 from config.references import reference_files
@@ -46,19 +47,10 @@ if TYPE_CHECKING:
 
 sites.only_read = True
 
+#: The folder of a site given by name or path.
+site_folder = places.existing_site_folder
 #: Options of ReFrame that would hide the lines of which the progress is made.
 QUIET = ('-q', '--quiet')
-
-
-def site_folder(name: str) -> Path:
-    """The folder of a site given by name or path.
-
-    :raises SetupError: no such site; names those that exist.
-    """
-    try:
-        return places.existing_site_folder(name)
-    except places.PlaceError as err:
-        raise SetupError(str(err)) from None
 
 
 def reframe_environment_variables(site: str) -> dict[str, str]:
@@ -94,7 +86,8 @@ def variables_and_program_folders(site: str) -> tuple[dict[str, str], list[str]]
         'PLUMBLINE_SITE': str(folder),
         'PLUMBLINE_PERFLOGS': str(places.perflog_folder()),
         'RFM_CONFIG_FILES': f'{folder}/system.py',
-        'RFM_REFERENCE_PREFIX': str(reference_folder_of_site(folder)),
+        'RFM_REFERENCE_PREFIX': str(places.reference_folder_of_site(
+            folder, os.environ.get('RFM_REFERENCE_PREFIX'))),
     }
     os.environ.update(variables)
     for known in load_site_configuration(folder / 'system.py')['environments']:
@@ -104,33 +97,18 @@ def variables_and_program_folders(site: str) -> tuple[dict[str, str], list[str]]
     return variables, programs
 
 
-def reference_folder_of_site(folder: Path) -> Path:
-    """The folder of a site's references, or another one that a person set
-    for this site with RFM_REFERENCE_PREFIX.
-
-    :raises SetupError: the variable names references of another site
-    """
-    try:
-        return places.reference_folder_of_site(
-            folder, os.environ.get('RFM_REFERENCE_PREFIX'))
-    except places.PlaceError as err:
-        raise SetupError(str(err)) from None
-
-
 def load_site_configuration(path: Path) -> dict[str, Any]:
     """Load a site's configuration, and check every name in it.
 
     :raises SetupError: the file cannot be run, or has an unknown name
     """
-    from checks.core.features import GlossaryError, check_site_features
+    from checks.core.features import check_site_features
     try:
         configuration = runpy.run_path(str(path))['site_configuration']
         check_site_features(configuration, str(path))
         refuse_site_without_common_settings(configuration, path)
     except SetupError:
         raise
-    except (GlossaryError, families.FamilyError) as err:
-        raise SetupError(str(err)) from None
     except SyntaxError as err:
         raise SetupError(f'{path}:{err.lineno}: {err.msg}') from None
     except KeyError as err:
@@ -162,10 +140,7 @@ def refuse_unreadable_reference_files(folder: Path) -> None:
     """
     from checks.core import references
     for path in reference_files(folder):
-        try:
-            references.load_references(path.stem)
-        except references.ReferenceError_ as err:
-            raise SetupError(str(err)) from None
+        references.load_references(path.stem)
 
 
 def env(args: argparse.Namespace) -> int:
@@ -216,20 +191,6 @@ class Work(NamedTuple):
         return all(part['scheduler'] == 'local' for part in self.system['partitions'])
 
 
-class Ended(NamedTuple):
-    """A session of ReFrame that is over."""
-    #: Its identifier.
-    session: str
-    #: Exit code of ReFrame.
-    code: int
-    #: Name of the signal that ended it, or ''.
-    ended_by: str
-    #: Whether a test case or build began.
-    has_begun: bool
-    #: File with what ReFrame printed.
-    output: Path
-
-
 @contextlib.contextmanager
 def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
     """Sets up what a session needs: `args` has site, mode, bringup, wait and
@@ -260,11 +221,8 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
                     args.bringup, [], wants_reframe_output(args.reframe))
         # Without a scheduler, only one session at a time may measure.
         if work.has_only_local_partitions:
-            try:
-                work.locks.append(stack.enter_context(lock.hold_file_lock(
-                    lock.machine_lock_path(), lock.LIMIT if args.wait else 0)))
-            except lock.LockError as err:
-                raise SetupError(str(err)) from None
+            work.locks.append(stack.enter_context(lock.hold_file_lock(
+                lock.machine_lock_path(), lock.LIMIT if args.wait else 0)))
             variables[lock.HELD] = str(work.locks[0])
         if not args.bringup:
             refuse_unreadable_reference_files(Path(variables['RFM_REFERENCE_PREFIX']))
@@ -284,12 +242,15 @@ def refuse_schedulers_that_list_no_nodes(system: Mapping[str, Any]) -> None:
                          f'scheduler: {", ".join(names)}')
 
 
-def refuse_mode_veto(mode: str, command: str) -> None:
-    """Check that a command that chooses nodes itself has another mode.
+def refuse_what_measures_nothing(args: argparse.Namespace, command: str) -> None:
+    """Check the options of a command that chooses nodes and rounds itself.
 
-    :raises SetupError: it has mode veto
+    :raises SetupError: they have mode veto, or an action of ReFrame
     """
-    if mode == VETO:
+    if action := reframe_options.find_non_run_action(args.reframe):
+        raise SetupError(f'{action} measures nothing, so ./plumb {command} cannot use '
+                         'it; use ./plumb run with this option')
+    if args.mode == VETO:
         raise SetupError(f'--mode {VETO} measures every node once, so it is not a mode '
                          f'of ./plumb {command}; use ./plumb run --mode {VETO}')
 
@@ -299,9 +260,8 @@ def run_reframe_action(work: Work, *options: str) -> int:
     its exit code."""
     with session.create_session_folders(work.system, runs_jobs=False) as opened:
         return session.run_reframe(
-            [str(WORK / 'bin' / 'reframe'), *work.options, *options],
-            {**work.variables, **opened.reframe_variables},
-            [*work.locks, opened.lock]).code
+            opened, [str(WORK / 'bin' / 'reframe'), *work.options, *options],
+            work.variables, work.locks, measures=False).code
 
 
 def run_reframe_session(work: Work, *options: str, any_mode: bool = False) -> Ended:
@@ -319,17 +279,14 @@ def run_reframe_session(work: Work, *options: str, any_mode: bool = False) -> En
     serial = ['--exec-policy=serial'] * work.has_only_local_partitions
     with session.create_session_folders(work.system, work.nightly_session) as opened:
         ended = session.run_reframe(
+            opened,
             [str(WORK / 'bin' / 'reframe'), *serial, *of_mode, *options, '-r'],
-            {**work.variables, **opened.reframe_variables},
-            [*work.locks, opened.lock],
-            opened.stage if slurm_jobs.can_list_jobs(work.system) else None,
-            opened.output_path, work.echo)
-        if not ended.has_begun and ended.code and not ended.ended_by and not work.echo:
-            print(*opened.output_path.read_text(errors='replace').splitlines()[-40:],
-                  f'plumb: output of ReFrame: {opened.output_path}',
-                  sep='\n', file=sys.stderr)
-        return Ended(opened.folder.name, ended.code, ended.ended_by, ended.has_begun,
-                     opened.output_path)
+            work.variables, work.locks, echo=work.echo,
+            has_slurm_jobs=slurm_jobs.can_list_jobs(work.system))
+    if not ended.has_begun and ended.code and not ended.ended_by and not work.echo:
+        print(*ended.output.read_text(errors='replace').splitlines()[-40:],
+              f'plumb: output of ReFrame: {ended.output}', sep='\n', file=sys.stderr)
+    return ended
 
 
 def run_test_cases(work: Work, test_cases: Sequence[identities.Identity],
@@ -382,7 +339,7 @@ def run(args: argparse.Namespace) -> int:
     """Run a mode or test cases, print the table, write the page; return the exit
     code."""
     from cli.session.table import rows_of_session
-    from postprocess import results
+    from postprocess import records, results
     start = time.monotonic()
     site = places.site_option(args.site)
     ids, args.reframe = identities.split_ids(args.reframe)
@@ -408,7 +365,9 @@ def run(args: argparse.Namespace) -> int:
                 print_installed_programs(args.site)
             return code
         if ids:
-            ended = [*run_test_cases(work, find_test_cases(work, args.site, ids))]
+            frame, _ = records.read(work.perflog_folder, on_error='collect')
+            ended = [*run_test_cases(work, identities.find_test_cases(
+                ids, work.system['name'], frame, site_folder(args.site)))]
         elif is_cost_accepted(work, args.mode, args.yes):
             ended = [run_reframe_session(work)]
         else:
@@ -498,18 +457,6 @@ def suspect_ids(site: str) -> list[str]:
     frame = read.frame[read.frame['system'] == site_folder(site).name]
     return verdict_of_records(
         frame, None, read.decided, read.sessions).suspects if len(frame) else []
-
-
-def find_test_cases(work: Work, site: str, ids: Sequence[str]
-                    ) -> list[identities.Identity]:
-    """The test cases with these IDs.
-
-    :raises SetupError: an ID is unknown, or belongs to another system
-    """
-    from postprocess import records
-    frame, _ = records.read(work.perflog_folder, on_error='collect')
-    return identities.find_test_cases(ids, work.system['name'], frame,
-                                      site_folder(site))
 
 
 def is_cut_short(ended: Iterable[Ended], perflogs: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from checks.core.parsers import Output, ParseError, Remark, load_parser_module
 from config import families
-from postprocess.options import safe_cell
+from postprocess.options import safe_cell, write_text_answer
 
 #: Columns of the tidy CSV; postprocess/records/parsed.py reads them. `output`
 #: counts the outputs in a file.
@@ -34,15 +34,12 @@ def add_family_options(parser: argparse.ArgumentParser, family: str) -> None:
 def write_output_as_csv(args: argparse.Namespace) -> int:
     """Runs `plumb parse`; returns its exit code."""
     out = io.StringIO()
-    code = convert_output_to_csv(args.family, args.files,
-                                 sys.stdout if args.csv == '-' else out,
-                                 sys.stderr, args)
-    if args.csv != '-':
-        try:
-            Path(args.csv).write_text(out.getvalue(), encoding='utf-8')
-        except OSError as error:
-            print(f'{args.csv}: cannot be written ({error.strerror})', file=sys.stderr)
-            return 2
+    code = convert_output_to_csv(args.family, args.files, out, sys.stderr, args)
+    try:
+        write_text_answer(args.csv, out.getvalue())
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     return code
 
 

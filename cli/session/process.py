@@ -10,7 +10,6 @@ kind only the newest sessions are kept.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -19,9 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 from checks.services import processes
@@ -46,7 +43,6 @@ RUN, IDLE = 'run', 'idle'
 #: Seconds between two lines of progress that are not on a terminal.
 REPORT_SECONDS = 60.0
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
 
 class NightlySession(NamedTuple):
@@ -62,14 +58,15 @@ def nightly_kind(site: str) -> str:
     return f'nightly {site}'
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(NamedTuple):
     """Where a session keeps what is its own."""
     folder: Path
     stage: Path
     output: Path
-    #: Held as long as the session lives.
-    lock: int
+    #: The first session of its nightly session, or itself.
+    first: str
+    #: File descriptor that is held as long as the session lives; -1: it has ended.
+    lock: int = -1
 
     @property
     def output_path(self) -> Path:
@@ -116,34 +113,23 @@ def create_session_folders(
     last = folder.parent / f'last.{os.getpid()}'
     last.symlink_to(name)
     last.replace(folder.parent / 'last')
-    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                   0o600)
-    try:
+    # No other user can open it, who could hold it after the session's end.
+    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(lock, 'w'):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield Session(folder, stage, output, lock)
-    finally:
-        os.close(lock)
+        yield Session(folder, stage, output, first, lock)
 
 
-class Left(NamedTuple):
-    """A session of which nothing runs any more."""
-    folder: Path
-    #: The first session of its nightly session, or itself.
-    first: str
-    stage: Path
-    output: Path
-
-
-def ended_sessions(kind: str) -> Iterator[Left]:
-    """The sessions of a kind that have ended, the oldest first."""
+def ended_sessions(kind: str) -> Iterator[Session]:
+    """The sessions of a kind of which nothing runs any more, the oldest first."""
     for about in sorted((WORK / 'sessions').glob(f'[0-9]*/{ABOUT}')):
         # What is cut off was written before anything ran.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             content = json.loads(about.read_text())
             if content['kind'] == kind and not _is_session_running(
                     about.parent / 'lock'):
-                yield Left(about.parent, str(content['first']),
-                           Path(content['stage']), Path(content['output']))
+                yield Session(about.parent, Path(content['stage']),
+                              Path(content['output']), str(content['first']))
 
 
 def _is_session_running(path: Path) -> bool:
@@ -158,14 +144,13 @@ def _is_session_running(path: Path) -> bool:
     return False
 
 
-def remove_old_sessions(kind: str, keep: int) -> list[str]:
+def remove_old_sessions(kind: str, keep: int) -> None:
     """Remove the folders of all but the newest sessions of a kind that have ended.
 
     Only those that the file ABOUT names, and that are called as the session is:
     nothing that somebody else has put beside them.
 
     :param keep: number of sessions, or of nightly sessions, that are left
-    :returns: the sessions, or nightly sessions, that were removed
     """
     ended = [*ended_sessions(kind)]
     old = sorted({one.first for one in ended})[:-keep or None]
@@ -175,7 +160,6 @@ def remove_old_sessions(kind: str, keep: int) -> list[str]:
             for path in (one.stage, one.output, one.folder):
                 if path.name == one.folder.name:
                     shutil.rmtree(path, ignore_errors=True)
-    return old
 
 
 class SessionProgress:
@@ -228,154 +212,141 @@ class SessionProgress:
             self.last_report, self.last_printed = now, state
 
 
-class ReceivedSignals:
-    """The signals that ask a session to end; those that follow each other
-    within SAME_SIGNAL_SECONDS are one."""
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self._last = -SAME_SIGNAL_SECONDS
-
-    def record_signal(self, number: int, frame: FrameType | None) -> bool:
-        """Handle a signal; returns whether it is no repetition."""
-        now = time.monotonic()
-        is_new = now - self._last >= SAME_SIGNAL_SECONDS
-        if is_new:
-            self.numbers.append(number)
-        self._last = now
-        return is_new
-
-    def wait_for_repetitions(self) -> None:
-        """Wait until no signal can be a repetition of the last one."""
-        if self.numbers:
-            while (left := self._last + SAME_SIGNAL_SECONDS
-                   - time.monotonic()) > 0:
-                time.sleep(left)
-
-
 class Ended(NamedTuple):
-    """How the process of ReFrame ended."""
-    #: Its exit code; negative: the signal that killed it.
+    """A session of ReFrame that is over."""
+    #: Its identifier.
+    session: str
+    #: Exit code of ReFrame; negative: the signal that killed it.
     code: int
     #: Name of the signal that asked the session to end, or ''.
     ended_by: str
     #: Whether a test case or build began.
-    has_begun: bool = False
+    has_begun: bool
+    #: File with what ReFrame printed.
+    output: Path
 
 
-def run_reframe(command: Sequence[str], variables: Mapping[str, str],
-                locks: Sequence[int], stage: Path | None = None,
-                output: Path | None = None, echo: bool = False) -> Ended:
-    """Runs ReFrame to its end, also where a signal asks for it.
+class ReceivedSignals:
+    """The signals that ask a session to end, from the first one on."""
+
+    def __init__(self) -> None:
+        self.name = ''
+        self._times: list[float] = []
+
+    def record_signal(self, number: int, frame: object) -> None:
+        """Handle a signal."""
+        self.name = self.name or signal.Signals(number).name
+        self._times.append(time.monotonic())
+
+    def are_urgent(self) -> bool:
+        """Whether one came that is no repetition of the first."""
+        return bool(self._times) and (
+            self._times[-1] - self._times[0] >= SAME_SIGNAL_SECONDS)
+
+    def wait_for_repetitions(self) -> None:
+        """Wait until no signal can be a repetition of the last one."""
+        while self._times and (left := self._times[-1] + SAME_SIGNAL_SECONDS
+                               - time.monotonic()) > 0:
+            time.sleep(left)
+
+
+def run_reframe(session: Session, command: Sequence[str], variables: Mapping[str, str],
+                locks: Sequence[int] = (), *, measures: bool = True, echo: bool = False,
+                has_slurm_jobs: bool = False) -> Ended:
+    """Run ReFrame to its end, also if a signal asks for it.
 
     ReFrame cancels its jobs at the first signal; what is left of it and its
     jobs on this machine is ended, at once after a second one.
 
-    :param stage: folder of its Slurm jobs, which are cancelled if ReFrame was
-        killed or ended by a signal; None: it has none
-    :param output: file for its output, of which the progress is printed; None:
-        ReFrame prints, for a listing or a dry run
+    :param measures: write its output to a file, and print the progress; False: it
+        prints a listing or a dry run
     :param echo: print the output instead of the progress
+    :param has_slurm_jobs: cancel them if ReFrame was killed or ended by a signal
     """
-    library = ctypes.CDLL(None, use_errno=True)
     # What loses its parent becomes a child of this process and is found.
-    library.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    processes.adopt_orphans()
 
     def start_own_process_group() -> None:
         # Else ^C would reach it twice; and nobody else can end it when this
         # process is killed.
         os.setpgid(0, 0)
-        library.prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        processes.set_parent_death_signal(signal.SIGTERM)
 
     received = ReceivedSignals()
     before = {number: signal.signal(number, received.record_signal)
               for number in _SIGNALS}
     try:
         with contextlib.ExitStack() as stack:
-            file = stack.enter_context(open(output, 'wb')) if output else None
+            file = stack.enter_context(
+                open(session.output_path, 'wb')) if measures else None
             process = subprocess.Popen(
-                command, env={**os.environ, **variables}, pass_fds=locks,
-                stdout=file, stderr=file, preexec_fn=start_own_process_group)
+                command, env={**os.environ, **variables, **session.reframe_variables},
+                pass_fds=[*locks, session.lock], stdout=file, stderr=file,
+                preexec_fn=start_own_process_group)
             reports: list[Callable[[], object]] = []
             shown = None
-            if output:
-                shown = stack.enter_context(SessionProgress(output, echo))
+            if measures:
+                shown = stack.enter_context(SessionProgress(session.output_path, echo))
                 reports.append(shown.report_if_due)
-            if stage is not None:
+            if has_slurm_jobs:
                 reports.append(slurm_jobs.PendingReports(
-                    stage, print_progress).report_if_due)
-            code = _wait_for_process(process, received.numbers, reports)
-        if received.numbers or code < 0:
+                    session.stage, print_progress).report_if_due)
+            code = _wait_for_process(process, received, reports)
+        if received.name or code < 0:
             # Also an sbatch that ReFrame no longer waits for.
-            left = end_processes(
-                processes.reap_and_list_descendants,
-                [(signal.SIGTERM, END_TIMEOUT), (signal.SIGKILL, END_TIMEOUT)],
-                lambda: len(received.numbers) > 1)
-            if left:
+            if left := _end_descendants(received):
                 print_progress(f'still running: pid {", ".join(map(str, left))}')
-            if stage is not None:
+            if has_slurm_jobs:
                 slurm_jobs.cancel_jobs_in_folders(
-                    [stage], 'ReFrame', print_progress)
+                    [session.stage], 'ReFrame', print_progress)
         received.wait_for_repetitions()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return Ended(
-        code, signal.Signals(received.numbers[0]).name if received.numbers else '',
-        shown is not None and shown.progress.has_begun)
+    return Ended(session.folder.name, code, received.name,
+                 shown is not None and shown.progress.has_begun, session.output_path)
 
 
-def _wait_for_process(process: subprocess.Popen[bytes],
-                      received_signals: list[int],
+def _wait_for_process(process: subprocess.Popen[bytes], received: ReceivedSignals,
                       reports: Sequence[Callable[[], object]]) -> int:
     """Wait until a process ends, and end it if signals ask for it.
 
     :param reports: called several times per second
     """
-    content, deadline = 0, float('inf')
+    deadline = 0.0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(0.2)
-        if not received_signals:
+        if not received.name:
             for report in reports:
                 report()
-        if received_signals and not content:
-            content = received_signals[0]
+        elif not deadline:
             deadline = time.monotonic() + CANCEL_TIMEOUT
-            print_progress(
-                f'{signal.Signals(content).name}: cancelling the jobs; a '
-                'second signal kills them at once'
-            )
+            print_progress(f'{received.name}: cancelling the jobs; a second signal '
+                           'kills them at once')
             # ReFrame cancels its jobs at each of these signals; at SIGTERM
             # it does so without a traceback.
             process.terminate()
-        if len(received_signals) > 1 or time.monotonic() > deadline:
+        elif received.are_urgent() or time.monotonic() > deadline:
             print_progress('ReFrame is killed; it may not have cancelled all jobs')
             process.kill()
             return process.wait()
 
 
-def end_processes(list_pids: Callable[[], set[int]],
-                  signals: Sequence[tuple[int, float]],
-                  is_urgent: Callable[[], bool] = lambda: False) -> set[int]:
-    """End processes by several signals, one after the other.
-
-    :param list_pids: the processes that still run
-    :param signals: (signal, seconds to wait then); signal 0: wait only
-    :param is_urgent: whether the last signal is sent at once
-    :returns: the processes that still run after all signals
-    """
+def _end_descendants(received: ReceivedSignals) -> set[int]:
+    """End the processes below this one with SIGTERM, then SIGKILL; return those that
+    still run."""
     left: set[int] = set()
-    for number, seconds in signals:
-        deadline = time.monotonic() + seconds
+    for number in signal.SIGTERM, signal.SIGKILL:
+        deadline = time.monotonic() + END_TIMEOUT
         signalled: set[int] = set()
-        while left := list_pids():
+        while left := processes.reap_and_list_descendants():
             for pid in left - signalled:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
             signalled |= left
             if time.monotonic() > deadline or (
-                    is_urgent() and number != signals[-1][0]):
+                    number == signal.SIGTERM and received.are_urgent()):
                 break
             time.sleep(0.05)
     return left

@@ -14,13 +14,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from checks.machine.software import detect_mpi
 from checks.stores.found import find_store_servers
 from config import places
+from config.commandline import SetupError as SetupError
 from config.sessions import lock as locks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +35,6 @@ LOCK_LIMIT = 3600.0
 #: services have fields in braces. The others are control characters (a
 #: newline) and bytes that are not UTF-8.
 _UNUSABLE = re.compile(r'[$`:,"\\{}\x00-\x1f\x7f\ud800-\udfff]')
-
-
-class SetupError(Exception):
-    """The set-up cannot continue; the message says why and what to do."""
 
 
 def refuse_unusable_path(what: str, path: Path | str) -> None:
@@ -146,11 +143,6 @@ def _install_locked_packages(python: Path, lock: Path, *options: str) -> None:
         'docs/how-to/offline.md')
 
 
-def _checksum_of_parts(*parts: str) -> str:
-    text = '\0'.join((str(ROOT), *parts))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _read_or_empty(path: Path) -> str:
     try:
         return path.read_text()
@@ -158,49 +150,65 @@ def _read_or_empty(path: Path) -> str:
         return ''
 
 
+def _ensure_installed(folder: Path, lock: str, install: Callable[[Path], None],
+                      mark: str = 'plumbline.stamp') -> None:
+    """Install a lock file into a folder, unless it is up to date.
+
+    A stamp is written last: a hash of the lock, the Python and the path of the
+    checkout. A folder without it is incomplete or outdated, and is made again.
+
+    :param install: installs the lock file of this path
+    :param mark: another file for the stamp: the folder is kept, and more is installed
+    :raises SetupError: the lock does not exist, or cannot be installed
+    """
+    path = LOCKS / f'{lock}.lock'
+    if not (text := _read_or_empty(path)):
+        raise SetupError(f'{path} does not exist: restore it with git checkout '
+                         'config/python, or correct the name in the extras of the site')
+    stamp = hashlib.sha256('\0'.join(
+        (str(ROOT), sys.base_prefix, sys.version, text)).encode()).hexdigest()
+
+    def is_up_to_date() -> bool:
+        return _read_or_empty(folder / mark) == stamp
+    if is_up_to_date():
+        return
+    with _hold_setup_lock():
+        if is_up_to_date():             # by another set-up, in our wait
+            return
+        with (print_step_start_and_end(f'installing Python packages ({lock})'),
+              _replace_folder(folder) if mark == 'plumbline.stamp'
+              else contextlib.nullcontext()):
+            install(path)
+            (folder / mark).write_text(stamp)
+
+
 def ensure_venv(tests: bool = False) -> Path:
     """Make the venv, unless it is up to date; returns its python.
 
-    A stamp is written last: a hash of the lock, the Python and the path of the
-    checkout. A venv without it is incomplete or outdated, and is made again.
+    :param tests: also with what the self-tests need
     """
     refuse_unusable_path('the folder of the checkout', ROOT)
     refuse_unusable_path('PLUMBLINE_WORK', WORK)
-    try:
-        places.refuse_work_folder_that_is_split()
-    except places.PlaceError as err:
-        raise SetupError(str(err)) from None
+    places.refuse_work_folder_that_is_split()
     venv = WORK / 'venv'
     python = venv / 'bin' / 'python'
-    base = Path(sys.base_prefix).as_posix() + sys.version
 
-    def install_packages_if_changed(lock: str) -> bool:
-        text = _read_or_empty(LOCKS / f'{lock}.lock')
-        if not text:
-            raise SetupError(f'{LOCKS / lock}.lock is missing: restore it '
-                             'with git checkout config/python')
-        mark = venv / f'{lock}.stamp'
-        if _read_or_empty(mark) == _checksum_of_parts(base, text):
-            return False
-        with (print_step_start_and_end(f'installing Python packages ({lock})'),
-              _replace_folder(venv) if lock == 'requirements'
-              else contextlib.nullcontext()):
-            if lock == 'requirements':
-                # Not sys.executable: the venv's own python was just removed.
-                run_setup_command([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
-                                  'making a virtual environment',
-                                  'install the venv module of Python (the package '
-                                  'python3-venv of Debian and Ubuntu)')
-            _install_locked_packages(python, LOCKS / f'{lock}.lock')
-            if lock == 'requirements':
-                _add_checkout_to_path(venv, python)
-            mark.write_text(_checksum_of_parts(base, text))
-        return True
+    def make_venv(lock: Path) -> None:
+        # Not sys.executable: the venv's own python was just removed.
+        run_setup_command([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
+                          'making a virtual environment',
+                          'install the venv module of Python (the package '
+                          'python3-venv of Debian and Ubuntu)')
+        install_packages(lock)
+        _add_checkout_to_path(venv, python)
 
-    with _hold_setup_lock():
-        if any([install_packages_if_changed(lock)
-                for lock in ('requirements', *['test'] * tests)]):
-            _compile_packages(venv, python)
+    def install_packages(lock: Path) -> None:
+        _install_locked_packages(python, lock)
+        _compile_packages(venv, python)
+
+    _ensure_installed(venv, 'requirements', make_venv)
+    if tests:
+        _ensure_installed(venv, 'test', install_packages, 'test.stamp')
     return python
 
 
@@ -239,23 +247,9 @@ def ensure_folder_of_lock(name: str) -> Path:
 
     :raises SetupError: the lock does not exist, or cannot be installed
     """
-    lock, prefix = LOCKS / f'{name}.lock', WORK / name
-    if not lock.is_file():
-        raise SetupError(f'{lock} does not exist: restore it with git '
-                         'checkout, or correct the name in the extras of the '
-                         'site')
-    mark = prefix / 'plumbline.stamp'
-    stamp = _checksum_of_parts(sys.version, _read_or_empty(lock))
-    if _read_or_empty(mark) != stamp:
-        python = ensure_venv()
-        with _hold_setup_lock():
-            if _read_or_empty(mark) == stamp:        # by another set-up, in our wait
-                return prefix
-            with (_replace_folder(prefix),
-                  print_step_start_and_end(f'installing {lock.name}')):
-                _install_locked_packages(python, lock, '--prefix', str(prefix),
-                                         '--ignore-installed')
-                mark.write_text(stamp)
+    python, prefix = ensure_venv(), WORK / name
+    _ensure_installed(prefix, name, lambda lock: _install_locked_packages(
+        python, lock, '--prefix', str(prefix), '--ignore-installed'))
     return prefix
 
 
@@ -291,17 +285,9 @@ def ensure_store_servers() -> list[dict[str, Any]]:
     If no wheel fits this machine (musl, another processor), the set-up goes on
     without these servers, and ``stores/missing`` has the reason.
     """
-    prefix = WORK / 'stores'
-    lock = LOCKS / 'stores.lock'
-    mark = prefix / 'plumbline.stamp'
-    python = ensure_venv()
-    stamp = _checksum_of_parts(sys.version, _read_or_empty(lock))
-    with _hold_setup_lock():
-        if _read_or_empty(mark) != stamp:
-            with (_replace_folder(prefix),
-                  print_step_start_and_end('installing stores')):
-                _install_store_servers(python, prefix, lock)
-            mark.write_text(stamp)
+    python, prefix = ensure_venv(), WORK / 'stores'
+    _ensure_installed(prefix, 'stores', lambda lock: _install_store_servers(
+        python, prefix, lock))
     return find_store_servers(prefix)
 
 

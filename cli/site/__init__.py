@@ -2,6 +2,7 @@
 
 new             ./plumb site new, with its templates
 detect          facts of a machine from the output of its commands
+nodes           the nodes of the partitions of Slurm
 pbs             queues and nodes of PBS
 partitions      wrong values of a partition that otherwise only a job reveals
 listing         the list of `cases` in a process of its own

@@ -20,9 +20,9 @@ from typing import Any
 import yaml
 
 from checks.machine.software import identify_mpi
-from cli.nightly import nodes
-from cli.nightly.nodes import Partition
 from cli.setup.venv import WORK
+from cli.site import nodes
+from cli.site.nodes import Partition
 from config import strict
 
 _DATA = strict.load_trusted_yaml(Path(__file__).with_suffix('.yaml'))

@@ -26,12 +26,11 @@ import yaml
 
 from checks.core import hardware
 from checks.spack import stack
-from cli.nightly import nodes
-from cli.nightly.nodes import Node, Partition
 from cli.setup.venv import ROOT, SetupError, print_progress
 from cli.site import check as sites
-from cli.site import detect, pbs
+from cli.site import detect, nodes, pbs
 from cli.site.detect import Gpus, Machine, Mpi, Nic
+from cli.site.nodes import Node, Partition
 from config import schema
 from config.places import SITES
 from config.sites import launch, topology

@@ -11,8 +11,8 @@ import json
 import re
 from typing import Any
 
-from cli.nightly.nodes import Node, Partition
 from cli.setup.venv import SetupError
+from cli.site.nodes import Node, Partition
 
 #: State of a node that takes jobs, at once or later -> the same state of Slurm.
 STATES = {'free': 'idle', 'busy': 'allocated', 'job-busy': 'allocated',

@@ -8,10 +8,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cli.nightly import nodes
-from cli.nightly.summary import shortened_list_text
 from cli.setup.venv import SetupError
-from cli.site import pbs
+from cli.site import nodes, pbs
+from config.console import shortened_list_text
 from config.sessions.slurm_jobs import PBS, SLURM
 
 #: Commands whose output pbs.parse_partitions reads.

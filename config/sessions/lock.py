@@ -25,6 +25,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from config.commandline import SetupError
+
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Variable with the file descriptor of a lock that a parent process holds.
@@ -41,7 +43,7 @@ _until_exit = contextlib.ExitStack()
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 
 
-class LockError(Exception):
+class LockError(SetupError):
     """The lock cannot be taken; the message says why and what to do.
 
     `holder_text` has the facts that the holder wrote (pid, user, since, command and

@@ -22,6 +22,7 @@ from typing import Any
 import duckdb
 
 from config import regular
+from config.regular import draft_of_file
 
 from .. import options
 from . import counting, reports, rows, sessions
@@ -238,15 +239,9 @@ class _Store:
 
     def _write_typed(self, part: Path) -> None:
         """Write the table `typed` as a Parquet file; no reader sees half of it."""
-        handle, draft = tempfile.mkstemp(dir=part.parent, prefix='new-')
-        os.close(handle)
-        try:
+        with draft_of_file(part) as draft:
             self.con.execute(f'COPY typed TO {sql_text(draft)} '
                              '(FORMAT parquet, COMPRESSION snappy)')
-            os.replace(draft, part)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(draft)
 
     def remove_all(self) -> None:
         """Remove the Parquet files, because one of them cannot be read."""

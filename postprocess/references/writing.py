@@ -32,9 +32,10 @@ from ruamel.yaml.comments import CommentedMap
 from config import references as grammar
 from config.console import count_with_noun
 from config.records.columns import MADE_UP
+from config.regular import write_files_atomically
 from config.sessions.judged import metric_key
 
-from ..files import git_commit_hint, is_tracked_by_git, write_files_atomically
+from ..files import git_commit_hint, is_tracked_by_git
 from . import editing
 from .progress import (
     KEYS,

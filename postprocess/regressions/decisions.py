@@ -30,8 +30,7 @@ from typing import Any
 import yaml
 
 from config import strict
-
-from ..files import write_files_atomically
+from config.regular import write_files_atomically
 
 FILE = 'decisions.yaml'
 KINDS = ('accepted', 'muted', 'retired')

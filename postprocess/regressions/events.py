@@ -286,12 +286,24 @@ def print_verdict(verdict: Verdict, every: bool = False) -> None:
             title = f'Worth measuring again ({rerun_commands_text(events)}):'
         if events and kind in FOLDED and not every:
             print_lines([f'{title[:-1]}: {len(events)} (--all lists them)'])
-        elif events:
-            indent = '  ' * bool(title)
-            print_lines([*filter(None, [title]), *(
-                f'{indent}{text}' for one in events[:MAXIMUM] for text in one.lines),
-                *_omitted_lines(len(events))])
+        else:
+            print_lines(_lines_of_kind(title, events))
     print_lines([verdict.headline])
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """The text below the headline, the worst first, without the lists that need nothing
+    at once."""
+    return [line for kind, title in KINDS.items() if kind not in FOLDED
+            for line in _lines_of_kind(title, verdict.events_of(kind))]
+
+
+def _lines_of_kind(title: str, events: Sequence[Event]) -> list[str]:
+    """The list of the events of one kind; empty: there are none."""
+    indent = '  ' * bool(title)
+    return [*filter(None, [title]), *(
+        f'{indent}{text}' for one in events[:MAXIMUM] for text in one.lines),
+        *_omitted_lines(len(events))] if events else []
 
 
 def shortened_lines(lines: Sequence[str]) -> list[str]:

@@ -17,9 +17,9 @@ import pandas as pd
 from config import places, strict
 from config.commandline import Parser
 from config.console import count_with_noun, print_lines
+from config.regular import write_files_atomically
 
 from .. import debts, options, records, results
-from ..files import write_files_atomically
 from ..records import series
 from ..references.progress import Progress, progress_of_test_cases
 from ..regressions.verdict import Verdict, verdict_of_records

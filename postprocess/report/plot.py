@@ -12,8 +12,8 @@ from typing import Any
 from config import schema, strict
 from config.commandline import Parser
 from config.families import families, faults_of_panels
+from config.regular import write_files_atomically
 
-from ..files import write_files_atomically
 from ..options import (
     add_record_options,
     add_saved_results_option,

@@ -11,8 +11,9 @@ from conftest import OSU, ROOT
 from data import perflogs_factory as factory
 
 from cli import __main__ as cli
-from cli.session.commands import reference_folder_of_site, run, site_folder
+from cli.session.commands import run, site_folder
 from cli.setup.venv import WORK, SetupError
+from config import places
 
 
 def called(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
@@ -107,9 +108,8 @@ def test_bringup_has_one_form(words):
     (str(ROOT / 'site-configs' / 'lumi'),
      ROOT / 'site-configs' / 'lumi' / 'references'),
     ('local', WORK / 'references')])
-def test_references_are_those_of_the_site(monkeypatch, site, folder):
-    monkeypatch.delenv('RFM_REFERENCE_PREFIX', raising=False)
-    assert reference_folder_of_site(site_folder(site)) == folder
+def test_references_are_those_of_the_site(site, folder):
+    assert places.reference_folder_of_site(site_folder(site), None) == folder
 
 
 @pytest.mark.parametrize('line, words', [

@@ -12,9 +12,9 @@ from locate import Cluster
 
 from cli import __main__
 from cli.nightly import locate
-from cli.nightly import nodes as slurm
 from cli.session import commands
 from cli.setup.venv import SetupError
+from cli.site import nodes as slurm
 
 SLURM = {'name': 'batch', 'scheduler': 'slurm', 'access': ['-pgpu'],
          'max_jobs': 4}

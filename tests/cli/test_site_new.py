@@ -15,10 +15,9 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from cli.nightly import nodes
 from cli.setup.venv import WORK, SetupError
 from cli.site import check as sites
-from cli.site import detect, new, pbs, spack_yaml
+from cli.site import detect, new, nodes, pbs, spack_yaml
 from config.sites import launch, topology
 
 DATA = ROOT / 'tests' / 'data' / 'sites'

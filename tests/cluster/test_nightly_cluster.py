@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIMIT, ROOT, until
-from test_cluster_jobs import GOLDEN, PAIR, faulty_in
+from test_cluster_jobs import GOLDEN, PAIR, SHORT, faulty_in
 
 from config.sites import topology
 
@@ -36,12 +36,13 @@ def site(tmp_path, cluster):
         first, rest = path.read_text().split('\n', 1)
         path.write_text(f'{first}\n{ONE_NODE}{rest}')
 
-    def start(fault, *options, bad_node='all', wrapper=()):
+    def start(fault, *options, bad_node='all', wrapper=(), place=tmp_path / 'site'):
         return cluster.box(
-            'exec', '--', *wrapper, ROOT / 'plumb', 'nightly', '--site', tmp_path
-            / 'site', '--mode', 'quick', '--bringup', '--json', tmp_path
+            'exec', '--', *wrapper, ROOT / 'plumb', 'nightly', '--site', place,
+            '--mode', 'quick', '--bringup', '--json', tmp_path
             / 'night.json', *options, '--', '--system=devcluster:slurm-srun',
-            '-p', 'mpich', *PAIR, cwd=tmp_path, env={
+            '-p', 'mpich', *PAIR, *(SHORT if place == 'devcluster' else ()),
+            cwd=tmp_path, env={
                 **os.environ, **suite.variables, 'FAULT': fault,
                 'BAD_NODE': bad_node, 'HANG': str(tmp_path / 'hang'),
                 'GOLDEN': str(GOLDEN / 'osu_latency.txt')},
@@ -60,7 +61,8 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
     cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=DRAIN',
                 'Reason=disk of n4')
     try:
-        text, code, nightly_session = site.run('none', '--max-node-age', '1')
+        text, code, nightly_session = site.run('none', '--max-node-age', '1',
+                                               place='devcluster')
     finally:
         cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=RESUME')
         until(lambda: cluster.ask(
@@ -71,8 +73,8 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
     assert (message['usable'], message['measured']) == (3, 3), text
     assert message['out'] == ['n4 (drained: disk of n4)']
     ran = {r['session']: topology.expand_host_list(r['nodes']) for r in site.records}
-    # What Slurm chose, and the node that it did not, with another one.
-    assert len(ran) == 2 and all(len(nodes) == 2 for nodes in ran.values()), ran
+    # What Slurm chose, and the node that it did not.
+    assert [len(ran[run]) for run in sorted(ran)] == [2, 1], ran
     assert {run.split('-')[1][:6] for run in ran} == {
         nightly_session['nightly_session'].split('-')[1]}
 
@@ -121,7 +123,7 @@ def test_a_node_that_is_bad_is_named(site):
     # ReFrame has measured it twice on them (--max-retries).
     assert [(one['where'], one['nodes'], one['failed'])
             for one in failed['again']] == [('other nodes', ['n3', 'n4'], False)]
-    assert 'check n1 n2: the test case failed only there' in text
+    assert 'check n1, n2: the test case failed only there' in text
 
 
 def test_a_node_that_is_lost_is_named_alone(site, cluster):
@@ -144,7 +146,7 @@ def test_a_node_that_is_lost_is_named_alone(site, cluster):
     finally:
         cluster.boot(lost)
     night = json.loads((site.tmp / 'night.json').read_text())
-    [flaky] = night['flaky']
+    [flaky] = night['failed']
     assert f'({lost} was lost)' in flaky['why'], text
     assert re.search(rf'left out: {lost} \(down', text), text
 
@@ -168,43 +170,15 @@ def start_until_job_runs(site, cluster):
     return job, pids
 
 
-def signal_all(pids, *numbers):
-    for number in numbers:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-
-def test_the_nightly_session_after_one_that_hung_ends_it_and_goes_on(site, cluster):
-    """All of its processes are stopped, so that they react to no signal but KILL."""
-    job, pids = start_until_job_runs(site, cluster)
-    signal_all(pids, signal.SIGSTOP)
-    text, code, _ = site.run('none', '--max-node-age', '0')
-    assert code == 2 and 'another nightly session of this site runs' in text
-    # Its lock says that it began 21 hours ago.
-    [lock] = Path(site.variables['PLUMBLINE_WORK'], 'nightly').glob('*.lock')
-    holder = json.loads(lock.read_text())
-    lock.write_text(json.dumps({**holder, 'began': holder['began'] - 21 * 3600}))
-    text, code, nightly_session = site.run('none', '--max-node-age', '0')
-    assert code == 0, text
-    assert nightly_session['state'] == 'not compared'
-    notes = '\n'.join(nightly_session['notes'])
-    assert notes.count('the previous nightly session hung and was ended: pid ') == 1
-    assert 'processes that a killed nightly session left' in notes, notes
-    assert not cluster.ask('squeue', '-h', '-t', 'PD,R').strip()
-    last = max(r['session'] for r in site.records)
-    assert {r['result'] for r in site.records if r['session'] == last} == {
-        'no_reference'}
-    job.communicate(timeout=LIMIT)
-    until(lambda: not any(Path('/proc', str(pid)).exists() for pid in pids))
-
-
 def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
     site, cluster
 ):
     job, pids = start_until_job_runs(site, cluster)
     # Stopped first: else one of them cancels the job when another is killed.
-    signal_all(pids, signal.SIGSTOP, signal.SIGKILL)
+    for number in signal.SIGSTOP, signal.SIGKILL:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
     job.communicate(timeout=LIMIT)
     [orphan] = cluster.ask('squeue', '-h', '-t', 'R', '-o', '%A').split()
     text, code, nightly_session = site.run('none', '--max-node-age', '0')

@@ -14,7 +14,6 @@ import pytest
 from conftest import ROOT
 from impostor import UID, as_another_user
 
-from cli.nightly import overlap
 from cli.session import process as session
 from cli.setup import venv as setup
 from config.sessions import lock
@@ -116,7 +115,7 @@ def test_a_lock_of_an_earlier_session_becomes_private(tmp_path):
     path = tmp_path / 'alpha.lock'
     path.touch(0o644)
     path.chmod(0o644)
-    with overlap.hold_nightly_lock(path, 1, print, 0):
+    with lock.hold_file_lock(path):
         assert path.stat().st_mode & 0o777 == 0o600
 
 

@@ -42,7 +42,10 @@ seconds, stage, *command = sys.argv[1:]
 process.SAME_SIGNAL_SECONDS = float(seconds)
 # No signal comes after ReFrame has ended.
 process.ReceivedSignals.wait_for_repetitions = lambda received: None
-ended = process.run_reframe(command, {}, [], Path(stage))
+with open('/dev/null') as lock:
+    ended = process.run_reframe(
+        process.Session(Path(stage), Path(stage), Path(stage), '', lock.fileno()),
+        command, {}, measures=False, has_slurm_jobs=True)
 print((ended.code, ended.ended_by))
 '''
 

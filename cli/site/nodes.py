@@ -1,35 +1,20 @@
-"""The nodes of a site's partitions: which are usable, which are due, and how
-jobs are restricted to some of them. Only this module calls sinfo
-(`query_sinfo`).
-
-Slurm chooses the nodes of a job among the free ones, always the same ones on a
-quiet cluster. So a nightly session also measures on the nodes that were
-measured longest ago (`due_nodes`). Jobs are restricted to nodes by excluding
-all others: `--nodelist`
-would make also a job of one node, such as a build, take all of them.
-
-ReFrame's own flexible allocation (`num_tasks = 0`) is not used: a test case
-would have another number of ranks in each session, so that its values had no
-history, and it would fail if a node is down.
+"""The nodes of Slurm's partitions, and of those of a site. Only this module calls
+sinfo (`query_sinfo`).
 """
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import shlex
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cli.setup.venv import SetupError
 from config.sessions.slurm_jobs import SLURM
 from config.sites import topology
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Partition (`*`: the default one), node, state, CPUs, sockets, cores of a
 #: socket, threads of a core, GRES, nodes of a job, and why the node is out:
@@ -43,9 +28,8 @@ LIMIT = 60
 TAKES = ('idle', 'mixed', 'allocated', 'completing', 'planned', 'powering_up',
          'powered_down', 'powering_down')
 #: Signs behind a state: the node does not answer, or is to be rebooted, or is
-#: kept for maintenance. Others (`~`, `#`, `!`, `%`, `-`) stand for power
-#: saving
-#: and plans.
+#: kept for maintenance. Others (`~`, `#`, `!`, `%`, `-`) stand for power saving and
+#: plans.
 OUT = re.compile(r'[*$@^]')
 #: Options of sbatch that leave a job some nodes of a partition only, and
 #: which ones is not known here.
@@ -283,45 +267,30 @@ def nodes_of_access(place: Access, there: Mapping[str, Mapping[str, Node]]
 
 
 def find_node_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
-    """The pools of a site's partitions, and why some have none.
+    """The nodes of a site's partitions of Slurm, and why those of some are unknown.
 
     :param system: of the site's configuration
-    :returns: partition of the site -> pool, those of a pool have the same one
+    :returns: partition of the site -> its nodes
     """
     places = {part['name']: parse_access(part.get('access', ()))
               for part in system['partitions'] if part['scheduler'] in SLURM}
-    if not places:
-        return {}, ''
     free = {name: place for name, place in places.items()
             if not place.chooses and len(place.partitions) == 1}
     why = [f'nodes of {", ".join(sorted(set(places) - set(free)))} are '
            'chosen by the site (access)'] * (len(free) < len(places))
-    if not free:
-        return {}, why[0]
+    pools = {}
     try:
-        there = nodes_by_partition(query_sinfo())
+        known = nodes_by_partition(query_sinfo()) if free else {}
     except SetupError as err:
-        return {}, f'the nodes that are due cannot be listed: {err}'
-    pool_of = pools_by_partition(free, there)
-    if lost := sorted(set(free) - set(pool_of)):
-        why.append(f'the nodes of {", ".join(lost)} cannot be listed: '
-                   + _missing_partition_message(free[lost[0]].partitions, there))
-    return pool_of, '; '.join(why)
-
-
-def selected_partitions(system: Mapping[str, Any],
-                        options: Sequence[str]) -> set[str]:
-    """The partitions of a site that options of ReFrame leave in a session.
-
-    >>> site = {'partitions': [{'name': 'cpu'}, {'name': 'gpu'}]}
-    >>> selected_partitions(site, ['--system=mycluster:gpu'])
-    {'gpu'}
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument('--system', default='')
-    name = parser.parse_known_args(options)[0].system.partition(':')[2]
-    return {part['name'] for part in system['partitions']
-            if name in ('', part['name'])}
+        return {}, f'the nodes cannot be listed: {err}'
+    for name, place in free.items():
+        pools[name] = Pool(place.partitions[0], nodes_of_access(place, known),
+                           place.excluded)
+        if not pools[name].nodes:
+            del pools[name]
+            why.append(f'the nodes of {name} cannot be listed: '
+                       + _missing_partition_message(place.partitions, known))
+    return pools, '; '.join(why)
 
 
 def _missing_partition_message(
@@ -346,96 +315,3 @@ def query_nodes_of_access_options(access: Iterable[str], name: str
         raise SetupError(f'access of {name}: '
                          + _missing_partition_message(place.partitions, there))
     return nodes_of_access(place, there), place
-
-
-def pools_by_partition(places: Mapping[str, Access],
-                       there: Mapping[str, Mapping[str, Node]]) -> dict[str, Pool]:
-    """Partition of the site -> its pool.
-
-    :param places: partition of the site -> what `parse_access` says
-    :param there: what `nodes_by_partition` says
-    """
-    made: dict[tuple[str, frozenset[str]], Pool] = {}
-    pool_of = {}
-    for name, place in places.items():
-        key = place.partitions[0], place.excluded
-        if key not in made:
-            made[key] = Pool(key[0], nodes_of_access(place, there), place.excluded)
-        if made[key].nodes:
-            pool_of[name] = made[key]
-    return pool_of
-
-
-def last_measurement_time_by_node(frame: pd.DataFrame, system: str) -> dict[str, float]:
-    """Node -> time of its last test case that no guard refused.
-
-    The perflogs are the only record of it: nothing else can be lost or be
-    out of step with them. Unit: seconds since 1970.
-
-    :param frame: as records.read gives it
-    """
-    records = frame[(frame['system'] == system) & (frame['guard'] == '')]
-    times: dict[str, float] = {}
-    for nodes, when in records.groupby('nodes', observed=True)['time'].max().items():
-        for node in topology.nodes_of_record(str(nodes)):
-            times[node] = max(times.get(node, 0.0), when.timestamp())
-    return times
-
-
-def due_nodes(
-    pool: Pool, seen: Mapping[str, float], nightly_sessions: int
-) -> list[str]:
-    """The nodes to be measured in this session: of N usable nodes the
-    N / `nightly_sessions` (rounded up) that were measured longest ago.
-
-    So a node that is always free waits at most `nightly_sessions` sessions. A
-    busy node is measured in the first session in which it is free.
-
-    :param seen: `last_measurement_time_by_node`
-    """
-    number = math.ceil(len(pool.usable_nodes) / nightly_sessions)
-    return sorted(pool.idle_nodes, key=lambda n: (seen.get(n, 0.0), n))[:number]
-
-
-def nodes_unmeasured_since(
-    pool: Pool, seen: Mapping[str, float], since: float
-) -> list[str]:
-    """Usable nodes that were not measured since a time."""
-    return sorted(n for n in pool.usable_nodes if seen.get(n, 0.0) < since)
-
-
-def node_groups_of_width(lacking: Collection[str], pool: Pool, width: int
-           ) -> list[frozenset[str]]:
-    """Sets of `width` free nodes that have all of `lacking` among them; the
-    last one is filled up. Empty: too few are free."""
-    rest = sorted(lacking)
-    spare = sorted(pool.idle_nodes - set(rest))
-    missing = -len(rest) % width
-    if not rest or missing > len(spare):
-        return []
-    rest += spare[:missing]
-    return [frozenset(rest[at:at + width])
-            for at in range(0, len(rest), width)]
-
-
-def reframe_options_selecting_nodes(
-    names: Collection[str], pools: Iterable[Pool]
-) -> list[str]:
-    """Options of ReFrame that restrict jobs to some nodes of pools."""
-    return _exclude_option({n for pool in pools for n in (*pool.nodes, *pool.excluded)
-                     } - set(names))
-
-
-def reframe_options_excluding_nodes(
-    unwanted: Collection[str], pools: Iterable[Pool]
-) -> list[str]:
-    """Options of ReFrame that keep jobs from some nodes of pools."""
-    return _exclude_option({n for pool in pools for n in pool.excluded}
-                           | set(unwanted))
-
-
-def _exclude_option(unwanted: Collection[str]) -> list[str]:
-    # Only the last --exclude counts, so it repeats what the site excludes.
-    if not unwanted:
-        return []
-    return ['-J', f'exclude={topology.fold_host_list(unwanted)}']

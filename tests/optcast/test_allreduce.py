@@ -83,3 +83,9 @@ def test_servers_and_a_ring_on_one_node(suite):
     calls = [path.read_text() for path in suite.tmp.rglob('samples-*.csv')]
     assert any('server:reduce' in text for text in calls)
     assert any('client:reduce' in text for text in calls)
+    # The original's script takes times from the second or third word of a line.
+    kept = [*suite.tmp.rglob('output/**/run.1.logs/*.log')]
+    assert {path.name for path in kept} == {'client.log', 'server.log'}
+    for path in kept:
+        spans = re.findall('.* TRACE .*', path.read_text())
+        assert spans and all(re.match(r'\S+ \[(20|0\] \d)', line) for line in spans)

@@ -45,7 +45,7 @@ class Progress:
         >>> progress = Progress()
         >>> progress.read_line('[     FAIL ] (22/37) Check %size=1 /a38ba5b9 @s:p+e []')
         >>> progress.text(240)
-        '22 of 37 test cases and builds, 1 failed · 4 min, about 2 min left'
+        '22 of 37 test cases and builds, 1 failed · 4 min, 2 min left at this pace'
         """
         # At the pace so far; unknown in a retry, which has slow test cases only.
         left = (elapsed * (self.total / self.ended - 1)
@@ -56,7 +56,7 @@ class Progress:
                    else 'ReFrame reads the checks')
                 + f', {len(self.failed)} failed' * bool(self.failed)
                 + f' · {duration_text(elapsed)}'
-                + (f', about {duration_text(left // 60 * 60)} left'
+                + (f', {duration_text(left // 60 * 60)} left at this pace'
                    if left >= 60 else ''))
 
 

@@ -30,7 +30,7 @@ def test_a_failure_is_one_until_its_retry_passes():
 def test_no_time_is_promised_that_may_last_for_minutes():
     """The last job may take longer than expected."""
     assert 'left' not in Progress().text(500)
-    assert 'about 1 min left' in progress(ended(3, 4)).text(240)
+    assert '1 min left at this pace' in progress(ended(3, 4)).text(240)
     assert 'left' not in progress(ended(3, 4)).text(150)
 
 

@@ -16,8 +16,13 @@ from checks.machine import gpus
 from checks.machine.software import identify_mpi
 from config.sites import launch
 from postprocess import records, results
+from tests.serving.job import build_programs
 
-RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'
+
+def as_rank(*words: str) -> list[str]:
+    """A command that runs a program as a rank."""
+    return [str(ROOT / 'checks' / 'core' / 'src' / 'rank.sh'), str(build_programs()),
+            '', 'mpirun', *words]
 
 
 @pytest.mark.parametrize('err, text', [
@@ -74,7 +79,7 @@ def test_each_rank_reports_its_gpu(tmp_path, variables, expected):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     done = subprocess.run(
-        [RANK, 'env'], capture_output=True, text=True, check=True,
+        as_rank('env'), capture_output=True, text=True, check=True,
         env={'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'PLUMBLINE_GPUS': 'cuda',
              **variables})
     (host, (gpu,)), = gpus.parse_gpu_lines(done.stderr).items()
@@ -93,10 +98,10 @@ def test_a_rank_reports_the_cpus_near_its_gpu(tmp_path):
     smi.write_text(f'#!/bin/bash\necho 0000{devices[0].parent.name.upper()}\n')
     smi.chmod(0o755)
     done = subprocess.run(
-        [RANK, 'true'], capture_output=True, text=True, check=True,
+        as_rank('true'), capture_output=True, text=True, check=True,
         env={'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'PLUMBLINE_GPUS': 'cuda',
              'SLURM_LOCALID': '0', 'CUDA_VISIBLE_DEVICES': '0'})
-    words = done.stderr.splitlines()[-1].split()
+    words = re.search('plumbline-gpu .*', done.stderr)[0].split()
     assert words[2] == f'0000{devices[0].parent.name.upper()}'
     assert words[4:] == devices[0].read_text().split()
 
@@ -105,7 +110,8 @@ def test_a_rank_binds_itself_to_the_cores_of_its_gpu():
     cpus = sorted(os.sched_getaffinity(0))
 
     def bound_rank(*words, **variables):
-        return subprocess.run([*words, RANK, 'true'], text=True, capture_output=True,
+        return subprocess.run([*words, *as_rank('true')], text=True,
+                              capture_output=True,
                               env={'PATH': os.environ['PATH'], **variables})
 
     near = {'PLUMBLINE_RANK_CPUS': f'{cpus[0]}:{cpus[-1]}'}
@@ -132,7 +138,7 @@ def test_a_rank_says_where_it_runs():
     """From inside; no process is started for it."""
     one = max(os.sched_getaffinity(0))
     done = subprocess.run(
-        ['taskset', '-c', str(one), RANK, 'echo', 'program'], text=True,
+        ['taskset', '-c', str(one), *as_rank('echo', 'program')], text=True,
         capture_output=True)
     (host, (rank,)), = placement.parse_rank_lines(done.stderr).items()
     assert host == os.uname().nodename and done.stdout == 'program\n'
@@ -202,7 +208,7 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
     options = [word.replace('{cpus}', str(threads))
                for word in launch.PIN[flavour]]
     done = subprocess.run(
-        [mpirun, '-np', str(ranks), *options, RANK, 'true'], text=True,
+        [mpirun, '-np', str(ranks), *options, *as_rank('true')], text=True,
         capture_output=True, timeout=LIMIT, env={
             **os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
             'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'})
@@ -220,7 +226,7 @@ def test_ranks_bind_themselves_under_a_launcher_that_binds_none(mpirun):
     flavour, _ = identify_mpi(subprocess.run(
         [mpirun, '--version'], text=True, capture_output=True).stdout)
     done = subprocess.run(
-        [mpirun, '-np', str(len(numbers)), *launch.UNBOUND[flavour], RANK, 'true'],
+        [mpirun, '-np', str(len(numbers)), *launch.UNBOUND[flavour], *as_rank('true')],
         text=True, capture_output=True, timeout=LIMIT, env={
             **os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
             'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',

@@ -8,9 +8,10 @@
 trap 'exit 0' TERM
 # rank.sh passes it on as SIGTERM. Some launchers signal all processes of a rank.
 trap '' USR1
-# `read` from it waits without a new process.
+# `read` from it waits without a new process. A signal that comes right before it is
+# only noticed after it: so no wait is long.
 exec {never}<> <(:)
-while [ $# = 0 ]; do read -rt 3600 -u "$never"; done
+while [ $# = 0 ]; do read -rt 0.5 -u "$never"; done
 read -r host </proc/sys/kernel/hostname
 while read -r name text; do
     if [ "$name" = Cpus_allowed_list: ]; then usable=$text; fi

@@ -479,6 +479,17 @@ def test_a_server_that_differs_from_the_plan(job, store, tmp_path, command, chan
 
 # Kills ---------------------------------------------------------------------------
 
+def remove_data(one):
+    """Removes data of killed servers, as the next server on the node does.
+
+    A process that ends has no command for a moment, and still its lock.
+    """
+    def is_removed():
+        node.DataFolder(str(one.scratch)).remove()
+        return not [*one.scratch.glob(f'{node.PREFIX}*')]
+    until(is_removed)
+
+
 @pytest.mark.parametrize('victim, number, cause', [
     ('script', signal.SIGTERM, 'the job script was ended by SIGTERM'),
     ('script', signal.SIGKILL, ''),
@@ -504,7 +515,7 @@ def test_nothing_is_left_when_a_process_is_killed(job, store, victim, number, ca
         # Data folders of killed processes: the next server on the node removes them.
         until(lambda: all(str(path).startswith(f'{one.scratch}/{node.PREFIX}')
                           for path in one.left()))
-        node.DataFolder(str(one.scratch)).remove()
+        remove_data(one)
     assert not one.leftovers()
 
 
@@ -524,7 +535,7 @@ def test_nothing_is_left_when_a_launcher_is_killed(on_nodes, store, monkeypatch,
     assert cause in ' '.join(one.messages())
     until(lambda: not one.processes())
     monkeypatch.setattr(node, 'host_name', lambda: 'n0')
-    node.DataFolder(str(one.scratch)).remove()
+    remove_data(one)
     assert not one.leftovers()
 
 
@@ -542,7 +553,7 @@ def test_what_a_killed_node_left_is_removed_by_the_next_run(job, store, tmp_path
     [secrets] = one.folder.glob('secrets.private.*')
     assert secrets.stat().st_mode & 0o77 == 0 and (secrets / 'password').exists()
     [data] = one.scratch.glob(f'{node.PREFIX}*')
-    node.DataFolder(str(one.scratch)).remove()
+    remove_data(one)
     assert not data.exists()
     # ReFrame's folders: session, system, partition, environment, test case.
     stage = tmp_path / 'stage' / '1' / 'system' / 'partition' / 'environment' / 'case'

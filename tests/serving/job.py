@@ -52,7 +52,7 @@ def with_programs(launching: Launching) -> Launching:
     """The same, with the programs of the suite in the job."""
     programs = build_programs()
     return replace(launching, programs=str(programs),
-                   rank=f'{SRC / "rank.sh"} {programs} "" mpirun')
+                   rank=shlex.join([str(SRC / 'rank.sh'), str(programs), '', 'mpirun']))
 
 
 def redis_like(store: Store, **more: Any) -> Server:

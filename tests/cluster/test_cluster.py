@@ -40,7 +40,7 @@ def test_a_site_made_here_has_the_switches_of_slurm(own, suite, tmp_path):
     folder = tmp_path / 'boxed'
     done = own(nodes=3, switch=2).exec(
         ROOT / 'plumb', 'site', 'new', 'boxed', '--path', folder, '--yes',
-        '--access=batch:--qos=normal', env={**env, **suite.variables})
+        '--access=--qos=normal', env={**env, **suite.variables})
     assert done.returncode == 0, done.stdout + done.stderr
     assert topology.load_switches(folder / 'topology.yaml') == {
         'leaf1': topology.Switch(('n1', 'n2'), ()),

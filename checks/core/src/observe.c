@@ -6,6 +6,12 @@
  *             the job that still run (launcher, servers), "kernel": of its threads,
  *             "seen": of all others, "busiest": [[name, uid, pid, seconds]...]}
  *
+ *     observe --forward PROGRAM...
+ *                                 runs it in a process group, and sends this group
+ *                                 SIGTERM for SIGTERM, SIGINT, SIGHUP, SIGQUIT and
+ *                                 SIGUSR1, of which the program gets SIGUSR1 itself,
+ *                                 too; SIGTERM again every second, because a shell
+ *                                 that starts a program takes what comes meanwhile
  *     observe --tied SIGNAL PARENT PROGRAM...
  *                                 becomes the program, which gets SIGNAL when the
  *                                 process PARENT dies (0: its parent)
@@ -22,6 +28,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PF_KTHREAD = 0x00200000 };
@@ -158,8 +165,51 @@ static void print_others(struct scan before, struct scan after)
     dprintf(STDERR_FILENO, "%s]}\n", text);
 }
 
+static pid_t child;
+
+static void forward(int number)
+{
+    if (number == SIGUSR1)
+        kill(child, SIGUSR1);
+    kill(-child, SIGTERM);
+    alarm(1);
+}
+
+static int run_in_group(char **command)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
+    struct sigaction action = {.sa_handler = forward};
+    sigset_t held, before;
+    int status;
+    sigemptyset(&held);
+    for (int k = 0; k < 5; k++)
+        sigaddset(&held, signals[k]);
+    /* Held back until the program runs: before, they would be lost. */
+    sigprocmask(SIG_BLOCK, &held, &before);
+    if (!(child = fork())) {
+        setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (int k = 0; k < 5; k++)
+            signal(signals[k], SIG_DFL);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        execvp(command[0], command);
+        perror(command[0]);
+        _exit(127);
+    }
+    setpgid(child, child);
+    for (int k = 0; k < 5; k++)
+        sigaction(signals[k], &action, NULL);
+    sigaction(SIGALRM, &action, NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    while (waitpid(child, &status, 0) < 0)
+        ;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 2 && !strcmp(argv[1], "--forward"))
+        return run_in_group(argv + 2);
     if (argc > 4 && !strcmp(argv[1], "--tied")) {
         int parent = atoi(argv[3]) ? atoi(argv[3]) : getppid();
         if (prctl(PR_SET_PDEATHSIG, atoi(argv[2])) || getppid() != parent)

@@ -11,9 +11,19 @@
 #       a process of the program that still ran 5 s after it (leftovers.sh)
 #
 # The program is killed if this script is killed, and gets SIGTERM if this script gets
-# SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGUSR1.
+# SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGUSR1 (observe --forward). bash runs a trap when
+# the program has ended.
 programs=$1
 shift
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+    if [ "$1" != --forwarded ]; then
+        exec "$programs/observe" --forward "$0" "$programs" --forwarded "$@"
+    fi
+    shift
+fi
+asked='' signalled=''
+trap 'asked=yes' USR1
+trap '[ -n "$asked" ] || signalled=yes' TERM
 # Not $HOSTNAME: a batch job passes on that of the node where it began.
 read -r host </proc/sys/kernel/hostname
 
@@ -27,14 +37,6 @@ read_node() {
     REPLY+=" $((user + nice + system)) $steal"
 }
 
-on_signal() {
-    interrupted=yes signalled=$1
-    kill "$program"
-} 2>/dev/null
-
-signalled='' program='' interrupted=''
-trap 'on_signal' USR1
-trap 'on_signal yes' TERM INT HUP QUIT
 export PLUMBLINE_RANK=$host.$$
 # All processes of the program have the write end of this pipe, and not the file
 # `others` of rank.sh. Before bash 5.1 a here-string is not a pipe.
@@ -43,16 +45,8 @@ if [ -p "/proc/self/fd/$alive" ]; then read -ru "$alive"; else exec {alive}< <(:
 : "${others=$alive}"
 read_node
 begin=$REPLY
-"$programs/observe" --tied 9 $$ "$@" <&0 {held}>"/proc/self/fd/$alive" {others}>&- &
-program=$!
-if [ -n "$interrupted" ]; then kill "$program"; fi
-wait "$program"
+"$programs/observe" --tied 9 $$ "$@" {held}>"/proc/self/fd/$alive" {others}>&-
 code=$?
-if [ -n "$interrupted" ]; then
-    while [ -e "/proc/$program" ]; do read -rt 0.05 -u "$alive"; done
-    # If a process ends at the moment of a trap, bash may wait for it forever.
-    if [[ " $(jobs -rp) " != *" $program "* ]]; then wait "$program"; code=$?; fi
-fi
 read_node
 # Two lines, of this shell and of the program.
 times >"/proc/self/fd/$alive"

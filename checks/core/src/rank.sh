@@ -20,6 +20,12 @@
 #
 programs=$1 scratch=$2 launcher=$3
 shift 3
+# Signals of the launcher, which program.sh explains.
+if [ "$1" != --forwarded ]; then
+    exec "$programs/observe" --forward "$0" "$programs" "$scratch" "$launcher" \
+        --forwarded "$@"
+fi
+shift
 # By default CUDA numbers GPUs by speed, and nvidia-smi by address.
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 # Slurm's is last, because mpirun in a batch job passes on that of the script.

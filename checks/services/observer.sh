@@ -6,7 +6,7 @@
 # FILE.HOST.csv gets a row every SECONDS: seconds since 1970, then ticks of the CPUs that
 # it may use: in user mode, in the system (with interrupts, proc_stat(5)), idle, stolen.
 trap 'exit 0' TERM
-# rank.sh passes it on as SIGTERM. Some launchers signal all processes of a rank.
+# observe --forward passes it on as SIGTERM. Some launchers signal all processes of a rank.
 trap '' USR1
 # `read` from it waits without a new process. A signal that comes right before it is
 # only noticed after it: so no wait is long.

@@ -178,7 +178,7 @@ static void forward(int number)
 static int run_in_group(char **command)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
-    struct sigaction action = {.sa_handler = forward};
+    struct sigaction action = {.sa_handler = forward}, old;
     sigset_t held, before;
     int status;
     sigemptyset(&held);
@@ -189,16 +189,16 @@ static int run_in_group(char **command)
     if (!(child = fork())) {
         setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (int k = 0; k < 5; k++)
-            signal(signals[k], SIG_DFL);
         sigprocmask(SIG_SETMASK, &before, NULL);
         execvp(command[0], command);
         perror(command[0]);
         _exit(127);
     }
     setpgid(child, child);
+    /* What is ignored (nohup, ^C in the background of a shell) stays so. */
     for (int k = 0; k < 5; k++)
-        sigaction(signals[k], &action, NULL);
+        if (!sigaction(signals[k], NULL, &old) && old.sa_handler != SIG_IGN)
+            sigaction(signals[k], &action, NULL);
     sigaction(SIGALRM, &action, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
     while (waitpid(child, &status, 0) < 0)

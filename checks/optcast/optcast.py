@@ -16,7 +16,6 @@ from config.records import metrics, samples
 
 from ..core import guards
 from ..core.base import Programs
-from ..core.options import split_options
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
@@ -188,12 +187,6 @@ class OptcastAllReduce(ServiceBenchmark):
         return 30 + 4 * moved / 20e6
 
     # Launch -----------------------------------------------------------------
-
-    def option_words(self) -> tuple[list[str], list[str]]:
-        """Words of the options of servers and of clients that the user adds."""
-        return (split_options(self.options, 'options', self.REFUSED),
-                split_options(self.client_options, 'client_options',
-                              self.REFUSED_OF_CLIENTS))
 
     def service_plan(self) -> Plan:
         """A ring first, then the servers unless the type is ring."""

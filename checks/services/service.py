@@ -20,6 +20,7 @@ from config.sites import launch
 
 from ..core import features, guards, placement
 from ..core.base import SRC, Benchmark
+from ..core.options import split_options
 from ..core.parsers import ParseError
 from .node import remove_if_unlocked
 from .parser import Services, split_service_record
@@ -75,6 +76,13 @@ class ServiceBenchmark(Benchmark, special=True):
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
 
+    #: Of a check with the settings `options` and `client_options`: options that it sets
+    #: itself -> what to use instead.
+    REFUSED: ClassVar[Mapping[str, str]] = {}
+    REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = {}
+    options: str
+    client_options: str
+
     def set_mode_tags(self, modes: Iterable[str], required_cpus: int = 1) -> None:
         """Tag the test case with its modes.
 
@@ -85,6 +93,15 @@ class ServiceBenchmark(Benchmark, special=True):
         if required_cpus > cpus_of_largest_node():
             modes, self.unavailable_cpus = ['full'], required_cpus
         self.tags = {*modes, self.family}
+
+    def option_words(self) -> tuple[list[str], list[str]]:
+        """Words of the options of servers and of clients that the user adds.
+
+        :raises ValueError: an option is refused
+        """
+        return (split_options(self.options, 'options', self.REFUSED),
+                split_options(self.client_options, 'client_options',
+                              self.REFUSED_OF_CLIENTS))
 
     def service_plan(self) -> Plan:
         """Servers, clients and steps of this test case."""

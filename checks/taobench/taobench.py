@@ -20,7 +20,6 @@ from reframe.core.builtins import (
 )
 
 from ..core import base, guards
-from ..core.options import split_options
 from ..core.parsers import ParseError
 from ..loadgen import BUILD, EMBEDDED, memtier
 from ..machine import builds
@@ -157,12 +156,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def statistics_interval(self) -> float:
         """Time between two lines of statistics. Unit: s."""
         return self.interval or INTERVAL[self.scenario.scale]
-
-    def option_words(self) -> tuple[list[str], list[str]]:
-        """Words of the options of servers and of clients that the user adds."""
-        return (split_options(self.options, 'options', self.REFUSED),
-                split_options(self.client_options, 'client_options',
-                              self.REFUSED_OF_CLIENTS))
 
     # Validity --------------------------------------------------------------
 

@@ -34,6 +34,9 @@ KEYS = ('fast_qps', 'hit_rate', 'slow_qps', 'slow_qps_oom',
 LAST = ('slow_resp', 'nanosleeps_per_sec')
 #: Smallest hit rate of a point that counts.
 MIN_HIT_RATE = 0.88
+#: Why a point is not counted although its line can be trusted.
+NO_LOAD = 'no load: fast_qps is not above 1'
+COLD = f'hit_rate is below {MIN_HIT_RATE}'
 #: Requests/s that give a score of 1.
 BASELINE = 683000.0
 #: Unit of each value of a summary.
@@ -102,9 +105,9 @@ class Point:
         if self.fault:
             return self.fault
         if self.values['fast_qps'] <= 1:
-            return 'no load: fast_qps is not above 1'
+            return NO_LOAD
         if self.values['hit_rate'] < MIN_HIT_RATE:
-            return f'hit_rate is below {MIN_HIT_RATE}'
+            return COLD
         return ''
 
     @property

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from checks.taobench.parser import (
+    COLD,
     MIN_HIT_RATE,
+    NO_LOAD,
     Point,
     Summary,
     combine_summaries,
@@ -147,7 +149,7 @@ def _broken_rules_of_server(index: int, one: Summary, expected: Expected
     # The original continues into the warm-up until it has enough points.
     if one.num_data_points < required or valid < required - WINDOW_TOLERANCE:
         reason = invalid.most_common(1)[0][0] if invalid else 'the test was too short'
-        cause = {'hit_rate is': MANY_KEYS, 'no load: fa': STARVED}.get(reason[:11], '')
+        cause = {COLD: MANY_KEYS, NO_LOAD: STARVED}.get(reason, '')
         yield (f'server {index} has {valid} of {required} data points in the test: '
                + ': '.join(filter(None, (reason, cause))))
     if expected.connections:

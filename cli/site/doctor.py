@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from checks.core import environs
@@ -49,7 +48,8 @@ def doctor(args: argparse.Namespace) -> int:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
     cases = answer['cases']
-    blocked = reasons_test_cases_cannot_start(configuration, folder, schedulers)
+    states = programs.environment_states(folder, configuration, schedulers)
+    blocked = reasons_test_cases_cannot_start(configuration, states, schedulers)
     start = [case for case in cases if case['where'] not in blocked]
     if args.all:
         cc = shutil.which('cc') or shutil.which('gcc')
@@ -58,7 +58,7 @@ def doctor(args: argparse.Namespace) -> int:
             ('python', f'{sys.version.split()[0]} ({sys.executable})'),
             ('compiler', cc or 'not found: install gcc, or load a module'),
             ('spack', stack.spack_command() or 'not found (only stacks need it)')])
-        print_environments(folder, configuration)
+        print_environments(configuration, states)
         if is_site_named_local(folder):
             print_store_servers()
     print_schedulers(schedulers)
@@ -176,11 +176,11 @@ def missing_parts(family: str, configuration: Mapping[str, Any]) -> dict[str, st
 
 # ------------------------------------------- what this machine has
 
-def print_environments(folder: Path, configuration: Mapping[str, Any]) -> None:
+def print_environments(configuration: Mapping[str, Any],
+                       states: Mapping[str, programs.State]) -> None:
     """Print each environment with the origin of its programs, and whether they are
     installed."""
     print()
-    states = programs.environment_states(folder, configuration)
     rows = []
     for env in configuration['environments']:
         extras = env.get('extras', {})
@@ -223,17 +223,17 @@ def print_schedulers(answers: Mapping[str, SchedulerAnswer]) -> None:
 
 # ------------------------------------------------- what would start
 
-def reasons_test_cases_cannot_start(configuration: Mapping[str, Any], folder: Path,
+def reasons_test_cases_cannot_start(configuration: Mapping[str, Any],
+                                    states: Mapping[str, programs.State],
                                     schedulers: Mapping[str, SchedulerAnswer] = {}
               ) -> dict[str, str]:
     """`partition+environment` -> why its test cases cannot start here; those
     that can start are left out.
 
-    :arg folder: the site's folder
+    :arg states: of `programs.environment_states`
     :arg schedulers: partition -> answer of its scheduler, if that can be asked
     """
     system, = configuration['systems']
-    states = programs.environment_states(folder, configuration)
     reasons = {}
     for part in system['partitions']:
         fault = reason_partition_cannot_start_jobs(part)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checks.spack import stack
-from cli.site.schedulers import query_partitions
+from cli.site.schedulers import SchedulerAnswer, query_partitions
 
 Row = Mapping[str, Any]
 
@@ -46,25 +46,29 @@ def count_states(states: Iterable[State]) -> str:
         (UNKNOWN, 'cannot be known here')) if counts[word])
 
 
-def environment_states(folder: Path, configuration: Row) -> dict[str, State]:
+def environment_states(folder: Path, configuration: Row,
+                       schedulers: Mapping[str, SchedulerAnswer] | None = None
+                       ) -> dict[str, State]:
     """The state of each environment that a partition names.
 
     :param folder: of the site
     :param configuration: its `site_configuration`; the site `local` extends PATH while
         it is loaded
+    :param schedulers: partition -> answer of its scheduler; None: it is asked
     """
     partitions = [part for system in configuration['systems']
                   for part in system['partitions']]
-    here = _is_machine_of_site(partitions)
+    here = _is_machine_of_site(partitions, query_partitions(
+        {'partitions': partitions}) if schedulers is None else schedulers)
     used = {name for part in partitions for name in part['environs']}
     return {env['name']: _state_of_environment(folder, env, here)
             for env in configuration['environments'] if env['name'] in used}
 
 
-def _is_machine_of_site(partitions: list[Row]) -> bool:
+def _is_machine_of_site(partitions: list[Row],
+                        answers: Mapping[str, SchedulerAnswer]) -> bool:
     """Whether the scheduler of this machine has nodes of a partition; other schedulers
     than Slurm and PBS are not asked."""
-    answers = query_partitions({'partitions': partitions})
     return any(
         answers[part['name']].nodes if part['name'] in answers else
         part['scheduler'] == 'local' or shutil.which(SUBMIT.get(part['scheduler'], ''))

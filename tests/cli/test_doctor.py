@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cli.session.commands import MODES
-from cli.site import doctor, schedulers
+from cli.site import doctor, programs, schedulers
 from cli.site.cases import max_seconds_in_mode
 
 SITE = {
@@ -52,11 +52,18 @@ def path(tmp_path, monkeypatch):
     return there
 
 
+def reasons_of(configuration, schedulers=None):
+    """Why test cases cannot start here."""
+    return doctor.reasons_test_cases_cannot_start(
+        configuration, programs.environment_states(FOLDER, configuration),
+        schedulers or {})
+
+
 # ------------------------------------------------------ what would start
 
 def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
     path('sbatch', 'sinfo', 'gcc')
-    result = doctor.reasons_test_cases_cannot_start(SITE, FOLDER)
+    result = reasons_of(SITE)
     assert set(result) == {'a+stores'}
     assert result['a+stores'].startswith(
         'environment stores: the stack keyvalue is not installed for the '
@@ -65,7 +72,7 @@ def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
 
 def test_without_the_schedulers_command_nothing_starts(path):
     path('gcc')
-    result = doctor.reasons_test_cases_cannot_start(SITE, FOLDER)
+    result = reasons_of(SITE)
     assert set(result) == {'a+gnu', 'a+stores'}
     assert 'sbatch not found: partition a has the scheduler slurm; use a ' \
         'login node' in result['a+gnu']
@@ -106,7 +113,7 @@ def test_a_scheduler_that_does_not_answer_starts_nothing(path):
     assert answers['a'][1:3] == (
         'the scheduler does not answer', 'sinfo: No such file or directory: run this '
         'on a node where jobs are submitted')
-    result = doctor.reasons_test_cases_cannot_start(SITE, FOLDER, answers)
+    result = reasons_of(SITE, answers)
     assert result['a+gnu'] == answers['a'].why
     answers = schedulers.query_partitions(with_access('pbs'))
     assert answers['a'].error.startswith('pbsnodes: No such')
@@ -147,15 +154,15 @@ def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):
     ({'cc': 'gcc'}, None)])
 def test_what_an_environment_needs(path, change, words):
     path('sbatch', 'sinfo', 'gcc')
-    result = doctor.reasons_test_cases_cannot_start(site(**change), FOLDER)
+    result = reasons_of(site(**change))
     assert (words in result['a+gnu']) if words else 'a+gnu' not in result
 
 
 def test_modules_bring_the_compiler(path, monkeypatch):
     monkeypatch.setenv('LMOD_CMD', '/lmod')
     path('sbatch')
-    assert 'a+gnu' not in doctor.reasons_test_cases_cannot_start(
-        site(cc='mpicc', modules=['openmpi/5']), FOLDER)
+    assert 'a+gnu' not in reasons_of(
+        site(cc='mpicc', modules=['openmpi/5']))
 
 
 def test_this_machine_needs_its_launcher(path):
@@ -163,10 +170,10 @@ def test_this_machine_needs_its_launcher(path):
     here['systems'][0]['partitions'][0].update(scheduler='local',
                                                launcher='mpirun')
     path('gcc')
-    result = doctor.reasons_test_cases_cannot_start(here, FOLDER)
+    result = reasons_of(here)
     assert 'mpirun not found' in result['a+gnu']
     path('mpirun')
-    assert 'a+gnu' not in doctor.reasons_test_cases_cannot_start(here, FOLDER)
+    assert 'a+gnu' not in reasons_of(here)
 
 
 def test_reasons_are_counted():

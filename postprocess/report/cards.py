@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from config.console import count_with_noun
+from config.console import count_with_noun, shortened_list_text
 from config.families import all_metrics
 from config.records.units import change_text, size_text, value_text
 from config.sessions.session_id import first_session_id_by_session
@@ -190,8 +190,8 @@ def _regression_table_row(event: Event, values: list[dict]) -> dict:
     places = sorted({f'{one.system}:{one.partition}' for one in event.members})
     cases = len({row['key'] for row in values})
     worst = next((row for row in values if row['values']), {})
-    return {'what': ', '.join(programs[:2]) + f' and {len(programs) - 2} more' * (
-                len(programs) > 2) + f': {count_with_noun(cases, "test case")} worse'
+    return {'what': f'{shortened_list_text(programs, 2)}: '
+            + f'{count_with_noun(cases, "test case")} worse'
             + f', {worst.get("metric")}' * bool(worst),
             'values': worst.get('values', ''), 'change': worst.get('change', ''),
             'where': event.node or ', '.join(places),

@@ -184,7 +184,7 @@ class Verdict:
 
     @property
     def regressions(self) -> list[Event]:
-        """Changes for the worse that nobody accepted or muted."""
+        """Changes for the worse that are neither accepted nor muted."""
         return self.events_of('regression')
 
     @property

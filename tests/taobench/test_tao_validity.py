@@ -96,7 +96,7 @@ def test_invalid_for_the_right_reason(texts, expected):
 
 
 @pytest.mark.parametrize('test, words', [
-    ([IDLE] * 12, 'no load'),                   # nobody asked
+    ([IDLE] * 12, 'no load'),                   # no requests
     ([line(1000, 0.5)] * 12, 'hit_rate is below'),
     ([line(1000, 0.89)] * 4 + [IDLE] * 8, 'no load'),
     ([line(1000, 0.89)] * 12, '')])

@@ -55,6 +55,7 @@ from checks.stores.found import identify_store_server  # noqa: E402
 from cli.setup.venv import ensure_folder_of_lock  # noqa: E402
 from config.sessions import clock  # noqa: E402
 from tests import forks  # noqa: E402
+from tests.unstable import ENDING  # noqa: E402
 
 # In a shell's background job SIGINT is ignored, and children inherit that:
 # tests that interrupt a child would wait for ever.
@@ -305,6 +306,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
         return (yield)
     finally:
         turns.end(bool(nextitem and nextitem.get_closest_marker('alone')))
+
+
+@pytest.fixture(autouse=True)
+def signals_stay() -> Iterator[None]:
+    """Programs that later tests start would ignore what a test leaves ignored."""
+    def of_this_process() -> tuple[set[int], list[object]]:
+        return (signal.pthread_sigmask(signal.SIG_BLOCK, []),
+                [signal.getsignal(number) for number in ENDING])
+    before = of_this_process()
+    yield
+    assert of_this_process() == before, 'the test leaves signals blocked or ignored'
 
 
 @pytest.fixture(autouse=True)

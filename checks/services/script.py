@@ -160,7 +160,7 @@ class Writer:
         plan = self.plan
         return ' '.join(filter(None, [
             self.launch(0, plan.node_count), '"${tied[@]}"', self.launching.rank,
-            '"$services/observer.sh"',
+            '"$programs/observe" --wait',
             f'{plan.sample:g} "$run.cpu"' if plan.sample else '']))
 
     # Servers -----------------------------------------------------------------
@@ -196,7 +196,7 @@ class Writer:
         """The lines of a step."""
         yield f'    # Step {step.name}'
         if step.rest:
-            yield f"    pause {step.rest:g}; counted=''"
+            yield f"    sleep {step.rest:g}; counted=''"
         files: dict[str, str] = {}
         lines: list[str] = []
         for program in step.programs:

@@ -57,7 +57,9 @@ now() {
     REPLY=${REPLY/,/.}
 }
 
-pause() { read -rt "$1" -u "$never" || true; }      # without a new process
+# Waits for 50 ms, without a new process. (`read -t` would now and then block signals at
+# random, a fault of bash 5.2.)
+pause() { read -ru "$ticks" || sleep 0.05; }
 
 fail() {
     echo "service: $*" >&2
@@ -77,8 +79,7 @@ begin_services() {
         return
     }
     note "$secrets"
-    # A fifo without a writer: `read` from it waits without a new process.
-    mkfifo "$secrets/never" && exec {never}<>"$secrets/never"
+    exec {ticks}< <(exec "$programs/observe" --tied 9 $$ "$programs/observe" --tick 50)
     exec {lock}>"$secrets/lock"
     hostname >&"$lock"
     flock -n "$lock"
@@ -105,9 +106,16 @@ note() {  # pid or path
 } 2>/dev/null
 
 watch() {
-    "$@" </dev/null &
+    "$@" >"$run.observers" </dev/null &
     watcher=$!
     note "$watcher"
+}
+
+# Whether the observer of each node waits for its signal.
+observers_are_ready() {
+    local line count=0
+    while read -r line; do ((count += 1)); done <"$run.observers"
+    [ "$count" -ge "$node_count" ]
 }
 
 server() {
@@ -182,7 +190,7 @@ wait_for_servers() {
                     "$run.server$index.log: $(last_lines "$run.server$index.log")"
                 return
             fi
-            pause 0.02
+            pause
         done
         echo "# service server {$REPLY" >>"$run.record"
         host[index]=$(field address) port[index]=$(field port)
@@ -190,6 +198,15 @@ wait_for_servers() {
         counted=${counted%\}} separator=', '
     done
     counted+=']'
+    until observers_are_ready; do
+        check_servers || return
+        if [ "$SECONDS" -gt "$deadline" ]; then
+            fail "the observers of the nodes did not start in $limit s; read the" \
+                'output of their launcher above'
+            return
+        fi
+        pause
+    done
 }
 
 field() {  # name: the value of a field in REPLY
@@ -293,7 +310,7 @@ end_step() {  # [check]: its output is not part of the result
                 "$([ "$closed" = 0 ] && echo end || echo become ready) in $step_limit s"
             return
         fi
-        if [ ${#clients[@]} -gt 0 ]; then pause 0.05; fi
+        if [ ${#clients[@]} -gt 0 ]; then pause; fi
     done
     now
     local ended=$REPLY
@@ -357,7 +374,7 @@ fail_of_client() {  # number code
     fi
     while [ "$SECONDS" -lt "$deadline" ]; do
         check_servers || return
-        pause 0.1
+        pause
     done
     if first_line 'failed: ' "$run.$step.$1.out"; then
         fail "$REPLY"
@@ -371,7 +388,7 @@ fail_of_server() {  # text
     local deadline=$((SECONDS + cause_timeout))
     while [ "$SECONDS" -lt "$deadline" ]; do
         check_servers || return
-        pause 0.1
+        pause
     done
     fail "${1:-the counters of the servers cannot be read; read the lines above}"
 }
@@ -441,7 +458,7 @@ stop_services() {
     done
     # Their remote shells wait for a node that was lost.
     if [ -n "$watcher" ]; then end_leftovers >/dev/null; fi
-    exec {lock}>&- {never}>&-
+    exec {lock}>&- {ticks}<&-
     trap terminated TERM INT HUP
 } 2>/dev/null
 
@@ -451,7 +468,7 @@ have_ended() {  # seconds pid...
     for pid; do
         while running "$pid"; do
             if [ "$SECONDS" -ge "$deadline" ]; then return 1; fi
-            pause 0.05
+            pause
         done
     done
 }

@@ -414,7 +414,7 @@ VICTIMS = {
     'client': Victim(lambda p: p.name in ('memtier_benchmark', 'tensorload'),
                      ('client', 'was killed by signal 9', 'the MPI program of')),
     'starter': Victim(_node('serve'), ('launcher of server',)),
-    'observer': Victim(lambda p: p.name == 'observer.sh',
+    'observer': Victim(lambda p: p.command.split()[1:2] == ['--wait'],
                        ('observer', 'exit code 137')),
     'batch': Victim(None, FAILED),
     'launcher': Victim(lambda p: p.name in LAUNCHER_NAMES and ' serve ' in p.command,

@@ -497,7 +497,7 @@ def remove_data(one):
     ('STORE-server 1', signal.SIGKILL,
      'was killed by signal 9 (SIGKILL) while it served'),
     ('node.py\0serve', signal.SIGKILL, 'the launcher of server 0 ended with exit code'),
-    ('observer.sh', signal.SIGKILL, 'the observers of the nodes ended early'),
+    ('observe\0--wait', signal.SIGKILL, 'the observers of the nodes ended early'),
     ('sleep\000600', signal.SIGKILL, 'client 0 was killed by signal 9'),
 ])
 def test_nothing_is_left_when_a_process_is_killed(job, store, victim, number, cause):

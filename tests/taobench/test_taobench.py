@@ -24,8 +24,8 @@ from checks.taobench import parser as tao
 from checks.taobench.scenarios import Scenario
 from postprocess import records
 from postprocess.references import progress
-from tests.conftest import LIMIT, ROOT, of_family, require_program, suite_in, until
-from tests.serving.job import Job
+from tests.conftest import LIMIT, of_family, require_program, suite_in, until
+from tests.serving.job import Job, build_programs
 
 #: A run of a few seconds, of a cache that is warm at once.
 SHORT = {'memory': 0.004, 'warmup_time': 2, 'test_time': 2, 'interval': 0.5}
@@ -47,7 +47,7 @@ def test_cpus_are_divided_in_whole_cores():
 
 
 def test_the_observer_records_the_cpu_use_of_its_node(tmp_path):
-    observer = subprocess.Popen([ROOT / 'checks/services/observer.sh', '0.1',
+    observer = subprocess.Popen([build_programs() / 'observe', '--wait', '0.1',
                                  tmp_path / 'cpu'])
 
     def rows():

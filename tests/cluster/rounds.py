@@ -411,7 +411,8 @@ VICTIMS = {
     'server': Victim(lambda p: p.name.startswith((f'{STORE}-server',
                                                   'tao_server')),
                      ('was killed by signal 9',)),
-    'client': Victim(lambda p: p.name in ('memtier_benchmark', 'tensorload'),
+    # The kernel keeps 15 characters of a name.
+    'client': Victim(lambda p: p.name in ('memtier_benchma', 'tensorload'),
                      ('client', 'was killed by signal 9', 'the MPI program of')),
     'starter': Victim(_node('serve'), ('launcher of server',)),
     'observer': Victim(lambda p: p.command.split()[1:2] == ['--wait'],

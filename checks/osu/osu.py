@@ -8,13 +8,7 @@ from typing import Any, ClassVar
 import reframe as rfm
 import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
-from reframe.core.builtins import (
-    fixture,
-    parameter,
-    run_after,
-    run_before,
-    variable,
-)
+from reframe.core.builtins import fixture, parameter, run_after, run_before, variable
 
 from config.records import metrics
 
@@ -23,7 +17,7 @@ from ..core.base import Benchmark, Programs
 from ..core.options import option_value, split_options
 from ..core.parsers import Record
 from ..nccl import programs as gpu_collectives
-from . import claims, programs, sockets
+from . import programs, sockets
 from .parser import parse, parse_thread_counts
 from .programs import Program
 from .variants import (
@@ -35,16 +29,6 @@ from .variants import (
     runnable_layouts,
     runnable_programs,
 )
-
-
-def register_if_available(check: Any) -> Any:
-    """Register a check if it has a test case on this system.
-
-    A check without programs is not an error, but ReFrame refuses a parameter
-    without values.
-    """
-    return rfm.simple_test(check) if check.num_variants else check
-
 
 #: File of a build: words of the help of its programs.
 WORDS = 'help_words.txt'
@@ -63,16 +47,19 @@ class OsuPrograms(Programs):
                 f'for name in {" ".join(programs.EMBEDDED)}; do '
                 'ln -sf osu_embedded $name || exit 1; done']
 
+    def installed_programs(self) -> dict[str, str]:
+        """Name -> path of the programs, or their names if they are on PATH."""
+        origin = self.program_origin()
+        return (programs.find_installed_programs(origin['prefix'])
+                if 'prefix' in origin else {name: name for name in programs.OMB7})
+
     def tool_build_commands(self) -> list[str]:
         # By the words of its help, because some need a launcher to print it.
-        origin = self.program_origin()
-        installed = (programs.find_installed_programs(origin['prefix'])
-                     if 'prefix' in origin else {name: name for name in programs.OMB7})
-        paths = [path for name, path in installed.items()
+        paths = [path for name, path in self.installed_programs().items()
                  if name in self.current_environ.features]
-        if origin['source'] == 'embedded' or not paths:
+        if self.program_origin()['source'] == 'embedded' or not paths:
             return []
-        return ['for program in ' + ' '.join(map(shlex.quote, paths)) + '; do '
+        return [f'for program in {shlex.join(paths)}; do '
                 'path=$(command -v "$program") || continue; '
                 'for word in validation mpi_int; do '
                 'if grep -aq "$word" "$path"; then echo "${program##*/} $word"; fi; '
@@ -85,20 +72,16 @@ class OsuPrograms(Programs):
         if self.is_dry_run():           # nothing is built
             return {'validation', 'mpi_int'}
         lines = Path(self.stagedir, WORDS).read_text(errors='replace').splitlines()
-        return {word for line in lines for name, word in [line.rsplit(maxsplit=1)]
-                if name == program}
+        return {line.split()[-1] for line in lines if line.split()[0] == program}
 
     def program_path(self, program: str) -> str:
         """Full path of a program.
 
         :raises KeyError: the installation has no program of that name.
         """
-        origin = self.program_origin(program)
-        if origin['source'] == 'embedded':
+        if self.program_origin(program)['source'] == 'embedded':
             return f'{self.stagedir}/{program}'
-        if 'prefix' not in origin:
-            return program
-        return programs.find_installed_programs(origin['prefix'])[program]
+        return self.installed_programs()[program]
 
 
 class OsuBenchmark(Benchmark, special=True):
@@ -133,12 +116,14 @@ class OsuBenchmark(Benchmark, special=True):
 
     #: Options that decide whether a table is complete -> what to use instead.
     RESERVED: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(('-m', '--message-size'), 'the settings min_size and max_size'),
-        **dict.fromkeys(('-i', '--iterations'), 'the setting iterations'),
-        **dict.fromkeys(('-x', '--warmup'), 'the setting warmup'),
-        **dict.fromkeys(('-c', '--validation'), 'the setting validates'),
-        **dict.fromkeys(('-f', '--full'), 'the setting full_output'),
-        **dict.fromkeys(('-d', '--accelerator'), 'the parameter buffers')}
+        option: instead for options, instead in (
+            ('-m --message-size', 'the settings min_size and max_size'),
+            ('-i --iterations', 'the setting iterations'),
+            ('-x --warmup', 'the setting warmup'),
+            ('-c --validation', 'the setting validates'),
+            ('-f --full', 'the setting full_output'),
+            ('-d --accelerator', 'the parameter buffers'))
+        for option in options.split()}
 
     programs = fixture(OsuPrograms, scope='environment')
 
@@ -178,24 +163,17 @@ class OsuBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        needs = []
-        environ = [f'+{self.program}']
-        if self.memory != 'host':
-            needs.append({'cuda': '+gpu_nvidia',
-                          'rocm': '+gpu_amd'}[self.memory])
-            environ.append(f'+mpi_{self.memory}')
-        self.require_nodes(self.nodes_needed(), *needs,
+        gpu = {'host': (), 'cuda': ('+gpu_nvidia',), 'rocm': ('+gpu_amd',)}[self.memory]
+        self.require_nodes(self.nodes_needed(), *gpu,
                            only_collective_counts=hasattr(self, 'layout'))
-        self.valid_prog_environs = [' '.join(environ)]
-        self.tags = {'full', self.family}
-        if self.is_in_default_modes():
-            self.tags |= {'nightly'}
-            if self.nodes_needed() <= 2 and self.memory == 'host':
-                self.tags |= {'quick'}
-                if self.is_short_pair():
-                    self.tags |= {'smoke'}
-                if self.is_short_on_full_node():
-                    self.tags |= {'veto'}
+        self.valid_prog_environs = [
+            f'+{self.program}' + f' +mpi_{self.memory}' * bool(gpu)]
+        default = self.is_in_default_modes()
+        quick = default and self.nodes_needed() <= 2 and not gpu
+        self.tags = {name for name, selected in {
+            'full': True, self.family: True, 'nightly': default, 'quick': quick,
+            'smoke': quick and self.is_short_pair(),
+            'veto': quick and self.is_short_on_full_node()}.items() if selected}
         self.descr = f'{self.program} with MPI'
 
     def is_first_in_veto(self, partition: Any) -> bool:
@@ -307,8 +285,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         records = self.parse_table(run.out, f'{run.name}.out')
-        self.check_last_size(run, records)
-        self.check_rank_count(run, records)
+        self.check_requested_table(run, records)
         if self.validation:
             self.refuse_failed_validation()
         self.version = records[0].version
@@ -333,8 +310,10 @@ class OsuBenchmark(Benchmark, special=True):
             self.program, self.total_and_per_node_rank_counts()[0],
             self.largest_message(), first, memory)
 
-    def check_last_size(self, run: guards.Run, records: tuple[Record, ...]) -> None:
-        """Refuse a table that ends earlier or later than requested."""
+    def check_requested_table(self, run: guards.Run, records: tuple[Record, ...]
+                              ) -> None:
+        """Refuse a table that ends earlier or later than requested, and an output of
+        other ranks than requested."""
         last = records[-1]
         permitted = self.last_sizes(
             next((record.size for record in records if record.size), 1))
@@ -342,9 +321,6 @@ class OsuBenchmark(Benchmark, special=True):
             guards.fail_test_case('rows', f'{run.name}.out:{last.line}: the table ends '
                                   f'at {last.size} B instead of {permitted[1]} B: was '
                                   'the run cut short, or is there a memory limit (-M)?')
-
-    def check_rank_count(self, run: guards.Run, records: tuple[Record, ...]) -> None:
-        """Refuse an output of other ranks than requested."""
         for record in records:
             if record.metric == 'ranks' and record.value != self.num_tasks:
                 guards.fail_test_case('ranks', f'{run.name}.out:{record.line}: '
@@ -357,24 +333,22 @@ class OsuBenchmark(Benchmark, special=True):
 
         :raises SanityError: the validating run failed, or has no column Validation
         """
-        texts = {}
-        for end in ('rc', 'out', 'err'):
-            with open(f'validate.{end}', errors='replace') as handle:
-                texts[end] = handle.read()
-        if texts['rc'].strip() not in map(str, self.accept):
+        code, out = (Path(f'validate.{end}').read_text(errors='replace')
+                     for end in ('rc', 'out'))
+        if code.strip() not in map(str, self.accept):
             guards.fail_test_case('validation', 'validate.out: the validation ended '
-                                  f'with exit code {texts["rc"].strip()}: data '
-                                  'arrived wrong, or the program died')
-        self.parse_table(texts['out'], 'validate.out')
-        if ' Pass' not in texts['out']:
+                                  f'with exit code {code.strip()}: data arrived wrong, '
+                                  'or the program died')
+        self.parse_table(out, 'validate.out')
+        if ' Pass' not in out:
             guards.fail_test_case('validation', 'validate.out: the table has no '
                                   'column Validation')
 
     def min_repetition_seconds(self, values: dict[str, float]) -> float:
         window = option_value(self.arguments(), '-W', '--window-size')
-        return claims.minimum_seconds(
+        return programs.minimum_seconds(
             self.row, self.version, values, self.num_tasks, self.threads,
-            self.iterations, int(window) if window.isdecimal() else claims.WINDOW)
+            self.iterations, int(window) if window.isdecimal() else programs.WINDOW)
 
     # What is measured -----------------------------------------------------
 
@@ -391,7 +365,6 @@ class OsuBenchmark(Benchmark, special=True):
                 if 8 <= size <= permitted[0]]
 
 
-@register_if_available
 class OsuPt2pt(OsuBenchmark):
     """Latency and bandwidth between two ranks, over the range of sizes."""
 
@@ -427,10 +400,9 @@ class OsuPt2pt(OsuBenchmark):
     def link_metric(self) -> str:
         """Metric that describes the link between the two nodes, for `plumb
         locate`; '' if no single metric does."""
-        if self.placement != 'inter_node' or self.memory != 'host':
-            return ''
+        link = self.placement == 'inter_node' and self.memory == 'host'
         return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
-            self.program, '')
+            self.program, '') if link else ''
 
     def partition_launcher_extra_name(self) -> str:
         extra = super().partition_launcher_extra_name()
@@ -461,7 +433,6 @@ class OsuPt2pt(OsuBenchmark):
         return super().parse_values(run) | threads
 
 
-@register_if_available
 class OsuMulti(OsuBenchmark):
     """Pairs of ranks at once: latency, bandwidth and message rate."""
 
@@ -505,7 +476,6 @@ class OsuOneSided(OsuBenchmark, special=True):
         return ['-w', self.window, '-s', self.synchronisation]
 
 
-@register_if_available
 class OsuRma(OsuOneSided):
     """Put, get, accumulate and atomics over windows."""
 
@@ -517,7 +487,6 @@ class OsuRma(OsuOneSided):
         return (self.window, self.synchronisation) == ('allocate', 'flush')
 
 
-@register_if_available
 class OsuPutBibw(OsuOneSided):
     """Both ranks put at once, with active synchronisation only."""
 
@@ -529,7 +498,6 @@ class OsuPutBibw(OsuOneSided):
         return (self.window, self.synchronisation) == ('allocate', 'pscw')
 
 
-@register_if_available
 class OsuCollective(OsuBenchmark):
     """Each installed collective, over all ranks."""
 
@@ -554,7 +522,6 @@ class OsuCollective(OsuBenchmark):
         return self.program == 'osu_allreduce' and self.layout == (1, 'full')
 
 
-@register_if_available
 class OsuStartup(OsuBenchmark):
     """Startup time of a parallel program."""
 
@@ -572,3 +539,9 @@ class OsuStartup(OsuBenchmark):
         # osu_hello does nothing, so the time of the job is measured.
         own = {'job_time': run.wall} if self.program == 'osu_hello' else {}
         return super().parse_values(run) | own
+
+
+for check in (OsuPt2pt, OsuMulti, OsuRma, OsuPutBibw, OsuCollective, OsuStartup):
+    # ReFrame refuses a parameter without values.
+    if check.num_variants:
+        rfm.simple_test(check)

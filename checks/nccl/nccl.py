@@ -38,9 +38,6 @@ from .variants import (
 #: Networks; if a node has one of them, NCCL must not use TCP.
 FAST = {'infiniband', 'slingshot', 'efa'}
 
-#: Smallest size by which links are judged. Unit: bytes.
-LARGE = 1 << 28
-
 
 class NcclPrograms(Programs):
     """Programs of an environment: nccl-tests, rccl-tests, or (source
@@ -378,18 +375,7 @@ class NcclBenchmark(Benchmark, special=True):
         super().add_low_values_note()
         if not self.is_dry_run():
             self.no_reference = '; '.join(filter(None, (
-                self.no_reference, self.low_busbw_note(), self.unreported_variables())))
-
-    def low_busbw_note(self) -> str:
-        """A busbw of a large size below half of what a ring reaches."""
-        large = max((size for name, size in map(metrics.split_metric_key, self.values)
-                     if name == 'busbw' and size and size >= LARGE), default=0)
-        ring = physics.ring_busbw(self.program, self.layout.nodes, self.layout.gpus,
-                                  self.partition_bandwidths())
-        value = self.values.get(metrics.metric_key('busbw', large), 0.0)
-        return (f'{metrics.metric_key("busbw", large)} = {value:g} GB/s is below half '
-                f'of the {ring:g} GB/s that the links and NICs carry'
-                if large and ring and value < ring / 2 else '')
+                self.no_reference, self.unreported_variables())))
 
     def unreported_variables(self) -> str:
         """Variables of NCCL that are set and that its log lacks."""

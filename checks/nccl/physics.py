@@ -44,19 +44,3 @@ def busbw_limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
     share /= kind.algbw_to_size_byte_ratio(ranks)
     return (bandwidth / 1e3 / share * kind.busbw_factor(ranks),
             f'{what} carry {bandwidth / 1e3:g} GB/s in one direction')
-
-
-def ring_busbw(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
-               ) -> float | None:
-    """Maximum busbw of a ring over the same hardware, in GB/s.
-
-    A value below half of it is noted. None: the program has another pattern,
-    or the site does not declare its devices.
-    """
-    if program not in ('all_reduce_perf', 'all_gather_perf', 'reduce_scatter_perf'):
-        return None
-    if nodes == 1:
-        limit = busbw_limit('all_gather_perf', nodes, gpus, site)
-        return limit[0] if limit else None
-    rates = [site.get('nic_bandwidth'), site.get('gpu_bandwidth') if gpus > 1 else None]
-    return min(filter(None, rates)) / 1e3 if rates[0] else None

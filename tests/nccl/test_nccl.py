@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.core import features, hardware
+from checks.core import features, hardware, limits
 from checks.nccl import log, parser, physics, programs, variants
 from config import families
 from tests.conftest import LIMIT, ROOT, of_family
@@ -238,8 +238,20 @@ def test_unknown_hardware_has_no_limit():
     assert physics.busbw_limit('all_reduce_perf', 2, 8, {}) is None
     assert physics.busbw_limit('alltoallv_perf', 2, 8, H100) is None
     assert physics.busbw_limit('all_reduce_perf', 1, 1, H100) is None
-    assert physics.ring_busbw('alltoall_perf', 2, 8, H100) is None
-    assert physics.ring_busbw('all_reduce_perf', 2, 8, {}) is None
+
+
+@pytest.mark.parametrize('params, size, busbw, noted', [
+    ('gpus=8 nodes=2 program=all_reduce_perf', 1 << 30, 199, True),
+    ('gpus=8 nodes=16 program=all_gather_perf', 1 << 30, 199, True),
+    ('gpus=8 nodes=2 program=all_reduce_perf', 1 << 30, 201, False),
+    ('gpus=8 nodes=2 program=all_reduce_perf', 1 << 20, 1, False),
+    ('gpus=8 nodes=2 program=alltoall_perf', 1 << 30, 1, False),
+    ('gpus=8 nodes=1 program=all_reduce_perf', 1 << 30, 224, True),
+    ('gpus=8 nodes=1 program=all_reduce_perf', 1 << 30, 226, False),
+    ('gpus=1 nodes=1 program=all_reduce_perf', 1 << 30, 1, False)])
+def test_a_busbw_below_half_of_a_ring_is_noted(params, size, busbw, noted):
+    note = limits.low_values_note('nccl', {f'busbw@{size}B': busbw}, params, H100)
+    assert bool(note) is noted
 
 
 # ------------------------------------------------------------- NCCL's log

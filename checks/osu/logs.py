@@ -30,8 +30,7 @@ from .parser import (
     TITLE_START,
     is_result_line,
     parse,
-    parse_thread_counts,
-    parse_window,
+    parse_setup,
     strip_prefixes,
 )
 
@@ -236,10 +235,9 @@ def _parse_segment(segment: _Segment, lines: list[str], allocated: list[str],
     records = tuple(one._replace(line=one.line + first) for one in records)
     program, version = records[0].program, records[0].version
     about = dict(zip(('allocated_nodes',), allocated, strict=False))
-    threads = parse_thread_counts(text)
-    if len(threads) == 1:
+    about |= parse_setup(text)
+    if ('sender_threads' in about) != ('receiver_threads' in about):
         raise ParseError(first + 1, '', 'a number of threads is missing')
-    about |= {name: str(count) for name, count in threads.items()} | parse_window(text)
     nodes = ranks = None
     if command:
         nodes, ranks, mapping = _read_command(command)

@@ -18,7 +18,7 @@ from ..core.options import option_value, split_options
 from ..core.parsers import Record
 from ..nccl import programs as gpu_collectives
 from . import programs, sockets
-from .parser import parse, parse_thread_counts
+from .parser import parse, parse_setup
 from .programs import Program
 from .variants import (
     available_buffer_memory_kinds,
@@ -135,13 +135,19 @@ class OsuBenchmark(Benchmark, special=True):
 
     # What each check defines ----------------------------------------------
 
+    #: Nodes, and ranks per node; or where a pair of ranks runs.
+    layout: tuple[int, str]
+    placement: str
+
     def nodes_needed(self) -> int:
         """Nodes of the test case."""
-        raise NotImplementedError
+        if hasattr(self, 'layout'):
+            return self.layout[0]
+        return 2 if self.placement == 'inter_node' else 1
 
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
-        """Ranks in total, and per node."""
-        raise NotImplementedError
+    def ranks_per_node(self) -> int:
+        """Ranks of a node."""
+        return 2 // self.nodes_needed()
 
     def own_arguments(self) -> list[str]:
         """Options for the parameters of the check."""
@@ -151,13 +157,9 @@ class OsuBenchmark(Benchmark, special=True):
         """Whether the test case belongs to the modes nightly and quick."""
         return True
 
-    def is_short_pair(self) -> bool:
-        """Whether mode smoke may take the test case."""
-        return False
-
-    def is_short_on_full_node(self) -> bool:
-        """Whether mode veto may take the test case."""
-        return False
+    def short_modes(self) -> set[str]:
+        """Those of the modes smoke and veto that may take the test case."""
+        return set()
 
     # Where it runs --------------------------------------------------------
 
@@ -168,12 +170,11 @@ class OsuBenchmark(Benchmark, special=True):
                            only_collective_counts=hasattr(self, 'layout'))
         self.valid_prog_environs = [
             f'+{self.program}' + f' +mpi_{self.memory}' * bool(gpu)]
-        default = self.is_in_default_modes()
-        quick = default and self.nodes_needed() <= 2 and not gpu
-        self.tags = {name for name, selected in {
-            'full': True, self.family: True, 'nightly': default, 'quick': quick,
-            'smoke': quick and self.is_short_pair(),
-            'veto': quick and self.is_short_on_full_node()}.items() if selected}
+        self.tags = {'full', self.family}
+        if self.is_in_default_modes():
+            self.tags |= {'nightly'}
+            if self.nodes_needed() <= 2 and not gpu:
+                self.tags |= {'quick', *self.short_modes()}
         self.descr = f'{self.program} with MPI'
 
     def is_first_in_veto(self, partition: Any) -> bool:
@@ -197,7 +198,8 @@ class OsuBenchmark(Benchmark, special=True):
     @run_after('setup')
     def lay_out_ranks(self) -> None:
         self.num_nodes = self.nodes_needed()
-        self.num_tasks, self.num_tasks_per_node = self.total_and_per_node_rank_counts()
+        self.num_tasks_per_node = self.ranks_per_node()
+        self.num_tasks = self.num_nodes * self.num_tasks_per_node
         if self.memory != 'host':
             self.num_gpus_per_node = self.num_tasks_per_node
             self.env_vars['PLUMBLINE_GPUS'] = self.memory
@@ -254,7 +256,7 @@ class OsuBenchmark(Benchmark, special=True):
         some versions do not heed this limit.
         """
         sizes = programs.last_message_sizes(
-            self.program, self.total_and_per_node_rank_counts()[0], self.max_size)
+            self.program, self.nodes_needed() * self.ranks_per_node(), self.max_size)
         return self.max_size or sizes[0] if sizes else 0
 
     @run_before('run')
@@ -307,7 +309,7 @@ class OsuBenchmark(Benchmark, special=True):
         given = option_value(self.arguments(), '-M', '--mem-limit')
         memory = int(given) if given.isdecimal() else programs.MEMORY_LIMIT
         return programs.last_message_sizes(
-            self.program, self.total_and_per_node_rank_counts()[0],
+            self.program, self.nodes_needed() * self.ranks_per_node(),
             self.largest_message(), first, memory)
 
     def check_requested_table(self, run: guards.Run, records: tuple[Record, ...]
@@ -387,14 +389,9 @@ class OsuPt2pt(OsuBenchmark):
                      if sockets.has_pairs_of_sockets(part) and self.memory == 'host']
             self.valid_systems = [name for name in self.valid_systems if name in names]
 
-    def nodes_needed(self) -> int:
-        return 2 if self.placement == 'inter_node' else 1
-
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
-        return 2, 2 // self.nodes_needed()
-
-    def is_short_pair(self) -> bool:
-        return self.program == 'osu_latency' and self.placement != 'inter_socket'
+    def short_modes(self) -> set[str]:
+        short = self.program == 'osu_latency' and self.placement != 'inter_socket'
+        return {'smoke'} if short else set()
 
     @property
     def link_metric(self) -> str:
@@ -424,12 +421,13 @@ class OsuPt2pt(OsuBenchmark):
             sockets.check_sockets_of_pair(run, 1 + (self.placement == 'inter_socket'))
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
-        threads = parse_thread_counts(run.out)
-        if threads.get('receiver_threads', self.threads) != self.threads:
-            guards.fail_test_case('table', f'{run.name}.out: '
-                                  f'{threads["receiver_threads"]} receiver threads '
-                                  f'instead of {self.threads}: does this version of '
-                                  'OMB ignore the option -t?')
+        threads = {name: float(value) for name, value in parse_setup(run.out).items()
+                   if name.endswith('_threads')}
+        receivers = threads.get('receiver_threads', self.threads)
+        if receivers != self.threads:
+            guards.fail_test_case('table', f'{run.name}.out: {receivers:g} receiver '
+                                  f'threads instead of {self.threads}: does this '
+                                  'version of OMB ignore the option -t?')
         return super().parse_values(run) | threads
 
 
@@ -442,14 +440,10 @@ class OsuMulti(OsuBenchmark):
     #: nodes and one in the second half; on one node "one" is a single pair.
     layout = parameter(pair_layouts(), fmt=format_layout)
 
-    def nodes_needed(self) -> int:
-        return self.layout[0]
-
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
+    def ranks_per_node(self) -> int:
         nodes, kind = self.layout
-        each = 1 + (nodes == 1) if kind == 'one' else max(
+        return 1 + (nodes == 1) if kind == 'one' else max(
             2, self.cores_per_node() // 2 * 2)
-        return nodes * each, each
 
     def is_in_default_modes(self) -> bool:
         return self.layout[1] == 'full'
@@ -465,12 +459,6 @@ class OsuOneSided(OsuBenchmark, special=True):
     synchronisation: str
 
     placement = parameter(available_placements())
-
-    def nodes_needed(self) -> int:
-        return 1 if self.placement == 'intra_node' else 2
-
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
-        return 2, 2 // self.nodes_needed()
 
     def own_arguments(self) -> list[str]:
         return ['-w', self.window, '-s', self.synchronisation]
@@ -508,18 +496,15 @@ class OsuCollective(OsuBenchmark):
 
     buffers = parameter(available_buffer_memory_kinds())
 
-    def nodes_needed(self) -> int:
-        return self.layout[0]
-
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
+    def ranks_per_node(self) -> int:
         nodes, kind = self.layout
         each = 1 if kind == 'one' else max(2 // nodes, self.ranks_per_full_node())
-        if self.row.min_ranks > 2:
-            each = max(each, -(-self.row.min_ranks // nodes))
-        return nodes * each, each
+        return max(each, -(-self.row.min_ranks // nodes)
+                   ) if self.row.min_ranks > 2 else each
 
-    def is_short_on_full_node(self) -> bool:
-        return self.program == 'osu_allreduce' and self.layout == (1, 'full')
+    def short_modes(self) -> set[str]:
+        short = self.program == 'osu_allreduce' and self.layout == (1, 'full')
+        return {'veto'} if short else set()
 
 
 class OsuStartup(OsuBenchmark):
@@ -532,8 +517,7 @@ class OsuStartup(OsuBenchmark):
     program = parameter(runnable_programs(programs.programs_of_group('startup')))
     layout = parameter(runnable_layouts(), fmt=format_layout)
 
-    nodes_needed = OsuCollective.nodes_needed
-    total_and_per_node_rank_counts = OsuCollective.total_and_per_node_rank_counts
+    ranks_per_node = OsuCollective.ranks_per_node
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         # osu_hello does nothing, so the time of the job is measured.

@@ -108,9 +108,12 @@ TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
 #: Lines of an output that come before its title.
 PREAMBLE = re.compile(TOPOLOGY.pattern + r'|# Number of (?:Sender|Receiver) threads: '
                       r'[0-9]+|# Number of forked processes.*')
-#: Threads of osu_latency_mt, before its title or after it.
-_THREADS = re.compile(r'^# Number of (Sender|Receiver) threads: ([1-9][0-9]{0,5})\s*$',
-                      re.MULTILINE)
+#: Comments of one-sided programs and, before the title or after it, osu_latency_mt.
+_SETUP = {name: re.compile(rf'^# {pattern}\s*$', re.MULTILINE) for name, pattern in {
+    'sender_threads': r'Number of Sender threads: ([1-9][0-9]{0,5})',
+    'receiver_threads': r'Number of Receiver threads: ([1-9][0-9]{0,5})',
+    'synchronisation': r'Synchronization: MPI_Win_(\w+)(?:/[\w/]+)?',
+    'window': r'Window creation: MPI_Win_(?:create_)?(\w+)'}.items()}
 _USAGE = re.compile(r' *usage *:', re.IGNORECASE)
 
 # Digits are bounded so that a number stays finite.
@@ -514,20 +517,12 @@ def parse(text: str) -> tuple[Record, ...]:
     return _Reader(text).read()
 
 
-def parse_window(text: str) -> dict[str, str]:
-    """How a one-sided program made its window and synchronised, under the names of the
-    checks' parameters; empty if the output does not say."""
-    window = re.search(r'^# Window creation: MPI_Win_(?:create_)?(\w+)\s*$', text,
-                       re.MULTILINE)
-    how = re.search(r'^# Synchronization: MPI_Win_([\w/]+)\s*$', text, re.MULTILINE)
-    # It names the calls of a pair, such as lock/unlock.
-    first = how[1].split('/')[0].replace('post', 'pscw') if how else ''
-    return {name: word for name, word in (
-        ('synchronisation', first), ('window', window[1] if window else '')) if word}
-
-
-def parse_thread_counts(text: str) -> dict[str, int]:
-    """Threads of osu_latency_mt: `sender_threads`, `receiver_threads`; empty if
-    the output has no lines with them."""
-    return {f'{end.lower()}_threads': int(count)
-            for end, count in _THREADS.findall(text)}
+def parse_setup(text: str) -> dict[str, str]:
+    """What an output says of itself, under the names of the checks' parameters: how a
+    one-sided program made its window and synchronised, and the threads of
+    osu_latency_mt."""
+    setup = {name: match[1] for name, pattern in _SETUP.items()
+             if (match := pattern.search(text))}
+    if 'synchronisation' in setup:      # its calls, such as lock/unlock
+        setup['synchronisation'] = setup['synchronisation'].replace('post', 'pscw')
+    return setup

@@ -52,26 +52,18 @@ FAILURES = tuple((re.compile(pattern), more) for pattern, more in {
 _CHATTER = re.compile('[NR]CCL (?:INFO|TRACE|ABORT|VERSION)')
 
 
-def possible_failure_lines(lines: Sequence[str], row: re.Pattern[str], longest: int
-                           ) -> list[tuple[int, str]]:
-    """Lines, with their numbers from 1, that may report a failure.
+def find_failures(lines: Sequence[str], row: re.Pattern[str], longest: int
+                  ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+    """Line, from 1, and reason of a run that prints why it failed; and the line that
+    shows best that a run died.
 
     :param row: beginning of a row of the table
     :param longest: characters of a line that are searched
     """
-    return [(number, line[:longest]) for number, line in enumerate(lines, 1)
-            if line.strip(' #\r') and not _CHATTER.search(line)
-            and (not row.match(line) or re.search('failure|SUMMARY', line))]
-
-
-def find_reason(lines: Sequence[tuple[int, str]]) -> tuple[int, str] | None:
-    """Line and reason, with its remedy, of a run that prints why it failed."""
-    return next(((number, f'{more} ({line.strip()[:160]})')
-                 for pattern, more in FAILURES for number, line in lines
-                 if pattern.search(line)), None)
-
-
-def find_crash(lines: Sequence[tuple[int, str]]) -> tuple[int, str] | None:
-    """Number and text of the line that shows best that a run died."""
-    best = saved.find_failure([line for _, line in lines])
-    return None if best is None else lines[best]
+    suspects = [(number, line[:longest].strip()) for number, line in enumerate(lines, 1)
+                if line.strip(' #\r') and not _CHATTER.search(line)
+                and (not row.match(line) or re.search('failure|SUMMARY', line))]
+    died = saved.find_failure([line for _, line in suspects])
+    return next(((number, f'{more} ({line[:160]})') for pattern, more in FAILURES
+                 for number, line in suspects if pattern.search(line)), None), (
+        None if died is None else suspects[died])

@@ -39,7 +39,6 @@ _TYPES = '|'.join(TYPES)
 ROW = re.compile(rf'#? *\d+ +\d+ +(?:{_TYPES})\b')
 #: A row, whole or in part, which is no prefix.
 _FIELDS = re.compile(rf'(?:{ROW.pattern}.*|(?=.*\d)[-+.\d e]+)')
-_HEADER = re.compile(r'# +size +count +type\b')
 #: Names of the columns of a table with one or two halves; -I has the columns i_*,
 #: -M of rccl-tests those of what RCCL chose.
 _COLUMNS = re.compile(
@@ -87,11 +86,11 @@ class _Reader:
     """Reader of one text; each refusal names a line."""
 
     def __init__(self, text: str) -> None:
-        lines = text.split('\n')
-        self.lines = strip_prefixes(lines)
+        self.text = text.split('\n')
+        self.lines = strip_prefixes(self.text)
         #: What was removed before each line, and what the lines of the run had.
         self.removed = [line.removesuffix(rest) for line, rest in
-                        zip(lines, self.lines, strict=True)]
+                        zip(self.text, self.lines, strict=True)]
         self.prefixes: list[str] = []
         self.number = 1
         self.out = Output()
@@ -105,14 +104,13 @@ class _Reader:
 
     def refuse(self, reason: str, line: int = 0) -> NoReturn:
         line = line or self.number
-        text = self.lines[line - 1] if line <= len(self.lines) else ''
-        raise ParseError(line, text.removesuffix('\r'), reason)
+        raise ParseError(line, self.text[line - 1].removesuffix('\r'), reason)
 
     def read(self) -> Output:
-        suspects = failures.possible_failure_lines(self.lines, ROW, LONGEST)
-        if failure := failures.find_reason(suspects):
+        failure, crash = failures.find_failures(self.lines, ROW, LONGEST)
+        if failure:
             self.refuse(failure[1], failure[0])
-        crash, error = failures.find_crash(suspects), None
+        error = None
         try:
             for number, line in enumerate(self.lines, 1):
                 self.number = number
@@ -123,7 +121,7 @@ class _Reader:
         # Wrong data end the program, too, and are the more exact reason.
         if crash and not (error and re.search('wrong|FAILED|more than one',
                                               error.reason)):
-            self.refuse(f'the run failed: {crash[1].strip()[:100]}', crash[0])
+            self.refuse(f'the run failed: {crash[1][:100]}', crash[0])
         if error:
             raise error
         check_output(self.out, self.refuse)
@@ -133,9 +131,10 @@ class _Reader:
         if len(raw) > LONGEST:
             self.refuse(f'the line has more than {LONGEST} characters')
         line = raw.rstrip(' \r\t')
-        read, match = next(((read, match) for pattern, read in self.READERS
-                            if (match := pattern.fullmatch(line))), (None, None))
-        if not read or not match:
+        part, read, match = next(
+            ((part, read, match) for part, pattern, read in self.LINES
+             if (match := pattern.fullmatch(line))), ('', None, None))
+        if not match:
             if _HIDDEN.search(line) and (self.parts or re.search('[a-z(#]', line)):
                 # Before the first part, a comment or number is of someone else.
                 self.refuse('this line is not a line of the table: it is cut, or '
@@ -152,12 +151,15 @@ class _Reader:
                         f'returns after {self.prefixes[-1].strip()!r}')
         if [prefix] != self.prefixes[-1:]:
             self.prefixes.append(prefix)
-        read(self, match)
+        if part:
+            self.begin_part(part)
+        if read:
+            read(self, match)
 
     def begin_part(self, name: str) -> None:
         """Note the line of a part, which a text has once and in its order."""
         if name in self.parts:
-            self.refuse(SEVERAL_TABLES if name == 'parameters' else
+            self.refuse(SEVERAL_TABLES if name in list(_PARTS)[:1] else
                         f'{_PARTS[name]} is printed twice: the text has more than one '
                         'run')
         missing = list(_PARTS)[len(self.parts)]
@@ -166,7 +168,6 @@ class _Reader:
         self.parts.append(name)
 
     def read_parameters(self, match: re.Match[str]) -> None:
-        self.begin_part('parameters')
         out = self.out
         out.threads, out.gpus, out.minimum, out.maximum = map(int, match.groups()[:4])
         if not out.threads * out.gpus:
@@ -184,25 +185,17 @@ class _Reader:
             self.refuse(SEVERAL_TABLES)
         self.out.version = match[1]
 
-    def program_of(self, name: str) -> str:
-        name = strip_build_suffix(name)
+    def read_start_or_end(self, match: re.Match[str]) -> None:
+        name = strip_build_suffix(match[2])
         if name not in PROGRAMS:
             self.refuse(f'{name} is not a known program of nccl-tests; known programs: '
                         f'{", ".join(PROGRAMS)}')
-        return name
-
-    def read_start(self, match: re.Match[str]) -> None:
-        if self.out.program:
+        if (self.out.program, self.concluded)[match[1] == 'concluded']:
             self.refuse(SEVERAL_TABLES)
-        self.out.program = self.program_of(match[1])
-
-    def read_end(self, match: re.Match[str]) -> None:
-        if self.concluded:
-            self.refuse('the text has two last lines and so more than one run')
-        self.concluded = self.program_of(match[1])
-
-    def read_devices(self, match: re.Match[str]) -> None:
-        self.begin_part('devices')
+        if match[1] == 'concluded':
+            self.concluded = name
+        else:
+            self.out.program = name
 
     def read_rank(self, match: re.Match[str]) -> None:
         if self.parts[-1:] != ['devices']:
@@ -215,20 +208,14 @@ class _Reader:
         self.out.addresses += ((match['host'], match['address']),)
 
     def read_halves(self, match: re.Match[str]) -> None:
-        self.begin_part('halves')
         self.halves = tuple(half for half, title in zip(
             ('out_of_place', 'in_place'), match.groups(), strict=True) if title)
 
-    def read_units(self, match: re.Match[str]) -> None:
-        self.begin_part('units')
-
     def read_bounds(self, match: re.Match[str]) -> None:
-        self.begin_part('bounds')
         if int(match[1]) or match[2] != 'OK':
             self.refuse(f'{match[1]} rows have wrong values (exit code 7)')
 
     def read_average(self, match: re.Match[str]) -> None:
-        self.begin_part('average')
         word = match[1]
         if re.fullmatch(r'-?nan|-?inf', word):
             self.refuse(f'the average is {word}: no row was measured')
@@ -246,7 +233,6 @@ class _Reader:
     # The table ------------------------------------------------------------
 
     def read_header(self, match: re.Match[str]) -> None:
-        self.begin_part('header')
         words = list(re.finditer(r'[^ ]+', match[0][1:]))
         columns = _COLUMNS.fullmatch(' '.join(word[0] for word in words))
         if not columns or bool(columns['second']) != (len(self.halves) == 2):
@@ -316,32 +302,32 @@ class _Reader:
             self.refuse(f'{name} is {word!r}: {what}')
         return Printed(float(word), 0.5 * 10.0 ** -len(word.partition('.')[2]))
 
-    #: Lines of an output.
-    READERS = tuple((re.compile(pattern), read) for pattern, read in (
-        (r'# nThread (\d+) nGpus (\d+) minBytes (\d+) maxBytes (\d+) '
+    #: Lines of an output: the part of `_PARTS` that it is, its pattern and its reader.
+    LINES = tuple((part, re.compile(pattern), read) for part, pattern, read in (
+        ('', r'# nccl-tests version (\d+(?:\.\d+)+[\w.+-]*) nccl-headers=\d+ '
+         r'nccl-library=\d+', read_version),
+        # rccl-tests to 2.17.8, and newer ones.
+        ('', r'(?:# )?rccl-tests: Version ([\w.:/+-]+)', read_version),
+        ('', r'# rccl-tests version (\d+(?:\.\d+)+[\w.:/+-]*) rccl-headers=\d+ '
+         r'rccl-library=\d+', read_version),
+        ('', r'# Collective test (starting|concluded): (\S+)', read_start_or_end),
+        ('parameters',
+         r'# nThread (\d+) nGpus (\d+) minBytes (\d+) maxBytes (\d+) '
          r'(?:step: (?P<step>\d+)\((?P<kind>factor|bytes)\) )?warmup iters: \d+ '
          r'iters: \d+ (?:agg iters: \d+ )?validation: (?P<checks>\d+) ?'
          r'(?:graph: \d+)?(?: unalign: \d+)?', read_parameters),
-        (r'# nccl-tests version (\d+(?:\.\d+)+[\w.+-]*) nccl-headers=\d+ '
-         r'nccl-library=\d+', read_version),
-        # rccl-tests to 2.17.8, and newer ones.
-        (r'(?:# )?rccl-tests: Version ([\w.:/+-]+)', read_version),
-        (r'# rccl-tests version (\d+(?:\.\d+)+[\w.:/+-]*) rccl-headers=\d+ '
-         r'rccl-library=\d+', read_version),
-        (r'# Collective test starting: (\S+)', read_start),
-        (r'# Collective test concluded: (\S+)', read_end),
-        (r'# Using devices', read_devices),
-        (r'# +Rank +(?P<rank>\d+) (?:Group +(?P<group>\d+) )?Pid +(?P<pid>\d+) on '
-         r'+(?P<host>\S+) device +\d+ \[(?P<address>[0-9a-fA-Fx:.]+)\] '
+        ('devices', r'# Using devices', None),
+        ('', r'# +Rank +(?P<rank>\d+) (?:Group +(?P<group>\d+) )?Pid +(?P<pid>\d+) '
+         r'on +(?P<host>\S+) device +\d+ \[(?P<address>[0-9a-fA-Fx:.]+)\] '
          r'(?:(?!# +Rank ).)+', read_rank),
-        (r'# +(?=out|in)(out-of-place)?(?: \(\+ per-iteration\))? *'
+        ('halves', r'# +(?=out|in)(out-of-place)?(?: \(\+ per-iteration\))? *'
          r'(in-place(?: \(\+ per-iteration\))?)?', read_halves),
-        (r'# +\(B\) +\(elements\) +(?:\((?:us|GB/s|%)\) *)+(?:%Y-%m-%d %H:%M:%S)?',
-         read_units),
-        (r'# Out of bounds values +: (\d+) (OK|FAILED)', read_bounds),
-        (AVERAGE.pattern, read_average),
-        (_HEADER.pattern + '.*', read_header),
-        (ROW.pattern + '.*', read_row)))
+        ('header', r'# +size +count +type\b.*', read_header),
+        ('units', r'# +\(B\) +\(elements\) +(?:\((?:us|GB/s|%)\) *)+'
+         r'(?:%Y-%m-%d %H:%M:%S)?', None),
+        ('', ROW.pattern + '.*', read_row),
+        ('bounds', r'# Out of bounds values +: (\d+) (OK|FAILED)', read_bounds),
+        ('average', AVERAGE.pattern, read_average)))
 
     def check_complete(self) -> None:
         """Refuse a text that lacks a part, after its last line."""

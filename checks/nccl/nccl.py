@@ -110,18 +110,16 @@ class NcclBenchmark(Benchmark, special=True):
 
     #: Options that decide whether a table is complete -> what to use instead.
     RESERVED: ClassVar[dict[str, str]] = {
-        option: instead for options, instead in (
-            ('-b --minbytes', 'the setting min_size'),
-            ('-e --maxbytes', 'the setting max_size'),
-            ('-i --stepbytes -f --stepfactor',
-             'the settings min_size and max_size, sizes double'),
-            ('-n --iters', 'the setting iterations'),
-            ('-w --warmup_iters', 'the setting warmup'),
-            ('-N --run_cycles', 'the setting repetitions'),
-            ('-c --check', 'no option, data are always checked'),
-            ('-t --nthreads', 'the setting threads_per_rank'),
-            ('-g --ngpus', 'the setting gpus_per_thread'))
-        for option in options.split()}
+        '-b --minbytes': 'the setting min_size',
+        '-e --maxbytes': 'the setting max_size',
+        '-i --stepbytes -f --stepfactor':
+            'the settings min_size and max_size, sizes double',
+        '-n --iters': 'the setting iterations',
+        '-w --warmup_iters': 'the setting warmup',
+        '-N --run_cycles': 'the setting repetitions',
+        '-c --check': 'no option, data are always checked',
+        '-t --nthreads': 'the setting threads_per_rank',
+        '-g --ngpus': 'the setting gpus_per_thread'}
 
     programs = fixture(NcclPrograms, scope='environment')
 

@@ -85,25 +85,12 @@ class _Segment:
     has_title: bool = False
 
 
-def parse_text_log(text: str) -> list[Output]:
-    """The outputs in a saved log, in order.
-
-    :raises ParseError: the log is cut off, or a part of an output cannot be
-        trusted; a log gives all of its outputs or none
-    """
-    lines = [line.removesuffix('\r') for line in text.split('\n')]
-    if lines[-1].strip():
-        raise ParseError(len(lines), lines[-1],
-                         'the output is cut off: its last line has no end')
-    return _parse_lines(lines)
-
-
 def parse_json_logs(text: str) -> list[Output]:
     """The outputs in a JSON file of the metrics operator, in order.
 
     `Output.log` counts the logs of a list.
 
-    :raises ParseError: it is not such a file, or see `parse_text_log`; the line is
+    :raises ParseError: it is not such a file, or see `parse_log`; the line is
         that of the log
     """
     try:
@@ -340,7 +327,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Output]:
     """The outputs in a saved log, in order.
 
-    :raises ParseError: an output cannot be trusted, or the log is cut off.
+    :raises ParseError: an output cannot be trusted, or the log is cut off; a log gives
+        all of its outputs or none
     """
-    as_json = getattr(options, 'json', False)
-    return parse_json_logs(text) if as_json else parse_text_log(text)
+    if getattr(options, 'json', False):
+        return parse_json_logs(text)
+    lines = [line.removesuffix('\r') for line in text.split('\n')]
+    if lines[-1].strip():
+        raise ParseError(len(lines), lines[-1],
+                         'the output is cut off: its last line has no end')
+    return _parse_lines(lines)

@@ -47,17 +47,14 @@ class OsuPrograms(Programs):
                 f'for name in {" ".join(programs.EMBEDDED)}; do '
                 'ln -sf osu_embedded $name || exit 1; done']
 
-    def installed_programs(self) -> dict[str, str]:
-        """Name -> path of the programs, or their names if they are on PATH."""
-        origin = self.program_origin()
-        return (programs.find_installed_programs(origin['prefix'])
-                if 'prefix' in origin else {name: name for name in programs.OMB7})
-
     def tool_build_commands(self) -> list[str]:
         # By the words of its help, because some need a launcher to print it.
-        paths = [path for name, path in self.installed_programs().items()
+        origin = self.program_origin()
+        installed = (programs.find_installed_programs(origin['prefix'])
+                     if 'prefix' in origin else {name: name for name in programs.OMB7})
+        paths = [path for name, path in installed.items()
                  if name in self.current_environ.features]
-        if self.program_origin()['source'] == 'embedded' or not paths:
+        if origin['source'] == 'embedded' or not paths:
             return []
         return [f'for program in {shlex.join(paths)}; do '
                 'path=$(command -v "$program") || continue; '
@@ -79,9 +76,12 @@ class OsuPrograms(Programs):
 
         :raises KeyError: the installation has no program of that name.
         """
-        if self.program_origin(program)['source'] == 'embedded':
+        origin = self.program_origin(program)
+        if origin['source'] == 'embedded':
             return f'{self.stagedir}/{program}'
-        return self.installed_programs()[program]
+        if 'prefix' not in origin:
+            return program
+        return programs.find_installed_programs(origin['prefix'])[program]
 
 
 class OsuBenchmark(Benchmark, special=True):
@@ -116,14 +116,12 @@ class OsuBenchmark(Benchmark, special=True):
 
     #: Options that decide whether a table is complete -> what to use instead.
     RESERVED: ClassVar[dict[str, str]] = {
-        option: instead for options, instead in (
-            ('-m --message-size', 'the settings min_size and max_size'),
-            ('-i --iterations', 'the setting iterations'),
-            ('-x --warmup', 'the setting warmup'),
-            ('-c --validation', 'the setting validates'),
-            ('-f --full', 'the setting full_output'),
-            ('-d --accelerator', 'the parameter buffers'))
-        for option in options.split()}
+        '-m --message-size': 'the settings min_size and max_size',
+        '-i --iterations': 'the setting iterations',
+        '-x --warmup': 'the setting warmup',
+        '-c --validation': 'the setting validates',
+        '-f --full': 'the setting full_output',
+        '-d --accelerator': 'the parameter buffers'}
 
     programs = fixture(OsuPrograms, scope='environment')
 

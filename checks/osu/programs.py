@@ -62,16 +62,14 @@ class Program:
     title_twice: bool = False
     #: Its rows are narrower than their header.
     narrow_rows: bool = False
-    #: Options that parameters of its check set: option -> what to use instead.
+    #: Options that parameters of its check set, and what to use instead.
     reserved: tuple[tuple[str, str], ...] = ()
 
 
-_THREADS = tuple(dict.fromkeys(('-t', '--num_threads'), 'no option: the check sets it'
-                               ).items())
-_PAIRS = tuple(dict.fromkeys(('-p', '--num-pairs'), 'the parameter layout').items())
-_WINDOW = (*dict.fromkeys(('-w', '--win-options'), 'the parameter window').items(),
-           *dict.fromkeys(('-s', '--sync-option'), 'the parameter synchronisation'
-                          ).items())
+_THREADS = (('-t --num_threads', 'no option: the check sets it'),)
+_PAIRS = (('-p --num-pairs', 'the parameter layout'),)
+_WINDOW = (('-w --win-options', 'the parameter window'),
+           ('-s --sync-option', 'the parameter synchronisation'))
 
 _BANDWIDTH = Program(metrics=('bandwidth',), iterations=(100, 20))
 _PT2PT = Program(group='pt2pt', validates=True, trips=2)

@@ -210,7 +210,7 @@ def test_windows_and_synchronisation_are_parameters():
     """Outputs of different windows are different test cases."""
     texts = sorted((ROOT / 'tests' / 'osu' / 'golden' / '7.2').glob(
         'osu_acc_latency.*.txt'))
-    params = {path.name.split('.')[1]: osu.parse_text_log(path.read_text())[0].params
+    params = {path.name.split('.')[1]: osu.parse_log(path.read_text())[0].params
              for path in texts}
     assert params['s-fence'] == 'synchronisation=fence window=allocate'
     assert params['s-lock_all'] == 'synchronisation=lock_all window=allocate'

@@ -17,9 +17,7 @@ FAILURES = (
     r'Out of memory: Killed|oom[-_]kill',
     r'Connection reset by peer',
     r'MPI_Abort|exited on signal|received signal|noticed that|Killed|Aborted'
-    r'|non-zero (?:exit|status)|terminate called'
-    r'|Test failure \S+:\d|DUE TO TIME LIMIT|srun: error:|command not found'
-    r'|could not execute|unable to find the specified',
+    r'|non-zero (?:exit|status)',
 )
 #: Programs that write into tables: words of their lines -> cause and remedy.
 _CAUSES = (

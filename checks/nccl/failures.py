@@ -48,6 +48,10 @@ FAILURES = tuple((re.compile(pattern), more) for pattern, more in {
     'symbol lookup error: .*undefined symbol':
         'NCCL or CUDA is older than the version that the program was built with',
 }.items())
+#: Lines that show a failed run without its reason.
+_DIED = re.compile(
+    r'Test failure \S+:\d|terminate called|DUE TO TIME LIMIT|srun: error:|'
+    'command not found|could not execute|unable to find the specified', re.IGNORECASE)
 #: Normal log lines of NCCL, which searches for files and retries.
 _CHATTER = re.compile('[NR]CCL (?:INFO|TRACE|ABORT|VERSION)')
 
@@ -63,7 +67,9 @@ def find_failures(lines: Sequence[str], row: re.Pattern[str], longest: int
     suspects = [(number, line[:longest].strip()) for number, line in enumerate(lines, 1)
                 if line.strip(' #\r') and not _CHATTER.search(line)
                 and (not row.match(line) or re.search('failure|SUMMARY', line))]
-    died = saved.find_failure([line for _, line in suspects])
-    return next(((number, f'{more} ({line[:160]})') for pattern, more in FAILURES
-                 for number, line in suspects if pattern.search(line)), None), (
-        None if died is None else suspects[died])
+    reason = next(((number, f'{more} ({line[:160]})') for pattern, more in FAILURES
+                   for number, line in suspects if pattern.search(line)), None)
+    best = saved.find_failure([line for _, line in suspects])
+    died = (next((one for one in suspects if _DIED.search(one[1])), None)
+            if best is None else suspects[best])
+    return reason, died

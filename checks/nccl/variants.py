@@ -161,7 +161,6 @@ CHOICES: dict[str, Choice] = {
 def supported_choices(nodes: int) -> list[str]:
     """Choices on so many nodes that some partition of this system supports."""
     here = set()
-    record_needed_node_count('nccl', 2)
     try:
         models = hardware.models_by_name(places.current_site_folder())
     except hardware.HardwareError:      # `plumb site check` reports it with its file

@@ -11,6 +11,11 @@ STYLES = ('2.0', '2.11', '2.13', '2.13.13', '2.16', '2.17', '2.17.5',
           '2.17.6', '2.19', 'rccl', 'rccl-O0', 'rccl-O1', 'rccl-M')
 
 
+#: Programs with a root, and those that check no data in place.
+ROOTED = {'broadcast_perf', 'reduce_perf', 'gather_perf', 'scatter_perf'}
+UNCHECKED_IN_PLACE = {'alltoall_perf', 'alltoallv_perf', 'sendrecv_perf'}
+
+
 def _time(value, style):
     if style in ('2.17.5', '2.17.6', '2.19'):
         return _fit(value, 7)
@@ -76,7 +81,7 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, minimum=1024,
         out.append(warn)
     out.append('#')
     redop = not old or kind.reduces
-    root = not old or kind.rooted
+    root = not old or program in ROOTED
     w = 6 if style == '2.0' else 8
     names = [('size', 10), ('count', 12), ('type', w)]
     names += [('redop', 6)] * redop + [('root', 6)] * root
@@ -114,11 +119,11 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, minimum=1024,
         if redop:
             line += f'  {"sum" if kind.reduces else "none":>6}'
         if root:
-            line += f'  {0 if kind.rooted else -1:>6}'
+            line += f'  {0 if program in ROOTED else -1:>6}'
         for half in halves:
             usec = latency + 0.37 * half + rows % 3 + bytes_ / rate / 1e3
             text, busbw = _half(bytes_, usec, ranks, program, style,
-                                not half or kind.checks_in_place)
+                                not half or program not in UNCHECKED_IN_PLACE)
             line, total, number = line + text, total + busbw, number + 1
         out.append(line + f'{"Ring":>8}  {"Simple":>8}  {64:>10}' * bool(
             chosen))

@@ -61,7 +61,7 @@ def _read_run(data: dict[str, Any]) -> Output:
         program=name, threads=config['nthreads'], gpus=config['ngpus'],
         minimum=minimum, maximum=maximum, request=sizes_between(
             minimum, maximum, config.get('step_factor', config.get('step_bytes', 0)),
-            'step_factor' in config),
+            'step_factor' in config) or _refuse('the sizes do not grow by the step'),
         # It lists one device per process, its first.
         ranks=config['nthreads'] * config['ngpus'] * sum(
             device['group'] == devices[0]['group'] for device in devices),

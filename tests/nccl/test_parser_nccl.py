@@ -287,6 +287,12 @@ def test_incomplete_json_is_refused(change, message):
     assert message in reason(json.dumps(data))
 
 
+def test_json_of_sizes_that_do_not_grow():
+    data = json.loads(text_of('formats/all_reduce.json'))
+    data['config']['step_factor'] = 1
+    assert 'do not grow' in reason(json.dumps(data))
+
+
 @pytest.mark.parametrize('key', ['nthreads', 'ngpus'])
 def test_json_of_processes_without_ranks(key):
     data = json.loads(text_of('formats/all_reduce.json'))

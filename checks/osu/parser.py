@@ -161,7 +161,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 @functools.cache                        # asked for each line of a text
 def row_of_program(program: str) -> Program:
     """The row of a program; if the table lacks it, what its name says."""
-    return find_program(program) or Program(
+    return find_program(program.removesuffix('_persistent')) or Program(
         metrics=('bandwidth',) * ('bandwidth' in program), largest=0,
         has_sizes='barrier' not in program)
 

@@ -178,9 +178,8 @@ def _read_times(lines: list[str], segments: list[_Segment]) -> list[list[Record]
     read = [(number, match) for number, line in enumerate(lines, 1)
             if (match := _TIME.fullmatch(line.strip()))]
     runs = [one for one in segments if one.command and one.command['timed']]
-    runs = runs or segments[:len(read) // 3]
-    if [match[1] for _, match in read] != list(_TIMES) * len(runs) or (
-            len(runs) not in (0, len(segments)) and not segments[0].command):
+    runs = runs or segments * bool(read)
+    if [match[1] for _, match in read] != list(_TIMES) * len(runs):
         number = read[-1][0] if read else runs[0].first + 1
         raise ParseError(number, '', 'the lines of `time` are missing, incomplete, or '
                          'not real, user and sys once for each output')

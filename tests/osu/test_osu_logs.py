@@ -152,6 +152,7 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
     (RUN + HELLO + TIMES + TIMES, 'once for each output'),
     ('\n'.join(TIMES.split('\n')[:2]) + '\n' + LATENCY, 'incomplete'),
     (f'time {RUN}{HELLO}', 'the lines of `time` are missing'),
+    (RUN + HELLO + RUN + HELLO + TIMES, 'once for each output'),
     (RUN + 'Permission denied\n', 'no table'),
     (RUN + RUN + HELLO, 'no table'),
     (RUN + HELLO.replace('4', '1'), '1 of 4 ranks answered'),

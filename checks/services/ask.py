@@ -7,8 +7,8 @@ The job script calls it (services.sh):
     ask.py saved    RUN SECRETS DIALECT USER PERSISTENCE SERVER...
     ask.py cluster  RUN SECRETS DIALECT USER PERSISTENCE SERVER...
 
-RUN begins the names of the job's files, SECRETS is the folder of the password and the
-certificate of the run (services.sh), SERVER the number of a server. `counters` prints a
+RUN begins the names of the job's files, SECRETS is the folder of the password of the
+run (services.sh), SERVER the number of a server. `counters` prints a
 JSON list. `saved` waits until the servers have written their data, `cluster` forms a
 cluster of them. A failure is one line on standard output.
 """
@@ -50,7 +50,7 @@ class PasswordRefused(Exception):
 
 
 class Server(NamedTuple):
-    """The address of a server, its password and user, and its certificate (file).
+    """The address of a server, its password and user.
 
     If the port is 0, `host` is the path of a Unix socket.
     """
@@ -58,27 +58,18 @@ class Server(NamedTuple):
     port: int
     password: str = ''
     user: str = ''
-    certificate: str = ''
 
     def __str__(self) -> str:
         return f'{self.host}:{self.port}'
 
     def connect(self) -> socket.socket:
-        """A connection, encrypted if the server has a certificate."""
+        """A connection."""
         if not self.port:
             sock = socket.socket(socket.AF_UNIX)
             sock.settimeout(ANSWER_TIMEOUT)
             sock.connect(self.host)
             return sock
-        sock = socket.create_connection((self.host, self.port), ANSWER_TIMEOUT)
-        if not self.certificate:
-            return sock
-        import ssl  # slow, and few servers need it
-
-        context = ssl.create_default_context(cafile=self.certificate)
-        # Clients know the server by its certificate, which belongs to one run.
-        context.check_hostname = False
-        return context.wrap_socket(sock)
+        return socket.create_connection((self.host, self.port), ANSWER_TIMEOUT)
 
 
 class Counters(NamedTuple):
@@ -344,11 +335,10 @@ class Failed(Exception):
     """A server does not answer, or answers with an error; one line."""
 
 
-def read_secrets(folder: Path) -> tuple[str, str]:
-    """The password and the file of the certificate of a run; '': there is none."""
-    password, certificate = folder / 'password', folder / 'server.crt'
-    return (password.read_text().strip() if password.exists() else '',
-            str(certificate) if certificate.exists() else '')
+def read_password(folder: Path) -> str:
+    """The password of a run; '': there is none."""
+    password = folder / 'password'
+    return password.read_text().strip() if password.exists() else ''
 
 
 def lines_of_servers(run: str) -> list[dict[str, Any]]:
@@ -412,9 +402,8 @@ def main(words: list[str]) -> int:
     """
     action, run, secrets, dialect, user, persistence, *numbers = words
     try:
-        secret = read_secrets(Path(secrets))
-        servers = {line['name']: Server(line['address'], line['port'], secret[0], user,
-                                        secret[1])
+        password = read_password(Path(secrets))
+        servers = {line['name']: Server(line['address'], line['port'], password, user)
                    for line in lines_of_servers(run) if str(line['index']) in numbers}
         if action == 'counters':
             print(json.dumps(read_counters(dialect, servers)))

@@ -368,7 +368,7 @@ class Server:
         #: Speed of the interface; 0: the kernel does not report it. Unit: Mb/s.
         self.link = max(int((lines or ['0'])[0]), 0)
         check_link_speed(self.interface, self.link, options.link)
-        self.password, self.certificate = ask.read_secrets(Path(options.secrets))
+        self.password = ask.read_password(Path(options.secrets))
         self.starts, self.mark = 0, f'{host_name()}.{os.getpid()}'
         # Folders of the suite are shared with other nodes, this one is not.
         self.data = DataFolder(options.scratch)
@@ -392,11 +392,8 @@ class Server:
         self.starts += 1
         self.port = self.pick_port()
         data = self.data.folder
-        certificate = f'{self.options.secrets}/server'
-        values = {'address': self.address,
-                  'ca': f'{certificate}.crt', 'cert': f'{certificate}.crt',
-                  'key': f'{certificate}.key',
-                  'port': self.port, 'bus_port': self.port + 10000, 'data': str(data),
+        values = {'address': self.address, 'port': self.port,
+                  'bus_port': self.port + 10000, 'data': str(data),
                   'index': self.options.index, 'memory': self.options.memory,
                   'cpus': ','.join(map(str, self.cpu_set)), 'user': user_name()}
         for name, text in json.loads(self.options.files).items():
@@ -430,7 +427,7 @@ class Server:
             pipe.write(config.encode())
         self.where = ask.Server(
             f'{data}/socket' if self.options.socket else self.address, self.port,
-            self.password, self.options.user, self.certificate)
+            self.password, self.options.user)
 
     def pick_port(self) -> int:
         """The port of the plan, or a free one; 0: it listens on a socket.

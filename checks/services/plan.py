@@ -5,10 +5,10 @@ may contain, in braces, values that are known only when the job runs (the comman
 server no password, because all users of a node can read a command line):
 
     server  {address} {port} {bus_port} {data} {password} {cpus} {memory}
-            {index} {ca} {cert} {key} {user}
+            {index} {user}
     client  {service} (file that names servers, password and gate) {host}
             (or socket) {port} {index} {count} {cpus} {connections} {output}
-            (name of its files, without an ending) {ca} {cert} {key}
+            (name of its files, without an ending)
 
 Ranks of an MPI program all get the same command: `{index}` is 0 there, and
 `{count}` the number of ranks.
@@ -64,8 +64,6 @@ class Server:
     password: bool = True
     #: User of the password; empty: the store's default user.
     user: str = ''
-    #: Encrypts its connections; the job makes a certificate.
-    tls: bool = False
     #: The instances form a Redis cluster.
     cluster: bool = False
     #: Persistence while it serves: off, rdb (snapshots), aof (append-only

@@ -20,9 +20,7 @@ SERVICES = Path(__file__).resolve().parent
 #: Fields of a client's command that are known only when the job runs -> their shell
 #: text, for the server with number {server} and the client with number {number}.
 LATE = {'service': '"$secrets/{service}"', 'host': '"${{host[{server}]}}"',
-        'port': '"${{port[{server}]}}"', 'output': '"$run.{step}.{number}"',
-        'ca': '"$secrets/server.crt"', 'cert': '"$secrets/server.crt"',
-        'key': '"$secrets/server.key"'}
+        'port': '"${{port[{server}]}}"', 'output': '"$run.{step}.{number}"'}
 
 #: In front of a launcher, which gets SIGTERM when this script dies, and no signal to
 #: the process group (services.sh).
@@ -88,8 +86,7 @@ class Writer:
         yield 'mapfile -t nodes < <(nodes)'
         yield (f'server_user={quoted(server.user)} '
                f'with_password={"yes" if server.password else ""} '
-               f'is_cluster={"yes" if server.cluster else ""} '
-               f'with_tls={"yes" if server.tls else ""}')
+               f'is_cluster={"yes" if server.cluster else ""}')
         yield f"asked=({server.dialect} '{server.user}' {server.persistence})"
         if server.socket and plan.node_count > 1:
             yield 'on_node() {  # number command...'

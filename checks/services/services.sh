@@ -86,17 +86,7 @@ begin_services() {
     if [ -n "$with_password" ]; then
         head -c 32 /dev/urandom | sha256sum | cut -c1-48 >"$secrets/password"
     fi
-    if [ -n "$with_tls" ]; then make_certificate || return; fi
     rm -f "$run".*.line "$run.record"
-}
-
-# Self-signed, for this repetition only.
-make_certificate() {
-    local text
-    text=$(openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
-        -days 2 -subj '/CN=plumbline run' -keyout "$secrets/server.key" \
-        -out "$secrets/server.crt" 2>&1) ||
-        fail "openssl cannot make a certificate: ${text##*$'\n'}"
 }
 
 # Notes a launcher or a folder for remove_session_folders.sh; on a full disk only a
@@ -230,7 +220,6 @@ service_file() {
         if [ -n "$with_password" ]; then
             echo "password $(<"$secrets/password")"
         fi
-        if [ -n "$with_tls" ]; then printf 'tls\nca %s\n' "$secrets/server.crt"; fi
         if [ -n "$is_cluster" ]; then echo cluster; fi
         if [ -n "$gate" ]; then echo gate; fi
     } >"$secrets/$name"

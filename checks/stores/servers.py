@@ -26,7 +26,6 @@ class Needs:
     memory: int = 256
     #: Connections of all clients.
     connections: int = 50
-    tls: bool = False
     #: off, aof (append-only file, synced every second), rdb (snapshots).
     persistence: str = 'off'
     cluster: bool = False
@@ -57,7 +56,7 @@ def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Serv
         cpus=needs.cpus or needs.threads, memory=needs.memory,
         # With one thread KeyDB's configuration does not set the number.
         threads=0 if (store, needs.threads) == ('keydb', 1) else needs.threads,
-        connections=needs.connections, tls=needs.tls, cluster=needs.cluster,
+        connections=needs.connections, cluster=needs.cluster,
         socket=needs.socket, persistence=needs.persistence, **more)
 
 
@@ -82,10 +81,7 @@ def _start_of_redis(store: str, folder: str, needs: Needs) -> dict[str, Any]:
             ['user default on nopass ~* &* +@all -@admin -@dangerous '
              '+cluster|slots',
              f'user {ADMIN} on >{{password}} ~* &* +@all'] if needs.open else
-            ['requirepass {password}', 'masterauth {password}'])]
-        lines += ['port 0', 'tls-port {port}', 'tls-cert-file "{cert}"',
-                  'tls-key-file "{key}"', 'tls-ca-cert-file "{ca}"',
-                  'tls-auth-clients no'] if needs.tls else ['port {port}']
+            ['requirepass {password}', 'masterauth {password}']), 'port {port}']
     if needs.threads > 1:
         lines.append(f'server-threads {needs.threads}' if store == 'keydb'
                      else f'io-threads {needs.threads}')
@@ -105,8 +101,6 @@ def _start_of_dragonfly(store: str, folder: str, needs: Needs) -> dict[str, Any]
              '--dir={data}', f'--maxmemory={needs.memory}mb',
              f'--proactor_threads={needs.threads}', '--dbfilename=',
              '--logtostderr']
-    if needs.tls:
-        flags += ['--tls', '--tls_cert_file={cert}', '--tls_key_file={key}']
     return {'command': (f'{folder}/dragonfly', '--flagfile={data}/flags'),
             'files': {'flags': ''.join(f'{flag}\n' for flag in flags)}}
 
@@ -121,6 +115,4 @@ def _start_of_memcached(store: str, folder: str, needs: Needs) -> dict[str, Any]
                '-I', '2m']
     command += (['-s', '{data}/socket'] if needs.socket else
                 ['-l', '{address}', '-p', '{port}'])
-    if needs.tls:
-        command += ['-Z', '-o', 'ssl_chain_cert={cert},ssl_key={key}']
     return {'command': tuple(command), 'dialect': 'memcached', 'password': False}

@@ -260,11 +260,6 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         """Options of the load generator that depend on the server."""
         raise NotImplementedError
 
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether connections are encrypted, which the programs must support."""
-        return bool({'tao_tls', 'store_tls'} & set(self.current_environ.features))
-
     def service_plan(self) -> Plan:
         sized, (server_options, client_options) = self.sized_plan, self.option_words()
         count = max(1, self.scenario.client_nodes)
@@ -278,7 +273,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             cpus=max(one.cpus for one in sized.instances), divided=True,
             bind_memory='never' if self.scenario.dcperf_job.has_one_server else 'must',
             memory=sized.instances[0].memory, connections=connections, password=False,
-            tls=self.is_encrypted, beside=not self.scenario.client_nodes)
+            beside=not self.scenario.client_nodes)
         clients = Clients(
             count, -(-len(sized.clients) // count), len(sized.clients), unbound=True,
             one_server=True, connections=max(
@@ -365,7 +360,7 @@ class TaoBench(SizedTaoBenchmark):
 
     def server_words(self, instance: sizing.Instance, connections: int) -> list[str]:
         return [f'{self.programs.stagedir}/tao_server',
-                *commands.memcached_options(instance, connections, self.is_encrypted),
+                *commands.memcached_options(instance, connections),
                 *commands.tao_server_options(self.scenario.dcperf_job, instance,
                                              self.statistics_interval)]
 
@@ -397,7 +392,7 @@ class TaoLookAside(SizedTaoBenchmark):
     def server_words(self, instance: sizing.Instance, connections: int) -> list[str]:
         prefix = self.programs.program_origin(self.program).get('prefix', '/usr')
         return [f'{prefix}/bin/memcached', '-u', '{user}', '-U', '0',
-                *commands.memcached_options(instance, connections, self.is_encrypted)]
+                *commands.memcached_options(instance, connections)]
 
     def client_words(self) -> list[str]:
         return [*commands.look_aside_options(commands.format_value_sizes(),

@@ -220,16 +220,6 @@ def test_clients_begin_together(job, store):
     assert job(both).services()[1] == 'go\ngo\n'
 
 
-def test_tls_with_a_certificate_of_the_run(job, store_with_tls):
-    config = CONFIG.replace('port {port}', (
-        'port 0\ntls-port {port}\ntls-cert-file {cert}\ntls-key-file {key}\n'
-        'tls-ca-cert-file {ca}\ntls-auth-clients no'))
-    one = job(plan_of(replace(redis_like(store_with_tls, tls=True), config=config),
-                      *shell('grep -E "^(tls|ca)" {service}')))
-    assert 'tls\nca ' in one.services()[1]
-    assert not one.leftovers()
-
-
 SOCKET = 'port 0\nunixsocket {data}/socket\nsave ""\n'
 
 

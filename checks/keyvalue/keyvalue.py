@@ -225,7 +225,12 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         return self.requests / values[metrics.metric_key('operations',
                                                          self.scenario.payload)]
 
-    def client_role(self, connections: int) -> Clients:
+    @property
+    def connections_of_client(self) -> int:
+        """Connections of one client."""
+        return -(-self.scenario.connections // max(1, self.scenario.client_nodes))
+
+    def client_role(self) -> Clients:
         """The client role: one client per node, on the remaining CPUs."""
         scenario = self.scenario
         cores = self.current_partition.processor.num_cpus or 4
@@ -234,8 +239,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         )
         return Clients(max(1, scenario.client_nodes),
                        cpus=max(1, min(2 * scenario.threads * scenario.shards,
-                                       cores - taken)),
-                       connections=connections)
+                                       cores - taken)))
 
     def embedded_command(self, connections: int, cpus: int, *options: str
                          ) -> tuple[str, ...]:
@@ -289,11 +293,10 @@ class StoreServes(StoreBenchmark):
         self.descr = f'{self.scenario} under {printed_name(PROGRAM, "embedded")}'
 
     def service_plan(self) -> Plan:
-        scenario, payload = self.scenario, self.scenario.payload
-        clients = self.client_role(-(-scenario.connections // max(
-            1, scenario.client_nodes)))
+        payload = self.scenario.payload
+        clients = self.client_role()
         command = self.embedded_command(
-            clients.connections, clients.cpus, '--data-size', str(payload),
+            self.connections_of_client, clients.cpus, '--data-size', str(payload),
             '--verify', 'bytes')
         keys = ('--key-prefix', 'key:', '--key-maximum', str(self.key_count - 1))
         # Not measured: as fast as possible, with one connection or many.
@@ -306,7 +309,7 @@ class StoreServes(StoreBenchmark):
     def load_options(self, clients: Clients) -> list[str]:
         """Options of the measured load."""
         scenario = self.scenario
-        threads, each = threads_and_clients(clients.connections, clients.cpus)
+        threads, each = threads_and_clients(self.connections_of_client, clients.cpus)
         connections = clients.nodes * threads * each
         options = [*OPERATIONS[scenario.operation], '--pipeline',
                    str(scenario.pipeline), '--seed', '{index}']
@@ -383,7 +386,7 @@ class StoreGenerators(StoreBenchmark):
         measurement and checks them afterwards, because the other does not check
         values."""
         scenario, sets = self.scenario, self.scenario.operation == 'set'
-        clients = self.client_role(scenario.connections)
+        clients = self.client_role()
         command, names = ((self.memtier_command(), ()) if self.program == PROGRAM else (
             self.redis_benchmark_command(),
             ('--key-prefix', 'key:', '--key-digits', '12')))

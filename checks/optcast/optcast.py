@@ -220,7 +220,7 @@ class OptcastAllReduce(ServiceBenchmark):
             cpus=max(1, cores // (2 * each if beside else each)),
             memory=64 + (of.jobs * (of.clients + 1) * of.elements_per_message * 4
                          >> 20),
-            connections=of.clients + 64, beside=beside)
+            beside=beside)
 
     def client_step(self, name: str, *options: str) -> Step:
         """A step in which all clients measure all sizes; the first one traces."""

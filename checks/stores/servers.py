@@ -53,10 +53,7 @@ def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Serv
              }.get(store, _start_of_redis)
     return Server(
         program=store, **start(store, f'{prefix}/bin', needs),
-        cpus=needs.cpus or needs.threads, memory=needs.memory,
-        # With one thread KeyDB's configuration does not set the number.
-        threads=0 if (store, needs.threads) == ('keydb', 1) else needs.threads,
-        connections=needs.connections, cluster=needs.cluster,
+        cpus=needs.cpus or needs.threads, memory=needs.memory, cluster=needs.cluster,
         socket=needs.socket, persistence=needs.persistence, **more)
 
 
@@ -96,20 +93,21 @@ def _start_of_redis(store: str, folder: str, needs: Needs) -> dict[str, Any]:
 
 
 def _start_of_dragonfly(store: str, folder: str, needs: Needs) -> dict[str, Any]:
-    """Dragonfly; its flags with the password come from a file."""
+    """Dragonfly; its flags with the password come on standard input."""
     flags = ['--bind={address}', '--port={port}', '--requirepass={password}',
              '--dir={data}', f'--maxmemory={needs.memory}mb',
              f'--proactor_threads={needs.threads}', '--dbfilename=',
              '--logtostderr']
-    return {'command': (f'{folder}/dragonfly', '--flagfile={data}/flags'),
-            'files': {'flags': ''.join(f'{flag}\n' for flag in flags)}}
+    return {'command': (f'{folder}/dragonfly', '--flagfile=/dev/stdin'),
+            'config': ''.join(f'{flag}\n' for flag in flags)}
 
 
 def _start_of_memcached(store: str, folder: str, needs: Needs) -> dict[str, Any]:
     """memcached without a password: with one it speaks only its text
     protocol."""
-    command = [f'{folder}/memcached', '-u', '{user}', '-U', '0',
-               '-m', '{memory}', '-t', str(needs.threads),
+    # Only root needs a user.
+    command = [f'{folder}/memcached', '-u', 'root', '-U', '0',
+               '-m', str(needs.memory), '-t', str(needs.threads),
                '-c', str(needs.connections + 64),
                # The largest value is 1 MiB, and an item has a header.
                '-I', '2m']

@@ -169,9 +169,4 @@ class TaoBenchOriginal(TaoBenchmark):
     def read_network(self, folder: Path) -> None:
         """Check the speed of the servers' interface, which dcperf.sh wrote."""
         cpus, interface, speed = (folder / 'network.txt').read_text().split()
-        self.network = int(cpus), interface, max(int(speed), 0)
-        minimum = validity.min_link_speed(int(cpus))
-        if self.has_network_rule and 0 < int(speed) < minimum:
-            guards.fail_test_case('network', f'{interface} has {speed} Mb/s, but the '
-                                  f'guide of TaoBench requires {minimum}: select '
-                                  'another interface with the extra service_interface')
+        self.check_network(int(cpus), interface, max(int(speed), 0))

@@ -84,13 +84,12 @@ def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
     """
     alone = launcher == 'none'
     call = (str(folder / 'memtier_benchmark'), '--service', '{service}', '--seed',
-            '{index}', '--threads', '1', '--clients', '{connections}',
+            '{index}', '--threads', '1', '--clients', '10',
             '--key-maximum', '2999')
     return Plan(
         make_server_role(STORE, str(WORK / 'stores'),
                          Needs(memory=64, connections=30), nodes=1, beside=alone),
-        (Clients(nodes=1 if alone else 3, instances=3 if alone else 1,
-                 connections=10),), (
+        (Clients(nodes=1 if alone else 3, instances=3 if alone else 1),), (
             Step('fill', (Program((*call, '--ratio', '1:0', '--key-pattern', 'P:P',
                                    '--requests', 'allkeys'), alone=True),), limit=30),
             # A low rate: the nodes share one machine.
@@ -110,13 +109,12 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
     half = max(1, round(seconds / 2))
     return Plan(
         Server('tao_server', (), commands=tuple(
-            (f'{folder}/tao_server', *commands.memcached_options(one, 100, False),
+            (f'{folder}/tao_server', *commands.memcached_options(one, 100),
              *commands.tao_server_options(JOBS['autoscale'], one, 0.5))
-            for one in made.instances), dialect='memcached_binary',
+            for one in made.instances), dialect='memcached',
             instances=2, divided=True, memory=8, password=False,
             beside=False),
-        (Clients(nodes=3, total=3, unbound=True, one_server=True,
-                 connections=10),), tuple(
+        (Clients(nodes=3, total=3, unbound=True, one_server=True),), tuple(
             Step(name, (Program(commands=tuple(
                 (f'{folder}/memtier_benchmark', *commands.load_options(
                     one, commands.Phase(name, half, 1, 0), 0))

@@ -120,14 +120,14 @@ def test_port_that_is_taken(suite, store):
         port = taken.getsockname()[1]
         done = measure(suite, store, 'get', f'-SStoreServes.port={port}')
     output = refused(suite, done, 'service')
-    assert f'port {port} on ' in output and 'is in use by' in output
+    assert f'port {port} on ' in output and 'is in use: stop the program' in output
 
 
 def test_too_few_open_files(suite, store):
     done = measure(suite, store, 'get connections=1000', mode='nightly',
                    first='ulimit -n 900')
     output = refused(suite, done, 'service')
-    assert 'open files, but the limit is 900' in output
+    assert 'open files limit 900 (ulimit -Hn) is too low for 1000' in output
 
 
 @pytest.mark.parametrize('script, words', [

@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -613,6 +614,23 @@ def test_limit_of_open_files(load, fake):
             'connections: raise it or ask for fewer')
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert counts(load(*options, preexec_fn=limit(32, hard)))['Gets'] == 200
+
+
+def test_too_few_ports_for_the_connections(program):
+    script = ('ip link set lo up && echo 40000 40009 '
+              '>/proc/sys/net/ipv4/ip_local_port_range && exec "$0" -c "$1" "$2"')
+    listen = ('import os, socket, sys\n'
+              'with socket.create_server(("127.0.0.1", 50000)) as server:\n'
+              '    server.set_inheritable(True)\n'
+              '    os.execv(sys.argv[1], [sys.argv[1], "--port", "50000", '
+              '"--threads", "1", "--clients", "20", "--requests", "1"])\n')
+    command = ['unshare', '-rn', 'sh', '-c', script, sys.executable, listen,
+               str(program)]
+    if subprocess.run([*command[:4], 'ip link set lo up'],
+                      capture_output=True).returncode:
+        pytest.skip('no namespaces for networks here')
+    refused(subprocess.run(command, capture_output=True, text=True), 1,
+            'no port is free here for another of 20 connections')
 
 
 # --- the gate ----------------------------------------------------------------

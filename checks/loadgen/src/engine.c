@@ -54,6 +54,11 @@ static _Noreturn void connection_lost(const struct conn *c, bool broken)
 {
     const char *why = broken ? link_error() : "end of stream";
 
+    if (c->state == CONNECTING && errno == EADDRNOTAVAIL)
+        fail("%s: no port is free here for another of %u connections: request "
+             "fewer connections or more client nodes, or widen "
+             "net.ipv4.ip_local_port_range", c->node->name,
+             opt.threads * opt.clients);
     if (c->state == CONNECTING)
         fail("%s: %s: does the server run, and listen there?", c->node->name,
              why);

@@ -302,7 +302,7 @@ class StoreServes(StoreBenchmark):
         # Not measured: as fast as possible, with one connection or many.
         fill = (*FILL, '--pipeline', str(max(1, FILL_AT_ONCE // payload)))
         return Plan(self.store_server_role(), (clients,), (
-            Step('fill', (Program((*command, *keys, *fill), alone=True),), limit=120),
+            Step('fill', (Program(commands=((*command, *keys, *fill),)),), limit=120),
             Step('measure', (Program((*command, *self.load_options(clients), *JSON)),),
                  limit=self.duration + self.warmup + 60, gate=True)))
 
@@ -400,9 +400,9 @@ class StoreGenerators(StoreBenchmark):
                   str(scenario.payload), '--verify', 'length' if sets else 'bytes',
                   '--requests', str(-(-10 * self.key_count // scenario.connections)))
         return Plan(self.store_server_role(socket=True), (clients,), (
-            Step('fill', (Program((*check, *fill), alone=True),), limit=120),
-            Step('measure', (Program(command, alone=True),), limit=120),
-            Step('verify', (Program((*check, *verify), alone=True),), limit=120,
+            Step('fill', (Program(commands=((*check, *fill),)),), limit=120),
+            Step('measure', (Program(commands=(command,)),), limit=120),
+            Step('verify', (Program(commands=((*check, *verify),)),), limit=120,
                  check=True)))
 
     def redis_benchmark_command(self) -> tuple[str, ...]:

@@ -118,22 +118,19 @@ def free_memory() -> float:
     for line in read_lines('/proc/meminfo'):
         if line.startswith('MemAvailable'):
             free = int(line.split()[1]) / 1024
-    # Version 2: one path, which begins with 0::.
     for line in read_lines('/proc/self/cgroup'):
-        number, controllers, path = line.split(':', 2)
-        version_2 = number == '0' and not controllers
-        if not version_2 and 'memory' not in controllers.split(','):
+        # Version 2 has one path, and no controllers in it.
+        _, controllers, path = line.split(':', 2)
+        if controllers and 'memory' not in controllers.split(','):
             continue
-        root = Path('/sys/fs/cgroup', '' if version_2 else 'memory')
-        names = (('memory.max', 'memory.current') if version_2 else
-                 ('memory.limit_in_bytes', 'memory.usage_in_bytes'))
+        root = Path('/sys/fs/cgroup', 'memory' if controllers else '')
+        names = (('memory.limit_in_bytes', 'memory.usage_in_bytes') if controllers else
+                 ('memory.max', 'memory.current'))
         folder = root / path.strip('/')
         for one in [folder, *folder.parents]:
             limit, used = (read_lines(str(one / name))[:1] for name in names)
             if limit and used and limit[0].isdigit():
                 free = min(free, (int(limit[0]) - int(used[0])) / 2**20)
-            if one == root:
-                break
     return free
 
 
@@ -188,11 +185,9 @@ def own_address(interface: str, peer: str) -> str:
         result = interface_addresses()
         if interface in result:
             return result[interface]
-        there = ', '.join(f'{name} ({address})'
-                          for name, address in sorted(result.items()))
-        raise Failed(f'the node has no interface {interface!r} with an IPv4 '
-                     f'address, only {there or "none"}: correct '
-                     "service_interface in the site's system.py")
+        there = ', '.join(f'{name} ({result[name]})' for name in sorted(result))
+        raise Failed(f'the node has no interface {interface!r} with an IPv4 address, '
+                     f'only {there}: correct service_interface in system.py')
     if not peer:
         return '127.0.0.1'
     with contextlib.suppress(OSError), socket.socket(

@@ -66,9 +66,6 @@ class Clients:
     nodes: int = 1
     #: Clients on each node.
     instances: int = 1
-    #: Clients in all, distributed over the nodes round-robin; 0: `instances`
-    #: on every node.
-    total: int = 0
     #: CPUs of a client.
     cpus: int = 1
     #: Not bound to CPUs.
@@ -94,9 +91,8 @@ class Program:
     #: The clients are the ranks of one MPI program: the launcher starts all
     #: of them; else each is started by itself.
     mpi: bool = False
-    #: Only the first client runs it.
-    alone: bool = False
-    #: Instead of the command: one for each client.
+    #: Instead of the command: one for each of the first clients, which are distributed
+    #: over the nodes round-robin. The others run nothing.
     commands: tuple[tuple[str, ...], ...] = ()
 
 

@@ -173,8 +173,7 @@ class Writer:
             role = next(one for one in self.plan.clients if one.name == program.role)
             # Node number and slot of each client.
             slots = [(node, slot) for slot in range(role.instances)
-                     for node in self.layout[role.name]][
-                         :1 if program.alone else role.total or None]
+                     for node in self.layout[role.name]][:len(program.commands) or None]
             for index in range(1 if program.mpi else len(slots)):
                 name, servers = self.service_file(role, index)
                 files[name] = ' '.join(map(str, servers))

@@ -285,8 +285,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             memory=sized.instances[0].memory, password=False,
             beside=not self.scenario.client_nodes)
         clients = Clients(
-            count, -(-len(sized.clients) // count), len(sized.clients), unbound=True,
-            one_server=True)
+            count, -(-len(sized.clients) // count), unbound=True, one_server=True)
         # If the user sets the time of the warm-up, it must not end early.
         passes = 0 if self.warmup_time else self.scenario.warmup_requests_per_key
 

@@ -90,8 +90,9 @@ def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
         make_server_role(STORE, str(WORK / 'stores'),
                          Needs(memory=64, connections=30), nodes=1, beside=alone),
         (Clients(nodes=1 if alone else 3, instances=3 if alone else 1),), (
-            Step('fill', (Program((*call, '--ratio', '1:0', '--key-pattern', 'P:P',
-                                   '--requests', 'allkeys'), alone=True),), limit=30),
+            Step('fill', (Program(commands=((
+                *call, '--ratio', '1:0', '--key-pattern', 'P:P', '--requests',
+                'allkeys'),)),), limit=30),
             # A low rate: the nodes share one machine.
             Step('measure', (Program((
                 *call, '--rate-limiting', '50', '--ratio', '0:1', '--on-miss',
@@ -114,7 +115,7 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
             for one in made.instances), dialect='memcached',
             instances=2, divided=True, memory=8, password=False,
             beside=False),
-        (Clients(nodes=3, total=3, unbound=True, one_server=True),), tuple(
+        (Clients(nodes=3, unbound=True, one_server=True),), tuple(
             Step(name, (Program(commands=tuple(
                 (f'{folder}/memtier_benchmark', *commands.load_options(
                     one, commands.Phase(name, half, 1, 0), 0))

@@ -25,7 +25,8 @@ def test_another_user_is_never_measured(store, attack):
     # The impostor has to reach it, and pytest's folders are its user's alone.
     with tempfile.TemporaryDirectory(prefix='plumbimpostor') as folder:
         one = impostor.play(Path(folder), attack, Plan(
-            Server(store.name, (str(store.binary), '-'), CONFIG, memory=64, ready_limit=5),
+            Server(store.name, (str(store.binary), '-'), CONFIG, memory=64,
+                   ready_limit=5),
             (Clients(),), (Step('measure', (Program(('sleep', '5')),), 60),)),
             random.Random(attack))
     assert one.taken and not one.measured and not one.left, one

@@ -209,7 +209,6 @@ class StoreBenchmark(ServiceBenchmark, special=True):
             ),
             nodes=1,
             instances=scenario.shards,
-            beside=not scenario.client_nodes,
             port=self.port,
             ready_limit=self.ready_limit,
         )
@@ -239,7 +238,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         )
         return Clients(max(1, scenario.client_nodes),
                        cpus=max(1, min(2 * scenario.threads * scenario.shards,
-                                       cores - taken)))
+                                       cores - taken)),
+                       apart=scenario.client_nodes > 0)
 
     def embedded_command(self, connections: int, cpus: int, *options: str
                          ) -> tuple[str, ...]:

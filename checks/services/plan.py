@@ -37,8 +37,6 @@ class Server:
     divided: bool = False
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
-    #: On the clients' nodes, on other CPUs; else on separate nodes.
-    beside: bool = True
     #: First port; 0: any free port.
     port: int = 0
     #: Listens on the Unix socket {data}/socket and on no port: for clients
@@ -76,8 +74,8 @@ class Clients:
     one_server: bool = False
     #: Name of the role, for programs and messages.
     name: str = 'client'
-    #: On separate nodes, after those of the roles before it; else on the
-    #: nodes of the role before it, on other CPUs.
+    #: On separate nodes, after those of the servers and of the roles before it; else
+    #: on the nodes of the role before it (of the servers), on other CPUs.
     apart: bool = False
 
 
@@ -130,8 +128,7 @@ class Plan:
     def node_numbers_by_role(self) -> dict[str, range]:
         """The node numbers of each role, in the order of the node names."""
         result = {'server': range(self.server.nodes)}
-        first = 0 if self.server.beside else self.server.nodes
-        last = self.server.nodes
+        first, last = 0, self.server.nodes
         for role in self.clients:
             if role.apart:
                 first = last

@@ -105,7 +105,7 @@ class TaoBenchOriginal(TaoBenchmark):
                   if job.has_one_server else []))))
         sized = self.sized_plan
         return Plan(
-            Server(self.program, (), instances=0, beside=True),
+            Server(self.program, (), instances=0),
             (Clients(name='server', unbound=True),
              *([Clients(clients, unbound=True, apart=True)] if clients else [])),
             (Step('run', tuple(programs),

@@ -282,10 +282,10 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
                 for one in sized.instances),
             dialect='memcached', instances=len(sized.instances),
             cpus=max(one.cpus for one in sized.instances), divided=True,
-            memory=sized.instances[0].memory, password=False,
-            beside=not self.scenario.client_nodes)
+            memory=sized.instances[0].memory, password=False)
         clients = Clients(
-            count, -(-len(sized.clients) // count), unbound=True, one_server=True)
+            count, -(-len(sized.clients) // count), unbound=True, one_server=True,
+            apart=self.scenario.client_nodes > 0)
         # If the user sets the time of the warm-up, it must not end early.
         passes = 0 if self.warmup_time else self.scenario.warmup_requests_per_key
 

@@ -88,8 +88,9 @@ def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
             '--key-maximum', '2999')
     return Plan(
         make_server_role(STORE, str(WORK / 'stores'),
-                         Needs(memory=64, connections=30), nodes=1, beside=alone),
-        (Clients(nodes=1 if alone else 3, instances=3 if alone else 1),), (
+                         Needs(memory=64, connections=30), nodes=1),
+        (Clients(nodes=1 if alone else 3, instances=3 if alone else 1,
+                 apart=not alone),), (
             Step('fill', (Program(commands=((
                 *call, '--ratio', '1:0', '--key-pattern', 'P:P', '--requests',
                 'allkeys'),)),), limit=30),
@@ -113,9 +114,8 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
             (f'{folder}/tao_server', *commands.memcached_options(one, 100),
              *commands.tao_server_options(JOBS['autoscale'], one, 0.5))
             for one in made.instances), dialect='memcached',
-            instances=2, divided=True, memory=8, password=False,
-            beside=False),
-        (Clients(nodes=3, unbound=True, one_server=True),), tuple(
+            instances=2, divided=True, memory=8, password=False),
+        (Clients(nodes=3, unbound=True, one_server=True, apart=True),), tuple(
             Step(name, (Program(commands=tuple(
                 (f'{folder}/memtier_benchmark', *commands.load_options(
                     one, commands.Phase(name, half, 1, 0), 0))
@@ -140,8 +140,8 @@ def of_ranks(seconds: float, folder: Path, launcher: str,
         make_server_role(STORE, str(WORK / 'stores'),
                          Needs(memory=96, connections=30, modules=(
                    aimodule.module_load_line(str(folder / 'ai.so')),)),
-               nodes=1, beside=False),
-        tuple(Clients(nodes=count, name=name, apart=name == 'consumer')
+               nodes=1),
+        tuple(Clients(nodes=count, name=name, apart=True)
               for name, count in zip(programs, nodes, strict=True)),
         (Step('measure', tuple(
             Program((str(folder / launcher / 'tensorload'), mode, *common,

@@ -69,11 +69,11 @@ exit "$rc"
 '''
 
 
-def plan_of(server, *command, limit=60.0, gate=False, **more):
+def plan_of(server, *command, limit=60.0, gate=False, apart=False, **more):
     """One client beside the servers."""
     program = Program(command or ('true',))
-    return Plan(server, (Clients(),), (Step('measure', (program,), limit, gate),),
-                **more)
+    return Plan(server, (Clients(apart=apart),),
+                (Step('measure', (program,), limit, gate),), **more)
 
 
 def shell(text):
@@ -233,7 +233,7 @@ def test_a_socket_without_a_port(job, store):
 
 
 def test_servers_and_clients_run_on_their_nodes(on_nodes, store):
-    plan = Plan(redis_like(store, beside=False), (Clients(nodes=2),), (
+    plan = Plan(redis_like(store), (Clients(nodes=2, apart=True),), (
         Step('measure', (Program(shell('hostname; grep ^server {service}')),), 60),))
     one = on_nodes(plan)
     services, output = one.services()
@@ -374,7 +374,7 @@ def program(path, text):
 
 
 def test_a_launcher_that_fails(on_nodes, store, tmp_path):
-    line = on_nodes(plan_of(redis_like(store, beside=False)), words=[
+    line = on_nodes(plan_of(redis_like(store), apart=True), words=[
         program(tmp_path / 'start', 'echo no such host >&2; exit 5')]).refusal()
     # The launchers of server and observers end at once.
     assert re.search('(server 0 ended with|the nodes ended early with) exit code 5',
@@ -384,7 +384,7 @@ def test_a_launcher_that_fails(on_nodes, store, tmp_path):
 
 
 def test_a_job_with_too_few_nodes(on_nodes, store):
-    line = on_nodes(plan_of(redis_like(store, beside=False)), count=1).refusal()
+    line = on_nodes(plan_of(redis_like(store), apart=True), count=1).refusal()
     assert 'need 2 nodes, but the job has 1 (n0)' in line
 
 
@@ -502,7 +502,7 @@ def test_nothing_is_left_when_a_process_is_killed(job, store, victim, number, ca
     ('', '')])
 def test_nothing_is_left_when_a_launcher_is_killed(on_nodes, store, monkeypatch, slots,
                                                    cause):
-    one = on_nodes(plan_of(redis_like(store, beside=False), *SLEEP, limit=600))
+    one = on_nodes(plan_of(redis_like(store), *SLEEP, limit=600, apart=True))
     one.until((one.folder / 'begun').exists)
     os.kill(one.wait_for(f'launcher\0{slots}\0')[0] if slots else one.process.pid,
             signal.SIGKILL)
@@ -650,16 +650,17 @@ def test_a_dead_server_is_the_cause_of_failed_ranks(ranks, store):
 # Plans and parts --------------------------------------------------------------------
 
 def test_nodes_of_the_roles_of_a_plan():
-    server = Server('x', (), cpus=2, nodes=2, beside=False)
-    roles = (Clients(nodes=3, cpus=4, name='a'), Clients(nodes=1, cpus=1, name='b'),
+    server = Server('x', (), cpus=2, nodes=2)
+    roles = (Clients(nodes=3, cpus=4, name='a', apart=True),
+             Clients(nodes=1, cpus=1, name='b'),
              Clients(nodes=2, instances=9, name='c', apart=True))
     plan = Plan(server, roles, ())
     assert {name: list(where) for name, where in plan.node_numbers_by_role().items()
             } == {'server': [0, 1], 'a': [2, 3, 4], 'b': [2], 'c': [5, 6]}
     assert plan.node_count == 7 and plan.required_cpus_per_node() == 9
-    beside = replace(plan, server=replace(server, beside=True), clients=roles[:2])
+    beside = replace(plan, clients=(replace(roles[0], apart=False), roles[1]))
     assert beside.node_count == 3 and beside.required_cpus_per_node() == 7
-    assert replace(beside, clients=(replace(roles[0], unbound=True),)
+    assert replace(beside, clients=(replace(roles[0], apart=False, unbound=True),)
                    ).required_cpus_per_node() == 4
 
 

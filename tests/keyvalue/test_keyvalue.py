@@ -358,12 +358,9 @@ def test_every_axis_begins_at_the_base_point_and_modes_grow():
 @pytest.mark.parametrize('store', STORES)
 def test_no_secret_on_a_command_line_and_no_open_door(store):
     role = make_server_role(store, '/opt', Needs(threads=4))
-    values = dict.fromkeys(
-        ('address', 'port', 'bus_port', 'data', 'cpus', 'memory', 'index',
-         'user'), 'X') | {'password': 'SECRET'}
+    values = dict.fromkeys(('address', 'port', 'data'), 'X') | {'password': 'SECRET'}
     command = [word.format_map(values) for word in role.command]
-    rest = '\n'.join(text.format_map(values) for text in (
-        role.config, *role.files.values()))
+    rest = role.config.format_map(values)
     assert 'SECRET' not in ' '.join(command)
     assert ('SECRET' in rest) == role.password == (store != 'memcached')
     bind = ' '.join(command) + '\n' + rest
@@ -375,7 +372,7 @@ def test_no_secret_on_a_command_line_and_no_open_door(store):
 def test_threads_that_read_and_clients_without_a_password(store):
     role = make_server_role(store, '/opt', Needs(
         4, cpus=2, threads_read='yes', open=True))
-    assert (role.cpus, role.threads, role.password) == (2, 4, True)
+    assert (role.cpus, role.password) == (2, True)
     lines = role.config.splitlines()
     assert ('io-threads-do-reads yes' in lines) == (store == 'redis')
     assert ('server-threads 4' if store == 'keydb' else 'io-threads 4') in lines

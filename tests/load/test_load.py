@@ -530,7 +530,8 @@ def test_misses_are_counted_and_filled_where_asked(load, fake):
             'did the store lose or evict it')
     done = load(*options, '--on-miss', 'set')
     assert counts(done)['Sets'] == len(server.data) == 50
-    assert values(done)['hit_ratio'] == 1 - 50 / 400
+    # From rates with few digits.
+    assert values(done)['hit_ratio'] == pytest.approx(1 - 50 / 400, abs=1e-4)
 
 
 def test_what_waited_is_in_the_latency_of_an_open_loop(load, fake):
@@ -790,7 +791,8 @@ def test_what_limits_is_reported(load, tmp_path):
         options = ['--port', port, *GET, '--requests', 20000, '--rate-limiting']
         assert memtier.read_run(load(*options, 1e7).stdout).limited[0] != 'rate'
         options[options.index(20000)] = 100
-        assert memtier.read_run(load(*options, 200).stdout).limited == ('rate',)
+        # Unless another program has the server's CPU at that moment.
+        until(lambda: memtier.read_run(load(*options, 200).stdout).limited == ('rate',))
 
 
 def talk(port: int, *words: object) -> bytes:

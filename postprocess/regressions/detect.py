@@ -21,15 +21,11 @@ WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
 #: All sessions of a window but a quarter are worse than this, in spreads; all of the
 #: shortest window are worse than the second number, and so is one worth running again.
 WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
-#: Sessions of a baseline: most, newest that wait, fewest to judge by. As many in a row
-#: that are far outside are no part of it.
+#: Sessions of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single session counts at most, in spreads.
 CLIP = 7.0
 HUBER, HUBER_LEFT = 2.5, 0.978
-#: Part of a baseline's variance that a straight line explains, and sessions,
-#: from which on it is a drift and no noise.
-DRIFT, DRIFT_SESSIONS = 0.5, 40
 #: Autocorrelation of a series alone, and sessions that this counts as much as.
 PHI, PHI_SESSIONS, PHI_MAX = 0.5, 10, 0.85
 #: Fewest series whose noise is compared. Together they count as much as ANCHOR sessions
@@ -377,12 +373,9 @@ def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
 def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
            ) -> _Stats:
     """Centre, spread and autocorrelation of each baseline."""
-    held = _without_excursions(x, held)
     n = held.sum(1)
     number = np.maximum(n, 2)
     centre, spread, off = estimate_noise(x, held)
-    off, left = _remove_drift(off, held, n)
-    spread = spread * left
     pairs = held[:, 1:] & held[:, :-1]
     power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / number
     lagged = np.where(pairs, off[:, 1:] * off[:, :-1], 0.0).sum(1)
@@ -395,49 +388,6 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     share = 1 - (variance_of_mean(number, phi) - 1 / number)
     return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
                   _degrees_of_freedom(n, phi) + more)
-
-
-def _without_excursions(x: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """The baselines less excursions: FEWEST or more sessions in a row that are
-    beyond HUBER spreads of the median on one side, the spread by the MAD."""
-    if x.shape[1] < FEWEST:
-        return held
-    number, rows = np.maximum(held.sum(1), 1), np.arange(len(x))
-
-    def median_per_series(values: np.ndarray) -> np.ndarray:
-        ordered = np.sort(np.where(held, values, np.inf), 1)
-        middle = ordered[rows, (number - 1) // 2] + ordered[rows, number // 2]
-        return np.where(held.any(1), middle / 2, 0.0)
-
-    off = x - median_per_series(x)[:, None]
-    limit = HUBER * 1.4826 * median_per_series(np.abs(off))[:, None]
-    left = held.copy()
-    for side in (1, -1):
-        beyond = held & (side * off > limit) & (limit > 0)
-        whole = np.lib.stride_tricks.sliding_window_view(beyond, FEWEST, 1).all(2)
-        for shift in range(FEWEST):
-            left[:, shift:shift + whole.shape[1]] &= ~whole
-    return left
-
-
-def _remove_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
-                   ) -> tuple[np.ndarray, np.ndarray]:
-    """Deviations less a straight line where that explains most of them, and
-    the share of their spread that is left.
-
-    Else a drift that was there from the first session on would be taken for
-    the width of the noise, and never be told.
-    """
-    at = np.where(held, np.arange(held.shape[1]), 0.0)
-    at = np.where(held, at - (at.sum(1) / np.maximum(n, 1))[:, None], 0.0)
-    power = (off ** 2).sum(1) * (at ** 2).sum(1)
-    along = (off * at).sum(1)
-    share = np.divide(along ** 2, power, out=np.zeros(len(off)),
-                      where=power > 0)
-    drifts = (n >= DRIFT_SESSIONS) & (share > DRIFT)
-    slope = np.where(drifts, along / np.maximum((at ** 2).sum(1), 1e-30), 0)
-    return off - slope[:, None] * at, np.sqrt(
-        1 - np.where(drifts, share, 0.0))
 
 
 def _degrees_of_freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:

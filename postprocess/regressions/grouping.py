@@ -5,16 +5,16 @@ autocorrelation hold what its members have in common. So a loss of 1 % that 25 t
 cases share is found in a session or two. One rule decides between groups: the one that
 explains most, n * mean(z)^2 of n test cases, is reported. The smallest group that has
 all worse test cases explains most. These test cases are taken out, and the others
-judged again. If a single metric explains more than each group, it stands alone.
+judged again.
 """
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from config.sites import topology
 
@@ -25,9 +25,8 @@ from .deviations import Deviations
 #: Fewest test cases of a group, and the share of them that must be worse: with fewer, a
 #: node with two slow of five test cases would be accused.
 FEWEST_CASES, SHARE = 3, 0.6
-#: Most nodes and switches that are looked at, and sessions of their jobs: limits of
-#: memory on large machines.
-MAX_NODES, NODE_SESSIONS = 64, 90
+#: Most nodes and switches that are looked at: a limit of memory on large machines.
+MAX_NODES = 64
 #: Smallest change of a group, a log: less is rounding that metrics have in common.
 MINIMUM = 0.002
 #: Kind of a group -> the columns that its test cases have in common, and its name; the
@@ -74,102 +73,57 @@ def find_worse_groups(now: Deviations,
     muted = np.isin(now.rows, list(now.muted))
     free = np.ones(now.cases, bool)
     free[now.of[alarms & muted]] = False
-    explained = np.array([_deviation_explained_by_metric(now, row) if alarms[row]
-                          else 0.0 for row in now.rows.tolist()])
-    groups = [*_groups_of_columns(now), *_groups_of_nodes(now, switches)]
+    # The last of several groups of the same test cases.
+    groups = list({group.there.tobytes(): group for group in (
+        *_groups_of_columns(now), *_groups_of_nodes(now, switches))}.values())
     chosen: list[Worse] = []
-    alone: set[int] = set()
     while worse := _worse_groups(now, groups, free):
         best = max(worse, key=lambda one: one.gain)
-        stronger = set(now.of[free[now.of] & (explained > best.gain)].tolist())
-        if stronger:
-            alone |= stronger
-            free[list(stronger)] = False
-        else:
-            chosen.append(best)
-            free[best.cases] = False
-    return chosen, np.flatnonzero(alarms & ~muted & (
-        free[now.of] | np.isin(now.of, list(alone))))
+        chosen.append(best)
+        free[best.cases] = False
+    return chosen, np.flatnonzero(alarms & ~muted & free[now.of])
 
 
-def _deviation_explained_by_metric(now: Deviations, row: int) -> float:
-    """The part of the deviations that a single metric explains."""
-    positions = slice(now.walk.start[row], now.hist.last_session_positions[row] + 1)
-    z = now.z[row, now.hist.at[row, positions]]
-    z = z[np.isfinite(z)]
-    return float(z.mean() ** 2 * math.sqrt(len(z))) if len(z) else 0.0
-
-
-def _groups_of_columns(now: Deviations) -> list[Group]:
-    """The groups of KINDS, no two of them the same."""
+def _groups_of_columns(now: Deviations) -> Iterator[Group]:
+    """The groups of KINDS."""
     table = now.hist.metrics.drop_duplicates('of').sort_values('of')
-    live = _is_reported(now)
-    ran = np.isfinite(now.case_z)
-    groups = []
+    live = np.bincount(now.of, now.reported, now.cases) > 0
     for kind, (columns, name) in KINDS.items():
         for keys, rows in table.groupby(columns, sort=False).indices.items():
-            members = np.zeros(now.cases, bool)
-            members[rows] = True
-            if (members & live).sum() >= FEWEST_CASES:
+            if live[rows].sum() >= FEWEST_CASES:
+                there = np.zeros(now.case_z.shape, bool)
+                there[rows] = np.isfinite(now.case_z[rows])
                 names = keys if isinstance(keys, tuple) else (keys,)
-                groups.append(Group(kind, name.format(*names), members[:, None] & ran))
-    return _without_duplicates(groups)
-
-
-def _is_reported(now: Deviations) -> np.ndarray:
-    """Whether each test case has a metric that may be reported."""
-    return np.bincount(now.of, now.reported, now.cases) > 0
-
-
-def _without_duplicates(groups: Sequence[Group]) -> list[Group]:
-    """The groups without those that a later one repeats."""
-    return list({group.there.tobytes(): group for group in groups}.values())
+                yield Group(kind, name.format(*names), there)
 
 
 def _groups_of_nodes(now: Deviations,
                      switches: Mapping[str, Mapping[str, Sequence[str]]]
-                     ) -> list[Group]:
+                     ) -> Iterator[Group]:
     """A group for each of the nodes and switches whose test cases are the worst."""
-    sessions = len(now.hist.sessions)
-    ran = now.hist.ran
-    ran = ran[(ran['day'] >= sessions - NODE_SESSIONS) & (ran['nodes'] != '')]
-    if ran.empty:
-        return []
-    system = now.hist.metrics.drop_duplicates('of').set_index('of')['system']
-    code, jobs = pd.factorize(ran['of'].map(system).str.cat(
-        ran['nodes'].astype(str), sep=' '))
-    places = [set(_nodes_and_switches(job, switches)) for job in jobs]
+    live = np.bincount(now.of, now.reported, now.cases) > 0
+    ran = now.hist.ran[now.hist.ran['nodes'] != '']
     of, session = ran['of'].to_numpy(), ran['day'].to_numpy()
-    recent = (session >= sessions - RECENT) & _is_reported(now)[of]
-    z_of_place: dict[tuple[str, str, str], list[float]] = {}
-    for job, z in zip(code[recent], np.nan_to_num(now.case_z[of, session])[recent],
-                      strict=True):
-        for place in places[job]:
-            z_of_place.setdefault(place, []).append(z)
-    worst = sorted(z_of_place, key=lambda place: -sum(z_of_place[place]) / math.sqrt(
-        len(z_of_place[place])))[:MAX_NODES]
-    groups = []
-    for kind, owner, name in worst:
-        on_place = np.array([(kind, owner, name) in one for one in places])[code]
-        there = np.zeros((now.cases, sessions), bool)
-        there[of[on_place], session[on_place]] = True
+    system = now.hist.metrics.drop_duplicates('of').set_index('of')['system']
+    rows_of_place: dict[tuple[str, str, str], list[np.ndarray]] = defaultdict(list)
+    for (owner, nodes), rows in ran.groupby(
+            [ran['of'].map(system), ran['nodes'].astype(str)]).indices.items():
+        names = topology.nodes_of_record(nodes)
+        above = switches.get(owner, {})
+        for kind, places in (('node', {*names}), ('switch', {
+                one for name in names for one in above.get(name, ())})):
+            for name in places:
+                rows_of_place[owner, kind, name].append(rows)
+    z = np.where((session >= len(now.hist.sessions) - RECENT) & live[of],
+                 np.nan_to_num(now.case_z[of, session]), 0.0)
+    groups = [(place, np.concatenate(rows)) for place, rows in rows_of_place.items()]
+    groups.sort(key=lambda one: -float(z[one[1]].sum()) / math.sqrt(
+        max(int(np.count_nonzero(z[one[1]])), 1)))
+    for (owner, kind, name), rows in groups[:MAX_NODES]:
+        there = np.zeros(now.case_z.shape, bool)
+        there[of[rows], session[rows]] = True
         if there[:, -RECENT:].any(1).sum() >= FEWEST_CASES:
-            groups.append(Group(kind, f'{kind} {name} of {owner}', there))
-    return _without_duplicates(groups)
-
-
-def _nodes_and_switches(job: str,
-                        switches: Mapping[str, Mapping[str, Sequence[str]]]
-                        ) -> Iterator[tuple[str, str, str]]:
-    """(kind, system, name) of the nodes of a job, and of the switches above them.
-
-    :param job: `SYSTEM NODES`
-    """
-    system, _, nodes = job.partition(' ')
-    for name in topology.nodes_of_record(nodes):
-        yield 'node', system, name
-        for switch in switches.get(system, {}).get(name, ()):
-            yield 'switch', system, switch
+            yield Group(kind, f'{kind} {name} of {owner}', there)
 
 
 def _worse_groups(now: Deviations, groups: Sequence[Group], free: np.ndarray
@@ -197,24 +151,11 @@ def _worse_groups(now: Deviations, groups: Sequence[Group], free: np.ndarray
     walk = detect.detect_level_changes(x, floor=0.02, caution=-detect.ALONE)
     worse = []
     for row, (group, there, sessions) in enumerate(kept):
-        start: int | None = int(sessions[walk.start[row]])
-        if walk.states[row, len(sessions) - 1] != detect.WORSE:
-            start = _session_of_most_alarms(now, group, free)
-        if start is not None and (one := _worse_test_cases(
-                now, group, there, start, int(sessions[-1]))):
+        if walk.states[row, len(sessions) - 1] == detect.WORSE and (
+                one := _worse_test_cases(now, group, there, int(
+                    sessions[walk.start[row]]), int(sessions[-1]))):
             worse.append(one)
     return worse
-
-
-def _session_of_most_alarms(now: Deviations, group: Group, free: np.ndarray
-                            ) -> int | None:
-    """The session from which on most test cases of a group alarm by themselves."""
-    members = group.there[:, -RECENT:].any(1) & free
-    starts = now.first_alarm[members]
-    starts = starts[starts >= 0]
-    if len(starts) < max(FEWEST_CASES, SHARE * members.sum()):
-        return None
-    return int(np.median(starts))
 
 
 def _worse_test_cases(now: Deviations, group: Group, there: np.ndarray, start: int,

@@ -20,7 +20,7 @@ COMMANDS = {
                     './plumb nightly schedule cron'),
         'references': ('calibrate references, list what has none',
                        './plumb references calibrate'),
-        'locate': ('find the slow node, link or switch',
+        'locate': ('find the slow node or switch',
                    './plumb locate --site mycluster')},
     'Read results': {
         'verdict': ('list regressions and since when they last',
@@ -132,12 +132,12 @@ be secrets.
 Exit codes: 0 printed; 2 wrong usage.
 """
 
-LOCATE = """Finds the node, link or switch that is slow, from pairs of nodes.
+LOCATE = """Finds the node or switch that is slow, from pairs of nodes.
 
 The command runs a test case of two nodes on pairs of nodes, in rounds. In the
-first rounds each node is in at least two pairs. Then the suspected nodes are
-paired with good nodes, inside and across the switches of topology.yaml. It
-ends when each node is proven slow or not slower, or after 30 more rounds.
+first rounds each node is in at least three pairs. Then the suspected nodes are
+paired with good nodes, inside and across the switches of topology.yaml, up to
+four times. It ends when each node is proven slow or not slower.
 
 The scheduler of the partition must be Slurm (`slurm` or `squeue` in ReFrame),
 with at least two nodes. The records are kept in $PLUMBLINE_WORK/locate, and
@@ -479,9 +479,6 @@ def _add_locate_options(parser: Parser) -> None:
     how.add_argument('--parallel', type=int, metavar='N',
                      help='jobs that run at the same time (default, and at most: '
                           'max_jobs of the partition)')
-    how.add_argument('--all-pairs', action='store_true',
-                     help='measure every pair first, which takes n - 1 rounds '
-                          'and includes every link')
     parser.add_argument_group('output').add_argument(
         '--json', metavar='FILE',
         help='write the result as JSON to FILE; - prints it, and nothing else')

@@ -4,5 +4,5 @@ nightly     ./plumb nightly
 summary     the summary as text and as data
 messages    who receives the summary, and how it is sent
 timers      ./plumb nightly schedule: systemd, cron, GitLab
-locate      ./plumb locate: which node or link is slow
+locate      ./plumb locate: which node or switch is slow
 """

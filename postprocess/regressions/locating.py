@@ -180,13 +180,17 @@ class Search:
         """The switches that a pair climbs, and the parts that can slow it.
 
         A switch above all nodes or above two, and an uplink of all nodes but one,
-        explain nothing that other parts do not.
+        explain nothing that other parts do not. Nor do two switches that have only
+        each other beside them: all pairs between them have both.
         """
         if (a, b) in self._ways:
             return self._ways[a, b]
         common = next(switch for switch in self._above[a] if switch in self._above[b])
         below = [switch for node in (a, b) for switch in itertools.takewhile(
             lambda one: one != common, self._above[node])]
+        if below and set().union(
+                *(self._under[one] for one in below)) == self._under[common]:
+            below = []
         size = {switch: len(self._under[switch]) for switch in (common, *below)}
         self._ways[a, b] = way = max(
             self._above[node].index(common) for node in (a, b)), frozenset({
@@ -341,7 +345,7 @@ class Search:
         own, others = ([one for one in fresh if one[0].parts & self._suspects == slow]
                        for slow in ({part}, set()))
         partners = {node for job, _ in own for node in job.pair} - {part[1]}
-        z = NormalDist().inv_cdf(1 - ACCUSE / LOOKS / len(self._suspects))
+        z = NormalDist().inv_cdf(1 - ACCUSE / LOOKS / len(self._since))
         return min((_welch_test([one for one in own if node not in one[0].pair], others,
                                 z, self.d) for node in partners or ['']),
                    key=lambda test: test[0] - test[1])
@@ -452,7 +456,7 @@ def _welch_test(own: Sequence[tuple[_Job, float]], others: Sequence[tuple[_Job, 
     groups = [np.array([x - means[job.climbs] for job, x in group
                         if job.climbs in means]) for group in (own, others)]
     free = len(groups[0]) - 1, len(groups[1]) - len(means)
-    if min(free) < 2:
+    if min(free) < 3:
         return 0.0, math.inf
     v = [max(float(((x - x.mean()) ** 2).sum()) / df, (FINEST * d) ** 2) / len(x)
          for x, df in zip(groups, free, strict=True)]

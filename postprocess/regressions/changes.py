@@ -66,25 +66,20 @@ def environment_changes(hist: History, this_session: Iterable[str]) -> list[Even
     names = heads[['test_case', 'node']].agg('\n'.join, axis=1)
     ran = hist.ran.assign(name=hist.ran['of'].map(names)).sort_values(
         ['name', 'day'], kind='stable')
-    now = ran['session'].isin(list(this_session)).to_numpy()
-    name = ran['name'].to_numpy()
-    suspects: set[str] = set()
-    for column in REPORTED:
-        value = ran[column].astype(str).to_numpy()
-        suspects |= set(name[1:][(value[1:] != value[:-1]) & now[1:]
-                                 & (name[1:] == name[:-1])])
+    now = ran['session'].isin(list(this_session))
+    values = ran[REPORTED].astype(str)
+    changed = now & (values != values.shift()).any(axis=1) & ran['name'].eq(
+        ran['name'].shift())
     heads_of_change: dict[tuple[str, str], list[pd.Series]] = {}
-    for case_name in sorted(suspects):
-        rows = ran[name == case_name]
-        after = rows[now[name == case_name]].tail(1)
+    for case_name in sorted(ran['name'][changed].unique()):
+        rows = ran[ran['name'] == case_name]
+        after = rows[now[rows.index]].tail(1)
         before = rows[rows['day'] < after['day'].iloc[0]]
         columns = [c for c in REPORTED if c != 'machine'
                    or _has_new_node_kind(before, after)]
         head = heads.loc[after['of'].iloc[0]]
         for text in environment_differences(before.tail(BEFORE), after, columns):
-            heads_of_change.setdefault((str(head['system']), text), []).append(
-                head
-            )
+            heads_of_change.setdefault((str(head['system']), text), []).append(head)
     events = []
     for (system, text), rows in heads_of_change.items():
         where = [*dict.fromkeys(f"{head['partition']} {head['environ']}"
@@ -108,7 +103,7 @@ def cpus_per_rank_text(binding: str) -> str:
     """The number of CPUs of a rank, by the column `binding`; which ones
     they are, and on which node, may differ from session to session.
 
-    >>> cpus_per_rank('n1:0-1,2-3 n2:0+4,1'), cpus_per_rank('n3:0..191')
+    >>> cpus_per_rank_text('n1:0-1,2-3 n2:0+4,1'), cpus_per_rank_text('n3:0..191')
     ('1 or 2', '1')
     """
     sizes = set()

@@ -22,10 +22,10 @@ TEST_CASE [COPY]: the failure of a test case on some nodes.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import yaml
 
@@ -34,6 +34,15 @@ from config.regular import write_files_atomically
 
 FILE = 'decisions.yaml'
 KINDS = ('accepted', 'muted', 'retired')
+
+
+class HasId(Protocol):
+    """A decision or event."""
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar('T', bound=HasId)
 
 
 @dataclass(frozen=True)
@@ -80,21 +89,20 @@ def _parse_decision(path: Path, number: int, row: Any) -> Decision:
     names = list(Decision.__dataclass_fields__)
     if not isinstance(row, dict) or sorted(row) != sorted(names):
         raise ValueError(f'{where}: expected the keys {", ".join(names)}')
-    if row['kind'] not in KINDS:
-        raise ValueError(f"{where}: kind: {row['kind']!r} is not one of "
-                         + ', '.join(KINDS))
     muted = row['kind'] == 'muted'
-    for key in ('since', 'decided', *['until'] * muted):
-        if type(row[key]) is not datetime.date:
-            raise ValueError(f'{where}: {key}: expected a date like '
-                             f'2026-11-20, got {row[key]!r}')
-    if not muted and row['until'] is not None:
-        raise ValueError(f'{where}: until: expected null, because the '
-                         f'decision is {row["kind"]}')
-    if not isinstance(row['metrics'], list) or not row['metrics']:
-        raise ValueError(f'{where}: metrics: expected a list of metrics')
-    if not str(row['reason'] or '').strip():
-        raise ValueError(f'{where}: reason: expected a text, got {row["reason"]!r}')
+    is_date = {key: type(row[key]) is datetime.date
+               for key in ('since', 'until', 'decided')}
+    for key, good, expected in (
+            ('kind', row['kind'] in KINDS, f'one of {", ".join(KINDS)}'),
+            ('since', is_date['since'], 'a date like 2026-11-20'),
+            ('decided', is_date['decided'], 'a date like 2026-11-20'),
+            ('until', is_date['until'] if muted else row['until'] is None,
+             'a date like 2026-11-20' if muted else 'null, because it is not muted'),
+            ('metrics', isinstance(row['metrics'], list) and row['metrics'],
+             'a list of metrics'),
+            ('reason', str(row['reason'] or '').strip(), 'a text')):
+        if not good:
+            raise ValueError(f'{where}: {key}: expected {expected}, got {row[key]!r}')
     return Decision(str(row['id']), row['kind'], row['since'], row['until'],
                     str(row['reason']), row['decided'],
                     tuple(map(str, row['metrics'])))
@@ -110,22 +118,34 @@ def add_decision(folder: Path, new: Decision) -> Path:
     return folder / FILE
 
 
+def find_by_id(ident: str, known: Sequence[T], what: str, where: str,
+               name: Callable[[T], str]) -> T:
+    """The decision or event with an ID, or the only one whose ID begins so.
+
+    :param what: what it is, and
+    :param where: what has them, for the message
+    :raises ValueError: there is none, or several
+    """
+    matching = [one for one in known if one.id == ident] or [
+        one for one in known if ident and one.id.startswith(ident)]
+    if len(matching) == 1:
+        return matching[0]
+    names = '; '.join(map(name, matching or known)) or f'no {what}'
+    raise ValueError((f'several {what}s begin with' if matching else
+                      f'no {what} has the ID') + f' {ident!r}: {where} has {names}')
+
+
 def undo_decision(folder: Path, ident: str) -> Decision:
     """Removes the entry with an ID, or with the only one that begins so; returns it.
 
     :raises ValueError: there is none, or several; or the file is damaged
     """
     known = load_decisions(folder)
-    matching = [one for one in known if one.id == ident] or [
-        one for one in known if ident and one.id.startswith(ident)]
-    if len(matching) != 1:
-        names = '; '.join(f'{one.id} {one.kind}: {one.reason}'
-                          for one in matching or known) or 'no decision'
-        what = 'several decisions have' if matching else 'no decision has'
-        raise ValueError(f'{what} the ID {ident!r}: {folder / FILE} has {names}')
+    undone = find_by_id(ident, known, 'decision', str(folder / FILE),
+                        lambda one: f'{one.id} {one.kind}: {one.reason}')
     write_files_atomically(folder, {FILE: _decisions_as_yaml(
-        one for one in known if one is not matching[0])})
-    return matching[0]
+        one for one in known if one is not undone)})
+    return undone
 
 
 def _decisions_as_yaml(rows: Iterable[Decision]) -> bytes:

@@ -42,7 +42,7 @@ from ..files import git_commit_hint
 from ..results import OPEN, exit_code_of_state
 from . import decisions, junit, power
 from .decisions import Decision
-from .events import Event, Verdict, print_verdict, test_case_text
+from .events import Verdict, print_verdict, test_case_text
 from .judging import judge_session
 
 HELP = """\
@@ -177,7 +177,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             else parser().parse_args(words))
     try:
         if action == 'undo':
-            return _undo_decision(args)
+            undone = decisions.undo_decision(Path(args.perflogs), args.id)
+            print(f'{Path(args.perflogs) / decisions.FILE}: {undone.id} is no longer '
+                  f'{undone.kind}')
+            return 0
         verdict, faults = verdict_of_perflogs(args.perflogs, args.session, args.site)
         options.print_faults('verdict', faults)
         return _decide(action, args, verdict) if action else _write_output(
@@ -257,17 +260,6 @@ def _write_output(args: argparse.Namespace, verdict: Verdict) -> int:
     return exit_code_of_state(verdict.state, args.require_compared)
 
 
-def _undo_decision(args: argparse.Namespace) -> int:
-    """Removes a decision; the exit code.
-
-    :raises ValueError: unknown ID
-    """
-    folder = Path(args.perflogs)
-    undone = decisions.undo_decision(folder, args.id)
-    print(f'{folder / decisions.FILE}: {undone.id} is no longer {undone.kind}')
-    return 0
-
-
 def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     """Accepts, mutes or retires; the exit code.
 
@@ -292,7 +284,9 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
         metrics = [ident]
         text = f'muted until {until}'
     else:
-        line = _find_regression(args.id, verdict.events_of('regression', 'muted'))
+        line = decisions.find_by_id(
+            args.id, verdict.events_of('regression', 'muted'), 'regression',
+            'the verdict', lambda one: one.title)
         names = [decisions.decision_target_names(one.test_case, one.metric, one.point)
                  for one in line.members]
         whole = line.scope != 'metric'
@@ -328,19 +322,3 @@ def _retired_test_cases(pattern: str, verdict: Verdict) -> tuple[str, str, list[
     ident = metrics[0] if len(metrics) == 1 and ' ' not in metrics[0] else \
         hashlib.sha1('|'.join(metrics).encode()).hexdigest()[:8]
     return ident, max(one.date for one in matching), metrics
-
-
-def _find_regression(ident: str, known: list[Event]) -> Event:
-    """The regression with an ID, or with the only one that begins so.
-
-    :raises ValueError: there is none, or several; names those that exist
-    """
-    matching = [one for one in known if ident and one.id.startswith(ident)]
-    if len(matching) == 1:
-        return matching[0]
-    names = '; '.join(one.title for one in matching or known)
-    if matching:
-        raise ValueError(f'several regressions begin with {ident!r}: {names}')
-    raise ValueError(f'no regression has the ID {ident!r}: '
-                     + (f'the verdict has {names}' if names else
-                        'the verdict has no regression'))

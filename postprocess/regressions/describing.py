@@ -73,10 +73,9 @@ class Describer:
             float(walk.phi[row]), int(walk.sessions[row]), float(walk.df[row]))
         before, after, *ends = [now.value_of_level(row, centre + size) for size in (
             0.0, change.size, change.low, change.high)]
-        size: dict[str, Any] = {'before': before, 'now': after}
-        if before:
-            low, high = sorted(end / before for end in ends)
-            size |= {'ratio': after / before, 'low': low, 'high': high}
+        low, high = sorted(end / before for end in ends)
+        size = {'before': before, 'now': after, 'ratio': after / before, 'low': low,
+                'high': high}
         spells = [] if kind == 'improvement' else _earlier_spells(
             now, hist.x[row, :start], hist.at[row, :start], centre, change)
         return self._event(kind, 'metric', '', rows, int(hist.at[row, start]),
@@ -93,11 +92,9 @@ class Describer:
             chosen = [row for row in of_case if now.state[row] == detect.WORSE] or [
                 row for row in of_case if now.named[row]] or of_case
             rows += sorted(chosen, key=lambda row: not now.named[row])
-        # Of a node or switch, only the sessions in which a test case ran there. What is
-        # no logarithm has no ratio.
-        is_log = (now.hist.linear[rows, 1] == 0)[:, None]
+        # Of a node or switch, only the sessions in which a test case ran there.
         there = group.there[now.of[rows]]
-        mean, at = _mean_per_session(np.where(there & is_log, now.log[rows], np.nan))
+        mean, at = _mean_per_session(np.where(there, now.log[rows], np.nan))
         size: dict[str, Any] = {}
         spells: list[Spell] = []
         if (at < start).any() and (at >= start).any():
@@ -107,7 +104,7 @@ class Describer:
             ratio, *ends = (math.exp(sign * part) for part in change)
             size = {'ratio': ratio, 'low': min(ends), 'high': max(ends)}
             # Changes that are over are no part of the baseline.
-            counts = is_log & (there | (group.kind not in ('node', 'switch')))
+            counts = there | (group.kind not in ('node', 'switch'))
             spells = _earlier_spells(now, *_mean_per_session(np.where(
                 counts, now.log_of_all_sessions[rows], np.nan)[:, :start]), centre,
                 change)
@@ -266,7 +263,7 @@ def _ratio_to_centre(now: Deviations, row: int, start: int, there: np.ndarray | 
     :param there: the sessions that count, of all
     """
     log = np.where(there, now.log[row], np.nan)[start:]
-    if not np.isfinite(log).any() or now.hist.linear[row, 1]:
+    if not np.isfinite(log).any():
         return None
     return math.exp(float(now.hist.worse_direction_sign()[row] * np.nanmean(log)))
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ class Deviations:
         #: not measured, or no part of the present baseline or level.
         self.z = self.by_session(
             np.clip(self.walk.z, -detect.CLIP, detect.CLIP), usable, np.nan)
-        self.log = self.by_session(self._from_centre(), usable, np.nan)
+        self.log = self.by_session(hist.x - self.walk.centre[:, None], usable, np.nan)
         #: Test cases x sessions: the mean z of judged metrics.
         self.case_z = self._mean_per_test_case(self.z)
         #: First session of the alarms of each test case, also of those that may pass
@@ -129,13 +130,11 @@ class Deviations:
         result[row, self.hist.at[row, place]] = values[row, place]
         return result
 
-    def _from_centre(self) -> np.ndarray:
-        return self.hist.x - self.walk.centre[:, None]
-
     @functools.cached_property
     def log_of_all_sessions(self) -> np.ndarray:
         """`log`, also of what is no part of the present baseline."""
-        return self.by_session(self._from_centre(), self.hist.at >= 0, np.nan)
+        return self.by_session(self.hist.x - self.walk.centre[:, None],
+                               self.hist.at >= 0, np.nan)
 
     def _mean_per_test_case(self, values: np.ndarray) -> np.ndarray:
         """Test cases x sessions: the mean over judged metrics."""
@@ -149,9 +148,7 @@ class Deviations:
         """The value of a metric, in its own unit and direction, of a level of its
         series."""
         sign = float(self.hist.worse_direction_sign()[row])
-        middle, scale = map(float, self.hist.linear[row])
-        return middle + sign * scale * level if scale else float(np.exp(
-            min(sign * level, 700.0)))
+        return math.exp(min(sign * level, 700.0))
 
 
 def _pool_number_of_each_metric(metrics: pd.DataFrame) -> np.ndarray:

@@ -34,6 +34,27 @@ from .events import (
 )
 from .sessions import History, metric_histories, session_dates
 
+#: Kind of a failure -> why test cases failed together, and what to do.
+FAILURES = {
+    'xpass': ('have no known fault any more', 'remove $xfail from the reference file'),
+    'flaky': ('failed, and passed when they were measured again, guard {guard}',
+              'nothing now: the test case passed when it was measured again; check '
+              'its nodes if this repeats'),
+    'missing': ('missing: earlier sessions of this mode had them',
+                'find out why it was not selected: site, environment or check; to '
+                'measure it: {run}; if it was removed on purpose: ./plumb verdict '
+                'retire {id}{site} --reason TEXT'),
+    'open': ('failed before, and have not passed on the same nodes since',
+             'measure it on these nodes: {run}; if the problem is known: ./plumb '
+             'verdict mute {id}{site} --until DATE --reason TEXT; if a node left the '
+             'site: ./plumb verdict retire NODE{site} --reason TEXT'),
+    'no reference': ('failed, guard {guard}',
+                     f'make a reference: {places.CALIBRATE}{{site}}'),
+    'guard': ('failed, guard {guard}', 'see the output of the test case'),
+    'value': ('out of tolerance, {metric}',
+              'run the test case again, and check what changed; after an intended '
+              f'change: {places.CALIBRATE}{{site}} --new-level')}
+
 
 def judge_session(records: pd.DataFrame, session: str | None = None, *,
                   decisions: Sequence[Decision] = (),
@@ -103,15 +124,12 @@ def select_session(records: pd.DataFrame, session: str | None
     """
     dates = session_dates(records)
     if session is None:
-        newest: dict[str, np.datetime64] = {}
         runs = records[['system', 'session']].drop_duplicates().astype(str)
-        for system, run in runs.itertuples(index=False):
-            newest[system] = max(newest.get(system, dates[run]), dates[run])
-        this_session = {run for system, run in runs.itertuples(index=False)
-                        if dates[run] == newest[system]}
-        last = max(newest.values())
-        new = [run for run in this_session if dates[run] == last]
-        return new[0] if len(new) == 1 else str(last), records, this_session
+        runs['date'] = runs['session'].map(dates)
+        newest = runs[runs['date'] == runs.groupby('system')['date'].transform('max')]
+        new = newest[newest['date'] == newest['date'].max()]
+        return (new['session'].iloc[0] if new['session'].nunique() == 1
+                else f'{new["date"].iloc[0]:%Y-%m-%d}', records, {*newest['session']})
     chosen = {run for run in dates if run == session} or {
         run for run, day in dates.items() if str(day) == session} or {
         run for run in dates if run.startswith(session)}
@@ -185,39 +203,36 @@ def _failures(newest: pd.DataFrame) -> list[Event]:
 def _event_of_failures(rows: Sequence[Any]) -> Event:
     """An event for test cases of a system that failed for one reason."""
     members = [_member_of_failure(row) for row in rows]
-    first = rows[0]
+    first, kind = rows[0], _kind_of_failure(rows[0])
+    common, todo = FAILURES[kind]
     ran_on = {frozenset(topology.nodes_of_record(str(row.nodes))) for row in rows}
     shared = topology.fold_host_list(frozenset.intersection(*ran_on)) \
         if len(ran_on) > 1 and frozenset.intersection(*ran_on) else ''
+    cases = [*dict.fromkeys(one.test_case for one in members)]
     title, evidence = members[0].text, []
     if len(members) > 1:
         families = {one.family for one in members}
         what = count_with_noun(len(members), f'{families.pop()} test case'
                                if len(families) == 1 else 'test case')
-        title = (f'{shared} of ' * bool(shared)
-                 + f'{first.system}: {what} {_common_reason(first)}')
+        title = (f'{shared} of ' * bool(shared) + f'{first.system}: {what} '
+                 + common.format(guard=first.guard, metric=first.metric))
         evidence = shortened_lines([one.text for one in members])
+    site = places.site_option(str(first.system))
     return Event(
-        'missing' if first.result == 'missing' else 'failure', title,
-        [*dict.fromkeys(one.test_case for one in members)], str(first.system),
-        evidence=evidence, todo=_advice_on_failures(first, members), members=members,
-        nodes=shared or str(first.nodes) * (len(ran_on) == 1),
-        result=str(first.result))
+        'missing' if kind == 'missing' else 'failure', title, cases, str(first.system),
+        evidence=evidence, members=members, result=str(first.result),
+        todo=todo.format(site=site, run=f'./plumb run{site} {" ".join(cases[:3])}',
+                         id=cases[0] if len(cases) == 1 else 'ID'),
+        nodes=shared or str(first.nodes) * (len(ran_on) == 1))
 
 
-def _common_reason(row: Any) -> str:
-    """Why test cases failed together, of which one has this record."""
-    if row.result == 'missing':
-        return 'missing: earlier sessions of this mode had them'
-    if row.result == 'xpass':
-        return 'have no known fault any more'
-    if row.result == 'flaky':
-        return 'failed, and passed when they were measured again' + (
-            f', guard {row.guard}' * bool(row.guard))
-    if row.guard == results.OPEN:
-        return 'failed before, and have not passed on the same nodes since'
-    return (f'failed, guard {row.guard}' if row.guard
-            else f'out of tolerance, {row.metric}')
+def _kind_of_failure(row: Any) -> str:
+    """One of FAILURES, of a record."""
+    if row.result in ('xpass', 'flaky', 'missing'):
+        return str(row.result)
+    return ('open' if row.guard == results.OPEN else
+            'no reference' if row.guard == 'reference' else
+            'guard' if row.guard else 'value')
 
 
 def _member_of_failure(row: Any) -> Member:
@@ -227,7 +242,7 @@ def _member_of_failure(row: Any) -> Member:
     if row.metric != 'completed':
         member = dataclasses.replace(member, metric=str(row.metric),
                                      point=judged.point_with_unit(row.point))
-    is_told = row.result == 'missing' or row.guard == results.OPEN
+    is_told = _kind_of_failure(row) in ('missing', 'open')
     why = _reason_of_failure(row, member)
     return dataclasses.replace(
         member, why=why, text=f'{test_case_text(member, member.copy)}: {why}'
@@ -240,7 +255,7 @@ def _reason_of_failure(row: Any, member: Member) -> str:
     if row.guard:
         reason = str(row.reason)
         # A message usually begins with the name of its guard.
-        return reason if row.result == 'missing' or row.guard == results.OPEN or (
+        return reason if _kind_of_failure(row) in ('missing', 'open') or (
             reason.startswith(f'{row.guard}:')) else ': '.join(
                 filter(None, [row.guard, reason]))
     if not member.metric or not np.isfinite(row.value):
@@ -250,33 +265,6 @@ def _reason_of_failure(row: Any, member: Member) -> str:
             + ('beyond a limit' if pd.isna(row.reference)
                else f'reference {value_text(row.reference, row.unit)}')
             + f'; {row.note}' * bool(row.note))
-
-
-def _advice_on_failures(row: Any, members: Sequence[Member]) -> str:
-    """The advice on test cases that failed together, of which one has this record."""
-    site = places.site_option(str(row.system))
-    cases = [*dict.fromkeys(one.test_case for one in members)]
-    run = f'./plumb run{site} {" ".join(cases[:3])}'
-    ident = cases[0] if len(cases) == 1 else 'ID'
-    if row.result == 'xpass':
-        return 'remove $xfail from the reference file'
-    if row.result == 'flaky':
-        return ('nothing now: the test case passed when it was measured again; check '
-                'its nodes if this repeats')
-    if row.result == 'missing':
-        return ('find out why it was not selected: site, environment or check; to '
-                f'measure it: {run}; if it was removed on purpose: ./plumb verdict '
-                f'retire {ident}{site} --reason TEXT')
-    if row.guard == results.OPEN:
-        return (f'measure it on these nodes: {run}; if the problem is known: ./plumb '
-                f'verdict mute {ident}{site} --until DATE --reason TEXT; if a node '
-                f'left the site: ./plumb verdict retire NODE{site} --reason TEXT')
-    if row.guard == 'reference':
-        return f'make a reference: {places.CALIBRATE}{site}'
-    if row.guard:
-        return 'see the output of the test case'
-    return ('run the test case again, and check what changed; after an intended '
-            f'change: {places.CALIBRATE}{site} --new-level')
 
 
 def _results_with_regressions(newest: pd.DataFrame, regressions: Sequence[Event]
@@ -383,7 +371,7 @@ def _times_as_bad_in_newest_session(now: Deviations, row: int) -> float | None:
         return None
     worse = float(now.hist.x[row, now.hist.last_session_positions[row]]
                   - now.walk.centre[row])
-    return 1 + worse if now.hist.linear[row, 1] else math.exp(min(worse, 700.0))
+    return math.exp(min(worse, 700.0))
 
 
 def _session_date(label: str, hist: History) -> datetime.date:

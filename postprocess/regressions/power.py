@@ -77,8 +77,6 @@ def share_of_value(hist: History, row: int, size: float) -> float:
 
     :param size: in the unit of the series
     """
-    if hist.linear[row, 1]:
-        return float(size)
     return float(np.expm1(min(size, 700.0)) if hist.worse_direction_sign()[row] > 0
                  else -np.expm1(-size))
 

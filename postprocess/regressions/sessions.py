@@ -48,9 +48,6 @@ class History(NamedTuple):
     x: np.ndarray
     runs: np.ndarray
     within: np.ndarray
-    #: The values are no logs, for some are not above 0: (value - middle) /
-    #: scale. Two columns; scale 0: logs.
-    linear: np.ndarray
     floor: np.ndarray
     minimum: np.ndarray
     #: Session -> its date.
@@ -121,10 +118,10 @@ def metric_histories(frame: pd.DataFrame) -> History:
     within[row, place] = cells['std']
     with np.errstate(invalid='ignore', divide='ignore'):
         within /= np.abs(value)
-    x, linear = _log_or_linear_values(value)
+    x = _logs(value)
     x *= np.where(metrics['better'] == 'lower', 1.0, -1.0)[:, None]
     floor, minimum = _smallest_spread_and_change(metrics, value, x)
-    return History(metrics, days, at, x, runs, within, linear, floor, minimum,
+    return History(metrics, days, at, x, runs, within, floor, minimum,
                    session_of, ran)
 
 
@@ -163,23 +160,12 @@ def _series_descriptions(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
     return table.assign(named=named, point=table['point'].map(judged.point_with_unit))
 
 
-def _log_or_linear_values(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logs, and for series with values of 0 and less: see `linear`."""
-    with np.errstate(invalid='ignore', divide='ignore'):
-        logs = np.log(value)
-    linear = np.zeros((len(value), 2))
-    for row in np.flatnonzero((value <= 0).any(1)):
-        finite = value[row][np.isfinite(value[row])]
-        if (finite <= 0).mean() <= 0.1 and (finite >= 0).all():
-            # Nothing at all, once: as far away as can be told.
-            logs[row] = np.log(np.maximum(
-                value[row], finite[finite > 0].min() / 1000))
-            continue
-        middle = float(np.median(finite))
-        scale = abs(middle) or float(np.abs(finite).max()) or 1.0
-        linear[row] = middle, scale
-        logs[row] = (value[row] - middle) / scale
-    return logs, linear
+def _logs(value: np.ndarray) -> np.ndarray:
+    """The logs of series; a value of 0 or less counts as a thousandth of the smallest
+    one above 0."""
+    smallest = np.min(np.where(value > 0, value, np.inf), 1, initial=np.inf)
+    lowest = np.where(np.isfinite(smallest), smallest, 1.0)[:, None] / 1000
+    return np.log(np.where(np.isnan(value), np.nan, np.maximum(value, lowest)))
 
 
 def _smallest_spread_and_change(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray

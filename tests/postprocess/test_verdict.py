@@ -162,19 +162,6 @@ def test_earlier_spells_at_the_new_level_are_told(judge, worse, spells):
             f'{day(44)} to {day(49)} (6 sessions)' in text) == bool(spells)
 
 
-def test_a_group_of_metrics_around_zero_has_no_ratio(judge):
-    """Their series are no logarithms."""
-    rng = random.Random(2)
-    verdict_ = judge([factory.record(
-        'latency', rng.gauss(0, 1) + 30 * (session >= 34), 8, day=session, nodes='n1',
-        params=f'program=osu_latency n={case}')
-        for session in range(SESSIONS) for case in range(6)])
-    assert verdict_.regressions
-    for line in verdict_.regressions:
-        assert line.ratio is None and line.low is None
-    json.loads(verdict_.json())
-
-
 def test_cases_that_share_nothing_are_lines_of_their_own(judge):
     some = {1, 3, 8}
     verdict_ = judge(sessions(lambda c, n: 1.1 if c in some and n > 34 else 1))

@@ -381,6 +381,22 @@ def nested_tests(folder: Path, text: str) -> list[str]:
             '-p', 'no:cacheprovider']
 
 
+def each(values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """A decorator: one test of many values, where a test of each would cost more
+    than what it looks at. pytest prints the arguments of the one that fails.
+
+    :param values: an argument each, or a tuple of arguments
+    """
+    def decorate(check: Callable[..., None]) -> Callable[[], None]:
+        def test() -> None:
+            for value in values:
+                check(*(value if isinstance(value, tuple) else (value,)))
+        for name in '__name__', '__doc__', '__module__':
+            setattr(test, name, getattr(check, name))
+        return test
+    return decorate
+
+
 def free_port() -> int:
     """A free port of 127.0.0.1, below the range of ephemeral ports and in a
     range of this worker's own, so that it stays free until it is used."""

@@ -581,6 +581,8 @@ class Suite:
     """The suite with its own perflogs, references and results."""
     tmp: Path
     variables: dict[str, str]
+    #: The files of the records that were read last, with size and time; the records.
+    _read: tuple[list[tuple[str, int, int]], list[dict[str, str]]] | None = None
 
     def plumb(self, *args: str, timeout: int = LIMIT, **more: str
               ) -> subprocess.CompletedProcess[str]:
@@ -652,7 +654,18 @@ class Suite:
 
     @property
     def records(self) -> list[dict[str, str]]:
-        """The records of all sessions, as texts: '' for what is unknown."""
+        """The records of all sessions, as texts: '' for what is unknown.
+
+        They are read again when a file has changed.
+        """
+        files = sorted((str(path), path.stat().st_size, path.stat().st_mtime_ns)
+                       for path in (self.tmp / 'perflogs').rglob('*')
+                       if path.suffix in ('.json', '.log'))
+        if not self._read or self._read[0] != files:
+            self._read = files, self._read_records()
+        return self._read[1]
+
+    def _read_records(self) -> list[dict[str, str]]:
         import pandas as pd
 
         from config.sessions import judged

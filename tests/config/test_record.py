@@ -218,8 +218,7 @@ def checks(suite):
     """Class of a check -> its declared settings, and names in the record."""
     path = suite.tmp / 'inspect_checks.py'
     path.write_text(INSPECT)
-    done = suite.reframe('-c', str(ROOT / 'checks'), '-R', '-c', str(path), '-l',
-                         PLUMBLINE_SITE='hgx-h100')
+    done = suite.reframe('-c', str(ROOT / 'checks'), '-R', '-c', str(path), '-l')
     assert done.returncode == 0, done.stdout + done.stderr
     answer, = re.findall('^INSPECTED (.*)', done.stdout, re.M)
     return json.loads(answer)

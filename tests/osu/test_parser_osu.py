@@ -129,7 +129,7 @@ def test_window_sizes_are_parameters():
 
 # Titles ------------------------------------------------------------------
 
-@each([
+@pytest.mark.parametrize('what, version, program', [
     ('MPI Latency', '5.3', 'osu_latency'),
     ('MPI-CUDA Latency', '5.6.2', 'osu_latency'),
     ('MPI-CUDA MANAGED Latency', '5.7', 'osu_latency'),

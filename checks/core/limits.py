@@ -21,6 +21,14 @@ def limits_of_family(family: str) -> list[dict[str, Any]]:
     return families.shared_limits() + families.families()[family].limits
 
 
+def _bandwidth(site: Mapping[str, Any], extra: str | None, metric: str
+               ) -> float | None:
+    """A bandwidth of the site, which is in MB/s, in the unit of a metric."""
+    if extra is None or extra not in site:
+        return None
+    return float(site[extra]) / (1e3 if metrics.metric(metric).unit == 'GB/s' else 1)
+
+
 def exceeded_limits(family: str, values: Mapping[str, float], params: str,
                     site: Mapping[str, Any]) -> list[str]:
     """One line for each value that exceeds a physical limit.
@@ -35,9 +43,7 @@ def exceeded_limits(family: str, values: Mapping[str, float], params: str,
         if not families.parameters_match(row.get('when', {}), params):
             continue
         low = row.get('min')
-        high = row.get('max')
-        if high is None and row.get('max_of') in site:
-            high = site[row['max_of']]
+        high = row.get('max', _bandwidth(site, row.get('max_of'), row['metric']))
         for metric, value in values.items():
             name, size = metrics.split_metric_key(metric)
             if name != row['metric'] or (size or 0) < row.get('from', 0):
@@ -66,11 +72,12 @@ def low_values_note(family: str, values: Mapping[str, float], params: str,
     """
     notes = []
     for row in limits_of_family(family):
-        limit = site.get(row.get('half_of', ''))
+        limit = _bandwidth(site, row.get('half_of'), row['metric'])
         if limit is None or not families.parameters_match(row.get('when', {}), params):
             continue
         sizes = [size for name, size in map(metrics.split_metric_key, values)
-                 if name == row['metric'] and size and size >= LARGE]
+                 if name == row['metric'] and size
+                 and size >= row.get('from', LARGE)]
         if not sizes:
             continue
         metric = metrics.metric_key(row['metric'], max(sizes))

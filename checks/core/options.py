@@ -9,8 +9,9 @@ def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[s
     """The words of options, by the rules of the shell, for the program as they are.
 
     :param setting: name of the setting that has the text, for messages
-    :param refused: option that decides whether a run is complete -> what to use
-        instead; -m8, --size=8 and the beginning of a long option are refused, too
+    :param refused: options that decide whether a run is complete, such as
+        '-m --size' -> what to use instead; -m8, --size=8 and the beginning of a long
+        option are refused, too
     :raises ValueError: the quotes do not match, or an option is refused
     """
     try:
@@ -19,7 +20,9 @@ def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[s
         raise ValueError(f'{setting}: {text!r}: {err}') from None
     for word in words:
         name = word.partition('=')[0]
-        for option, instead in refused.items():
+        for option, instead in (
+                (option, instead) for options, instead in refused.items()
+                for option in options.split()):
             if (name == option or len(option) == 2 and word.startswith(option)
                     or name.startswith('--') and len(name) > 4
                     and option.startswith(name)):

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-#: Why a run failed -> its line; the most telling one first.
+#: Lines of a run that failed; the most telling one first.
 FAILURES = (
     r'Segmentation fault|SIGSEGV|signal 11\b',
     r'Bus error|SIGBUS|signal 7\b',
     r'Assertion .*failed|Assertion failure',
     r'Out of memory: Killed|oom[-_]kill',
     r'Connection reset by peer',
+    r'MPI_Abort|exited on signal|received signal|noticed that|Killed|Aborted'
+    r'|non-zero (?:exit|status)',
 )
 #: Programs that write into tables: words of their lines -> cause and remedy.
 _CAUSES = (
@@ -56,8 +58,7 @@ def find_failure(lines: Sequence[str]) -> int | None:
 
 
 def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
-                   row: re.Pattern[str], keep: re.Pattern[str] | None = None
-                   ) -> list[str]:
+                   row: re.Pattern[str]) -> list[str]:
     """The lines without the prefix that their title has.
 
     Lines before the first title lose its prefix, those after a title that of
@@ -65,16 +66,12 @@ def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
 
     :arg title: the beginning of an output, anywhere in a line
     :arg row: a row of this format, which is no prefix but damage
-    :arg keep: a tag that the family reads itself
     """
     prefixes: list[tuple[int, re.Pattern[str] | None]] = []
     for number, line in enumerate(lines):
         match = title.search(line)
         if match:
             before = line[:match.start()]
-            tag = keep.search(before) if keep else None
-            if tag and not before[tag.end():].strip(' '):
-                before = before[:tag.start()]
             pattern = _prefix_pattern(before)
             after = next((lines[place] for place in range(number + 1, len(lines))
                           if lines[place].strip()), '')

@@ -104,7 +104,6 @@ def runnable_scenarios(*generators: str) -> list[Scenario]:
         if scenario.generator in generators
         and GENERATORS.get(scenario.generator, store) in features
         and not WITHOUT.get(store, lambda scenario: False)(scenario)
-        and (not scenario.tls or 'store_tls' in features)
         and scenario.threads < max(2, cores)
         and (scenario.generator != 'benchmark' or store in REDIS_LIKE)
         and has_partition_with_nodes('keyvalue', scenario.node_count)
@@ -176,9 +175,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 
     def additional_environment_features(self) -> str:
         """Features of the environment besides the store."""
-        tls = ' +store_tls' if self.scenario.tls else ''
         other = GENERATORS.get(self.scenario.generator)
-        return f'{tls} +{other}' if other else tls
+        return f' +{other}' if other else ''
 
     @property
     def key_count(self) -> int:
@@ -205,14 +203,12 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                 scenario.threads,
                 self.memory or 128 + room,
                 scenario.connections,
-                scenario.tls,
                 scenario.persistence,
                 scenario.shards > 1,
                 socket,
             ),
             nodes=1,
             instances=scenario.shards,
-            beside=not scenario.client_nodes,
             port=self.port,
             ready_limit=self.ready_limit,
         )
@@ -228,7 +224,12 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         return self.requests / values[metrics.metric_key('operations',
                                                          self.scenario.payload)]
 
-    def client_role(self, connections: int) -> Clients:
+    @property
+    def connections_of_client(self) -> int:
+        """Connections of one client."""
+        return -(-self.scenario.connections // max(1, self.scenario.client_nodes))
+
+    def client_role(self) -> Clients:
         """The client role: one client per node, on the remaining CPUs."""
         scenario = self.scenario
         cores = self.current_partition.processor.num_cpus or 4
@@ -238,7 +239,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         return Clients(max(1, scenario.client_nodes),
                        cpus=max(1, min(2 * scenario.threads * scenario.shards,
                                        cores - taken)),
-                       connections=connections)
+                       apart=scenario.client_nodes > 0)
 
     def embedded_command(self, connections: int, cpus: int, *options: str
                          ) -> tuple[str, ...]:
@@ -292,24 +293,23 @@ class StoreServes(StoreBenchmark):
         self.descr = f'{self.scenario} under {printed_name(PROGRAM, "embedded")}'
 
     def service_plan(self) -> Plan:
-        scenario, payload = self.scenario, self.scenario.payload
-        clients = self.client_role(-(-scenario.connections // max(
-            1, scenario.client_nodes)))
+        payload = self.scenario.payload
+        clients = self.client_role()
         command = self.embedded_command(
-            clients.connections, clients.cpus, '--data-size', str(payload),
+            self.connections_of_client, clients.cpus, '--data-size', str(payload),
             '--verify', 'bytes')
         keys = ('--key-prefix', 'key:', '--key-maximum', str(self.key_count - 1))
         # Not measured: as fast as possible, with one connection or many.
         fill = (*FILL, '--pipeline', str(max(1, FILL_AT_ONCE // payload)))
         return Plan(self.store_server_role(), (clients,), (
-            Step('fill', (Program((*command, *keys, *fill), alone=True),), limit=120),
+            Step('fill', (Program(commands=((*command, *keys, *fill),)),), limit=120),
             Step('measure', (Program((*command, *self.load_options(clients), *JSON)),),
                  limit=self.duration + self.warmup + 60, gate=True)))
 
     def load_options(self, clients: Clients) -> list[str]:
         """Options of the measured load."""
         scenario = self.scenario
-        threads, each = threads_and_clients(clients.connections, clients.cpus)
+        threads, each = threads_and_clients(self.connections_of_client, clients.cpus)
         connections = clients.nodes * threads * each
         options = [*OPERATIONS[scenario.operation], '--pipeline',
                    str(scenario.pipeline), '--seed', '{index}']
@@ -386,7 +386,7 @@ class StoreGenerators(StoreBenchmark):
         measurement and checks them afterwards, because the other does not check
         values."""
         scenario, sets = self.scenario, self.scenario.operation == 'set'
-        clients = self.client_role(scenario.connections)
+        clients = self.client_role()
         command, names = ((self.memtier_command(), ()) if self.program == PROGRAM else (
             self.redis_benchmark_command(),
             ('--key-prefix', 'key:', '--key-digits', '12')))
@@ -400,9 +400,9 @@ class StoreGenerators(StoreBenchmark):
                   str(scenario.payload), '--verify', 'length' if sets else 'bytes',
                   '--requests', str(-(-10 * self.key_count // scenario.connections)))
         return Plan(self.store_server_role(socket=True), (clients,), (
-            Step('fill', (Program((*check, *fill), alone=True),), limit=120),
-            Step('measure', (Program(command, alone=True),), limit=120),
-            Step('verify', (Program((*check, *verify), alone=True),), limit=120,
+            Step('fill', (Program(commands=((*check, *fill),)),), limit=120),
+            Step('measure', (Program(commands=(command,)),), limit=120),
+            Step('verify', (Program(commands=((*check, *verify),)),), limit=120,
                  check=True)))
 
     def redis_benchmark_command(self) -> tuple[str, ...]:

@@ -29,7 +29,6 @@ class Scenario:
     connections: int = 50
     #: Threads of the server that serve connections.
     threads: int = 1
-    tls: bool = False
     #: off, aof, rdb.
     persistence: str = 'off'
     #: Servers; more than one form a cluster.
@@ -61,7 +60,6 @@ AXES: dict[str, dict[str, tuple]] = {
     'pipeline': {'quick': (16,), 'nightly': (128,), 'full': (4, 64)},
     'connections': {'nightly': (1, 1000), 'full': (16, 200)},
     'threads': {'nightly': (4,), 'full': (2, 8)},
-    'tls': {'nightly': (True,)},
     'shards': {'nightly': (3,)},
     'client_nodes': {'smoke': (1,), 'full': (3,)},
 }
@@ -75,9 +73,6 @@ OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
     'full': (*({'operation': 'set', 'payload': size}
                for size in (1024, 65536, 1 << 20)),
              {'operation': 'set', 'shards': 3},
-             {'operation': 'set', 'tls': True},
-             {'operation': 'connect', 'tls': True},
-             {'operation': 'mixed', 'payload': 1024, 'tls': True},
              {'operation': 'mixed', 'payload': 1024, 'connections': 200,
               'client_nodes': 3},
              {'shards': 2, 'client_nodes': 3}),

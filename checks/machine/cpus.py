@@ -155,12 +155,6 @@ def _assign_cpus_by_unit(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
     return sets
 
 
-def numa_nodes_of_cpus(cpus: Sequence[Cpu], numbers: Iterable[int]) -> list[int]:
-    """The NUMA nodes of a CPU set."""
-    cpu_set = set(numbers)
-    return sorted({cpu.numa for cpu in cpus if cpu.number in cpu_set})
-
-
 def _read_text_or_default(path: Path, default: str) -> str:
     try:
         return path.read_text().strip()

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import reframe as rfm
-from reframe.core.builtins import (
-    fixture,
-    parameter,
-    run_after,
-    run_before,
-    variable,
-)
+from reframe.core.builtins import fixture, parameter, run_after, run_before, variable
 
 from config.records import metrics
 from config.sessions.modes import SMOKE, VETO
@@ -29,7 +23,6 @@ from . import json_file, log, parser, physics, programs
 from .output import Output
 from .variants import (
     CHOICES,
-    FAST,
     TESTED,
     Choice,
     Layout,
@@ -42,11 +35,8 @@ from .variants import (
     tested_settings,
 )
 
-
-def register_if_available(check: Any) -> Any:
-    """Register a check if it has a test case on this system; to ReFrame, a
-    parameter without values is an error."""
-    return rfm.simple_test(check) if check.num_variants else check
+#: Networks; if a node has one of them, NCCL must not use TCP.
+FAST = {'infiniband', 'slingshot', 'efa'}
 
 
 class NcclPrograms(Programs):
@@ -57,48 +47,27 @@ class NcclPrograms(Programs):
     sourcesdir = 'src'
 
     def build_commands(self) -> list[str]:
-        names = ' '.join(programs.PROGRAMS)
-        return [f'{self.current_environ.cc} -O2 -std=gnu11 -o standin '
-                'standin.c -lm',
-                f'for name in {names}; do ln -sf standin $name || exit 1; '
-                'done']
-
-    def installed_programs(self) -> dict[str, str]:
-        """Name -> path of the programs; empty if they are on PATH only."""
-        origin = self.program_origin('')
-        if origin['source'] == 'embedded':
-            return {name: f'{self.stagedir}/{name}'
-                    for name in programs.PROGRAMS}
-        if 'prefix' not in origin:
-            return {}
-        return programs.find_installed_programs(origin['prefix'])
+        return [f'{self.current_environ.cc} -O2 -std=gnu11 -o standin standin.c -lm',
+                f'for name in {" ".join(programs.PROGRAMS)}; do '
+                'ln -sf standin $name || exit 1; done']
 
     def program_path(self, program: str) -> str:
         """Full path of a program, or its name if it must be on PATH.
 
         :raises SanityError: the installation lacks it.
         """
-        paths = self.installed_programs()
-        if paths and program not in paths:
+        origin = self.program_origin('')
+        if origin['source'] == 'embedded':
+            return f'{self.stagedir}/{program}'
+        if 'prefix' not in origin:
+            return program
+        paths = programs.find_installed_programs(origin['prefix'])
+        if program not in paths:
             guards.fail_test_case(
-                'programs',
-                f'{program} does not exist in '
-                f'{self.program_origin("").get("prefix")}; programs that '
-                f'exist: {", ".join(paths)}',
-            )
-        if not paths and 'prefix' in self.program_origin(''):
-            guards.fail_test_case(
-                'programs',
-                'no program of nccl-tests exists in '
-                f'{self.program_origin("")["prefix"]} or in its folder '
-                'bin: correct `prefix` of the environment',
-            )
-        return paths.get(program, program)
-
-    def unknown_programs(self) -> str:
-        """Programs of the installation that are not in family.yaml."""
-        return ', '.join(sorted(set(self.installed_programs())
-                                - set(programs.PROGRAMS)))
+                'programs', f'{program} does not exist in {origin["prefix"]} or in its '
+                f'folder bin; programs that exist: {", ".join(paths) or "none"}: '
+                'correct `prefix` of the environment')
+        return paths[program]
 
 
 class NcclBenchmark(Benchmark, special=True):
@@ -141,16 +110,16 @@ class NcclBenchmark(Benchmark, special=True):
 
     #: Options that decide whether a table is complete -> what to use instead.
     RESERVED: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(('-b', '--minbytes'), 'the setting min_size'),
-        **dict.fromkeys(('-e', '--maxbytes'), 'the setting max_size'),
-        **dict.fromkeys(('-i', '--stepbytes', '-f', '--stepfactor'),
-                        'the settings min_size and max_size, sizes double'),
-        **dict.fromkeys(('-n', '--iters'), 'the setting iterations'),
-        **dict.fromkeys(('-w', '--warmup_iters'), 'the setting warmup'),
-        **dict.fromkeys(('-N', '--run_cycles'), 'the setting repetitions'),
-        **dict.fromkeys(('-c', '--check'), 'no option, data are always checked'),
-        **dict.fromkeys(('-t', '--nthreads'), 'the setting threads_per_rank'),
-        **dict.fromkeys(('-g', '--ngpus'), 'the setting gpus_per_thread')}
+        '-b --minbytes': 'the setting min_size',
+        '-e --maxbytes': 'the setting max_size',
+        '-i --stepbytes -f --stepfactor':
+            'the settings min_size and max_size, sizes double',
+        '-n --iters': 'the setting iterations',
+        '-w --warmup_iters': 'the setting warmup',
+        '-N --run_cycles': 'the setting repetitions',
+        '-c --check': 'no option, data are always checked',
+        '-t --nthreads': 'the setting threads_per_rank',
+        '-g --ngpus': 'the setting gpus_per_thread'}
 
     programs = fixture(NcclPrograms, scope='environment')
 
@@ -158,27 +127,20 @@ class NcclBenchmark(Benchmark, special=True):
     valid_prog_environs = ['+nccl_tests', '+rccl_tests']
     time_limit = '15m'
 
-    #: File of NCCL's log, one per process.
-    LOG = 'nccl.%h.%p.log'
+    # What a check may define ----------------------------------------------
 
-    # What each check defines ----------------------------------------------
+    #: What environment variables choose for NCCL.
+    chosen = Choice({})
 
-    @property
-    def nccl_choice(self) -> Choice | None:
-        """What environment variables choose for NCCL; None: nothing."""
-        return None
+    #: Options for the parameters of the check.
+    own_options = ''
 
-    def gpu_vendor_features(self) -> tuple[str, ...]:
-        """Features of the partitions that the test case can run on."""
-        return 'gpu_nvidia', 'gpu_amd'
+    #: Features of the partitions that the test case can run on.
+    vendors: tuple[str, ...] = ('gpu_nvidia', 'gpu_amd')
 
     def additional_modes(self) -> set[str]:
         """Modes of the test case, besides full."""
         return set()
-
-    def own_arguments(self) -> tuple[str, ...]:
-        """Options for the parameters of the check."""
-        return ()
 
     # Where it runs --------------------------------------------------------
 
@@ -190,11 +152,10 @@ class NcclBenchmark(Benchmark, special=True):
             part.fullname for part in partitions_with_gpus()
             if placement.gpus_per_node(part) >= self.layout.gpus
             and part.fullname in self.valid_systems
-            and {*self.gpu_vendor_features()} & set(part.features)]
+            and {*self.vendors} & {*part.features}]
         if self.program in programs.SINCE:
             self.valid_prog_environs = [
-                f'+{tests} +{self.program}'
-                for tests in ('nccl_tests', 'rccl_tests')]
+                f'{tests} +{self.program}' for tests in self.valid_prog_environs]
         self.tags = {'full', self.family, *self.additional_modes()}
         self.num_gpus_per_node = self.layout.gpus
         self.descr = f'{self.program} on {self.layout.rank_count} GPUs'
@@ -219,9 +180,22 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
-        self.refuse_inconsistent_settings()
+        """Set ranks and cores.
+
+        :raises ValueError: settings do not fit together; the message names them
+        """
+        if self.max_size < self.min_size:
+            raise ValueError(f'max_size {self.max_size} is below min_size '
+                             f'{self.min_size}')
+        each = self.gpus_per_rank()
+        if not each or self.layout.gpus % each:
+            raise ValueError(
+                f'threads_per_rank {self.threads_per_rank} and gpus_per_thread '
+                f'{self.gpus_per_thread} do not divide the {self.layout.gpus} GPUs of '
+                'a node')
+        self.arguments()                # refuses options before a job is submitted
         self.num_nodes = self.layout.nodes
-        self.num_tasks_per_node = self.layout.gpus // self.gpus_per_rank()
+        self.num_tasks_per_node = self.layout.gpus // each
         self.num_tasks = self.layout.nodes * self.num_tasks_per_node
         # NCCL moves data to and from the network with its own threads:
         # the cores of a node are divided among its ranks.
@@ -230,22 +204,6 @@ class NcclBenchmark(Benchmark, special=True):
                         max(1, self.current_partition.processor.num_cores
                             // self.num_tasks_per_node))
         self.num_cpus_per_task = self.threads
-        self.arguments()                # refuses options before a job is submitted
-
-    def refuse_inconsistent_settings(self) -> None:
-        """Refuse sizes and ranks that do not fit together.
-
-        :raises ValueError: the message names the settings
-        """
-        if self.max_size < self.min_size:
-            raise ValueError(f'max_size {self.max_size} is below min_size '
-                             f'{self.min_size}')
-        threads, gpus = self.threads_and_gpus
-        if not threads * gpus or self.layout.gpus % (threads * gpus):
-            raise ValueError(
-                f'threads_per_rank {self.threads_per_rank} and gpus_per_thread '
-                f'{self.gpus_per_thread} do not divide the {self.layout.gpus} GPUs of '
-                'a node')
 
     @run_after('setup')
     def set_emulated_flag(self) -> None:
@@ -257,7 +215,7 @@ class NcclBenchmark(Benchmark, special=True):
         :raises ValueError: `options` has an option that is reserved
         """
         threads, gpus = self.threads_and_gpus
-        more = [*self.own_arguments(),
+        more = [*self.own_options.split(),
                 *split_options(self.options, 'options', self.RESERVED)]
         return ['-b', str(self.min_size), '-e', str(self.max_size), '-f', '2',
                 '-n', str(self.iterations), '-w', str(self.warmup), '-c', '1',
@@ -265,26 +223,24 @@ class NcclBenchmark(Benchmark, special=True):
                 '-t', str(threads), '-g', str(gpus), *more]
 
     def environment_variables(self) -> dict[str, str]:
-        """Environment variables that the test case sets."""
-        return {**({'NCCL_IB_HCA': self.nics} if self.nics else {}),
-                **(self.nccl_choice.env if self.nccl_choice else {})}
-
-    def site_variables(self) -> dict[str, str]:
-        """Environment variables of the site for this program and layout."""
-        return {name: value
+        """Environment variables of the site for this program and layout, and those
+        of the test case."""
+        site = {name: value
                 for setting in self.current_environ.extras.get('nccl_settings', ())
                 if setting.applies_to(self.program, self.layout.nodes,
                                       self.layout.gpus)
                 for name, value in setting.env.items()}
+        return {**site, **({'NCCL_IB_HCA': self.nics} if self.nics else {}),
+                **self.chosen.env}
 
     @run_before('run')
     def set_program_command(self) -> None:
         self.executable = shlex.quote(self.programs.program_path(self.program))
         self.executable_opts = [*map(shlex.quote, self.arguments())]
+        # NCCL's log is one file per process.
         self.env_vars.update({
             'NCCL_DEBUG': 'INFO', 'NCCL_DEBUG_SUBSYS': log.SUBSYSTEMS,
-            'NCCL_DEBUG_FILE': self.LOG, **self.site_variables(),
-            **self.environment_variables()})
+            'NCCL_DEBUG_FILE': 'nccl.%h.%p.log', **self.environment_variables()})
 
     @run_before('sanity')
     def remove_user_variables_from_json(self) -> None:
@@ -310,46 +266,43 @@ class NcclBenchmark(Benchmark, special=True):
     def check_requested_table(self, run: guards.Run, out: Output) -> None:
         """Refuse a table that was not requested."""
         words = self.arguments()
-        reduces = programs.PROGRAMS[self.program].reduces
-        for what, actual, requested in (
-                ('program', out.program or self.program, self.program),
+        rows = [('program', out.program or self.program, self.program),
                 ('ranks', out.ranks, self.layout.rank_count),
                 ('nodes', len(out.hosts), self.layout.nodes),
                 ('smallest size', out.minimum, self.min_size),
                 ('largest size', out.maximum, self.max_size),
-                ('data type', ','.join(sorted(out.data_types)),
-                 option_value(words, '-d', '--datatype')),
-                ('reduction', ','.join(sorted({row.redop for row in out.rows})),
-                 option_value(words, '-o', '--op', 'sum')) if reduces else
-                ('reduction', '', '')):
+                ('data type', ','.join(sorted({row.type for row in out.rows})),
+                 option_value(words, '-d', '--datatype'))]
+        if programs.PROGRAMS[self.program].reduces:
+            rows.append(('reduction', ','.join(sorted({row.redop for row in out.rows})),
+                         option_value(words, '-o', '--op', 'sum')))
+        for what, actual, requested in rows:
             if actual != requested:
                 guards.fail_test_case('table', f'{run.name}.out: the {what} in the '
                                       f'table: {actual}; requested: {requested}')
 
     def check_nccl_transport(self, run: guards.Run) -> None:
         """Refuse a transport in NCCL's log that is not the requested one."""
-        def refuse(reason: str) -> None:
-            guards.fail_test_case('transport', f'{run.name}: {reason}')
-
         logs, expected = self.read_nccl_logs(), self.num_tasks * self.repetitions
-        if len(logs) < expected:
-            refuse(f'{len(logs)} of {expected} processes left a log of NCCL '
-                   '(NCCL_DEBUG_FILE): does /etc/nccl.conf set NCCL_DEBUG?')
-        channels = log.summarise_logs(logs).channels
-        choice, variables = self.nccl_choice, self.environment_variables()
-        if choice and choice.channel and not any(
-                re.search(choice.channel, name) for name in channels):
-            refuse(f'{self.choice} was requested, but no channel of NCCL uses it; '
-                   f'channels in the log: {", ".join(channels) or "none"}')
-        for name in ('P2P', 'SHM'):
-            if variables.get(f'NCCL_{name}_DISABLE') == '1' and name in channels:
-                refuse(f'NCCL_{name}_DISABLE is set, but {channels[name]} channels of '
-                       f'NCCL use {name}')
+        channels, env = log.count_channels(logs), self.environment_variables()
+        disabled = [name for name in ('P2P', 'SHM')
+                    if env.get(f'NCCL_{name}_DISABLE') == '1' and name in channels]
         fast = FAST & {nic.arch for nic in self.current_partition.select_devices('nic')}
-        if fast and any('Socket' in name for name in channels):
-            refuse('NCCL used TCP (NET/Socket), although the node has '
-                   f'{", ".join(sorted(fast))}: is the network plugin in '
-                   "LD_LIBRARY_PATH? (see the environment's `transport`)")
+        for refused, reason in (
+                (len(logs) < expected, f'{len(logs)} of {expected} processes left a '
+                 'log of NCCL (NCCL_DEBUG_FILE): does /etc/nccl.conf set NCCL_DEBUG?'),
+                (self.chosen.channel and not any(
+                    re.search(self.chosen.channel, name) for name in channels),
+                 f'{getattr(self, "choice", "")} was requested, but no channel of NCCL '
+                 f'uses it; channels in the log: {", ".join(channels) or "none"}'),
+                *((True, f'NCCL_{name}_DISABLE is set, but {channels[name]} channels '
+                   f'of NCCL use {name}') for name in disabled),
+                (fast and any('Socket' in name for name in channels),
+                 'NCCL used TCP (NET/Socket), although the node has '
+                 f'{", ".join(sorted(fast))}: is the network plugin in '
+                 "LD_LIBRARY_PATH? (see the environment's `transport`)")):
+            if refused:
+                guards.fail_test_case('transport', f'{run.name}: {reason}')
 
     def read_nccl_logs(self) -> list[str]:
         """NCCL's log of each process of each repetition."""
@@ -369,16 +322,14 @@ class NcclBenchmark(Benchmark, special=True):
                                       self.layout.gpus, self.partition_bandwidths())
         if not maximum:
             return {}
-        limits = {}
         for metric, value in values.items():
-            name, size = metrics.split_metric_key(metric)
-            if name == 'busbw':
-                limits[metrics.metric_key('busbw_limit', size)] = maximum[0]
-            if re.match('busbw(_in_place)?$', name) and value > maximum[0]:
+            if re.match('busbw(_in_place)?@', metric) and value > maximum[0]:
                 guards.fail_test_case(
                     'limits', f'{metric} = {value:g} GB/s exceeds the physical limit '
                     f'of {maximum[0]:g} GB/s, because {maximum[1]}')
-        return limits
+        return {metrics.metric_key('busbw_limit', size): maximum[0]
+                for name, size in map(metrics.split_metric_key, values)
+                if name == 'busbw'}
 
     def partition_bandwidths(self) -> dict[str, Any]:
         """Bandwidths of the partition's devices; empty for a stand-in."""
@@ -416,52 +367,25 @@ class NcclBenchmark(Benchmark, special=True):
     @property
     def attached_files(self) -> dict[str, str]:
         """Summary of NCCL's logs."""
-        return {'nccl.txt': log.summarise_logs(self.read_nccl_logs()).format_summary()}
-
-    # What is noted --------------------------------------------------------
+        return {'nccl.txt': log.format_summary(self.read_nccl_logs())}
 
     def add_low_values_note(self) -> None:
         super().add_low_values_note()
         if not self.is_dry_run():
             self.no_reference = '; '.join(filter(None, (
-                self.no_reference, *self.low_busbw_notes(), self.unreported_variables(),
-                self.unknown_programs())))
-
-    def low_busbw_notes(self) -> list[str]:
-        """A busbw of a large size below half of the hardware's or of a published
-        value."""
-        sizes = [size for name, size in map(metrics.split_metric_key, self.values)
-                 if name == 'busbw' and size and size >= 1 << 28]
-        if self.emulated or not sizes:
-            return []
-        metric = metrics.metric_key('busbw', max(sizes))
-        return [f'{metric} = {self.values[metric]:g} GB/s is below half of the '
-                f'{expected:g} GB/s {source}'
-                for expected, source in physics.expected_busbw_values(
-                    self.program, self.layout.nodes, self.layout.gpus,
-                    self.current_partition)
-                if self.values[metric] < expected / 2]
+                self.no_reference, self.unreported_variables())))
 
     def unreported_variables(self) -> str:
         """Variables of NCCL that are set and that its log lacks."""
         transport = self.current_environ.extras.get('transport') or {}
-        requested = {**transport.get('env', {}), **self.site_variables(),
-                     **self.environment_variables()}
-        known = log.summarise_logs(self.read_nccl_logs()).variables
+        known = log.used_variables(self.read_nccl_logs())
+        requested = transport.get('env', {}) | self.environment_variables()
         names = [name for name in requested
                  if name.startswith('NCCL_') and name not in known]
         return (f'NCCL did not report {", ".join(names)}: is the name misspelt, or '
                 'unknown to this version?') if names else ''
 
-    def unknown_programs(self) -> str:
-        """Programs of the installation that family.yaml lacks."""
-        names = (self.programs.unknown_programs()
-                 if self.program == 'all_reduce_perf' else '')
-        return names and ('family.yaml lacks these programs of the installation: '
-                          f'{names}')
 
-
-@register_if_available
 class NcclCollective(NcclBenchmark):
     """A collective over the whole range of sizes, on 1 to all GPUs of a node
     and on all GPUs of several nodes."""
@@ -481,7 +405,6 @@ class NcclCollective(NcclBenchmark):
                   and self.layout.nodes == 1 else [])}
 
 
-@register_if_available
 class NcclHypercube(NcclBenchmark):
     """An all-gather along the edges of a hypercube: for 2, 4, 8, ... ranks.
 
@@ -495,7 +418,6 @@ class NcclHypercube(NcclBenchmark):
                        fmt=format_layout)
 
 
-@register_if_available
 class NcclLarge(NcclBenchmark):
     """All-reduce of 1 to 16 GiB, the sizes by which operators judge links.
 
@@ -510,7 +432,6 @@ class NcclLarge(NcclBenchmark):
     SETTINGS = {**NcclBenchmark.SETTINGS, 'min_size': 1 << 30, 'max_size': 1 << 34}
 
 
-@register_if_available
 class NcclOptions(NcclBenchmark):
     """All-reduce with one option that differs from its default."""
 
@@ -528,15 +449,15 @@ class NcclOptions(NcclBenchmark):
 
     @run_after('init')
     def set_tested_option(self) -> None:
-        for name, value in TESTED[self.setting].settings.items():
-            setattr(self, name, value)
+        option = TESTED[self.setting]
+        self.own_options = option.words
+        self.threads_per_rank = option.threads_per_rank
+        self.gpus_per_thread = option.gpus_per_thread
 
-    def own_arguments(self) -> tuple[str, ...]:
-        return TESTED[self.setting].words
-
-    def gpu_vendor_features(self) -> tuple[str, ...]:
+    @property
+    def vendors(self) -> tuple[str, ...]:   # type: ignore[override]
         vendor = TESTED[self.setting].vendor
-        return (vendor,) if vendor else super().gpu_vendor_features()
+        return (vendor,) if vendor else NcclBenchmark.vendors
 
 
 class NcclChosen(NcclBenchmark, special=True):
@@ -548,22 +469,17 @@ class NcclChosen(NcclBenchmark, special=True):
     choice: str
 
     @property
-    def nccl_choice(self) -> Choice:
+    def chosen(self) -> Choice:             # type: ignore[override]
         return CHOICES[self.choice]
-
-    def gpu_vendor_features(self) -> tuple[str, ...]:
-        return ('gpu_nvidia',) if self.nccl_choice.needs == 'switch' else (
-            super().gpu_vendor_features())
 
     @run_after('init')
     def require_plugin(self) -> None:
         """Leave environments out whose NCCL has no plugin for SHARP."""
-        if self.nccl_choice.needs == 'sharp':
+        if self.chosen.needs == 'sharp':
             self.valid_prog_environs = [f'{words} +sharp'
                                         for words in self.valid_prog_environs]
 
 
-@register_if_available
 class NcclChoice(NcclChosen):
     """All-reduce on one node with an algorithm or protocol."""
 
@@ -571,9 +487,15 @@ class NcclChoice(NcclChosen):
     choice = parameter(supported_choices(1))
 
 
-@register_if_available
 class NcclNetwork(NcclChosen):
     """All-reduce on two nodes with an algorithm, protocol, rail, NIC or SHARP."""
 
     layout = parameter(full_node_layouts(2), fmt=format_layout)
     choice = parameter(supported_choices(2))
+
+
+for check in (NcclCollective, NcclHypercube, NcclLarge, NcclOptions, NcclChoice,
+              NcclNetwork):
+    # ReFrame refuses a parameter without values.
+    if check.num_variants:
+        rfm.simple_test(check)

@@ -1,14 +1,17 @@
-"""Output of nccl-tests 2.0 to 2.19 and of rccl-tests: their text (table.py), their
-JSON (-J, json_file.py), and the files of rccl-tests (-x, rccl.py)."""
+"""Output of nccl-tests 2.0 to 2.19 and of rccl-tests: their text (table.py) and their
+JSON (-J, json_file.py)."""
 from __future__ import annotations
 
 import argparse
-import re
+from collections.abc import Iterator
 
 from ..core.parsers import Output as SavedOutput
 from ..core.parsers import ParseError, Record, Remark
-from . import json_file, rccl, table
-from .output import Output, Row
+from . import json_file, table
+from .output import Output
+
+#: What distinguishes the test cases of a run with several of them.
+_VARIED = ('type', 'redop', 'root')
 
 
 def read_output(text: str) -> Output:
@@ -17,15 +20,13 @@ def read_output(text: str) -> Output:
     :raises ParseError: a part of the text cannot be trusted.
     """
     text = text.removeprefix('\ufeff')
-    if rccl.is_rccl_output(text):
-        return rccl.read_output(text)
-    if text.lstrip().startswith('{'):
-        return json_file.read_output(text)
-    return table.read_output(text)
+    return (json_file if text.lstrip().startswith('{') else table).read_output(text)
 
 
-def _split_into_runs(text: str) -> list[str]:
+def _runs(text: str) -> list[str]:
     """The text of each run, behind as many empty lines as precede it."""
+    if text.removeprefix('\ufeff').lstrip().startswith('{'):
+        return [text]
     lines = text.split('\n')
     starts, ended = [0], False
     for number, line in enumerate(lines):
@@ -34,9 +35,8 @@ def _split_into_runs(text: str) -> list[str]:
         elif ended and table.BEGINS.search(line):
             starts.append(number)
             ended = False
-    return ['\n' * first + '\n'.join([*lines[first:end], ''][
-        :None if end < len(lines) else -1])
-        for first, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    return ['\n' * first + '\n'.join(lines[first:end]) + '\n' * (end < len(lines))
+            for first, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
 
 
 def parse_log(text: str, options: argparse.Namespace | None = None
@@ -46,20 +46,18 @@ def parse_log(text: str, options: argparse.Namespace | None = None
 
     :raises ParseError: a part of the text cannot be trusted.
     """
-    outputs, tags = [], ['']
+    outputs, rank = [], ''
     for run in _runs(text):
         out = read_output(run)
-        if (rank := _rank_of_tag(out.rank_tag)) and _rank_of_tag(tags[-1]) not in (
-                '', rank):
+        if out.rank_tag and rank not in ('', out.rank_tag):
             raise ParseError(
                 out.rows[0].line, '', 'the text has tables of more than one rank, one '
-                f'after the other ({tags[-1]!r} and {out.rank_tag!r}): was the program '
-                'built with MPI?')
-        tags += [out.rank_tag] * bool(rank)
-        single = {name: {getattr(row, name) for row in out.rows}
-                  for name in ('type', 'redop', 'root')}
-        about = {name: str(*values) for name, values in single.items()
-                 if len(values) == 1 and not values & {None, '', 'none', -1}}
+                f'after the other ({rank} and {out.rank_tag}): was the program built '
+                'with MPI?')
+        rank = out.rank_tag or rank
+        about = {name: str(*values) for name in _VARIED
+                 if len(values := {getattr(row, name) for row in out.rows}) == 1
+                 and not values & {None, '', 'none', -1}}
         if out.gpus * out.threads > 1:
             about |= {'gpus_per_process': str(out.gpus * out.threads)}
         outputs.append(SavedOutput(
@@ -69,49 +67,30 @@ def parse_log(text: str, options: argparse.Namespace | None = None
     return outputs
 
 
-def _rank_of_tag(tag: str) -> str:
-    """The rank in a tag of a launcher; '': it has none."""
-    match = re.search(r'(\d+)\D*$', tag)
-    return match[1] if match else ''
-
-
-def _runs(text: str) -> list[str]:
-    return ([text] if rccl.is_rccl_output(text) or text.lstrip().startswith('{')
-            else _split_into_runs(text))
-
-
 def records_of_output(out: Output) -> tuple[Record, ...]:
     """The records of a run; see `parse`."""
-    results: list[Record] = []
-    rows = [row for row in out.rows if row.size]
-    varies = {name: len({getattr(row, name) for row in out.rows}) > 1
-              for name in ('type', 'redop', 'root')}
     program = out.program or 'nccl-tests'
-
-    def add_record(row: Row, metric: str, value: float, unit: str) -> None:
-        results.append(Record(program, out.version, row.size, metric, value,
-                              unit, row.line, ' '.join(
-                                  f'{name}={getattr(row, name)}'
-                                  for name, several in varies.items() if several)))
-
-    for row in rows:
+    varied = [name for name in _VARIED
+              if len({getattr(row, name) for row in out.rows}) > 1]
+    results: list[Record] = []
+    for row in out.rows:
+        params = ' '.join(f'{name}={getattr(row, name)}' for name in varied)
         for suffix, half in row.halves_with_metric_suffix:
-            if not half.checked:
+            if not half.checked or not row.size:
                 continue
-            if half.time is not None:
-                add_record(row, f'time{suffix}', half.time.value, 'us')
-            add_record(row, f'algbw{suffix}', half.algbw.value, 'GB/s')
+            values = {'time': (half.time.value, 'us')} if half.time else {}
+            values['algbw'] = half.algbw.value, 'GB/s'
             if out.ranks > 1:
-                add_record(row, f'busbw{suffix}', half.busbw.value, 'GB/s')
-            statistics = row.iterations.get(suffix[1:] or 'out_of_place', {})
-            for name, value in statistics.items():
-                add_record(row, f'time_{name}{suffix}', value, 'us')
-    if out.ranks > 1 and out.average:
+                values['busbw'] = half.busbw.value, 'GB/s'
+            values |= {f'time_{name}': (value, 'us')
+                       for name, value in half.iterations.items()}
+            results += [Record(program, out.version, row.size, name + suffix, value,
+                               unit, row.line, params)
+                        for name, (value, unit) in values.items()]
+    if out.ranks > 1:
         results.append(Record(program, out.version, None, 'busbw_average',
                               out.average.value, 'GB/s', out.end))
-    results.append(Record(program, out.version, None, 'wrong', 0.0, '1',
-                          out.end))
-    return tuple(results)
+    return (*results, Record(program, out.version, None, 'wrong', 0.0, '1', out.end))
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -133,42 +112,24 @@ def parse(text: str) -> tuple[Record, ...]:
 
 def remarks(text: str) -> list[Remark]:
     """Values that were left out of the records, and warnings of NCCL."""
-    return [remark for run in _runs(text) for remark in _remarks_on_run(run)]
+    return [remark for run in _runs(text) for remark in _remarks_on(read_output(run))]
 
 
-def _remarks_on_run(text: str) -> list[Remark]:
-    out = read_output(text)
-    messages = [Remark(number, number, words[:200])
-                for number, words in out.warnings]
-    zero = [row.line for row in out.rows if not row.size]
-    if zero:
-        messages.append(
-            Remark(
-                zero[0],
-                zero[-1],
-                'left out: sizes that are rounded to 0 B for so many ranks',
-            )
-        )
-    unchecked = [row.line for row in out.rows
-                 for _, half in row.halves_with_metric_suffix if not half.checked]
-    if unchecked:
-        messages.append(
-            Remark(
-                unchecked[0],
-                unchecked[-1],
-                'left out: values in place, where the program checks no data',
-            )
-        )
-    if out.ranks == 1:
-        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
-                               'left out: busbw, because one rank sends '
-                               'nothing over a link'))
-    if 'cputime' in out.columns:
-        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
-                               'left out: cputime (-C), because no other '
-                               'number confirms it'))
-    if 'i_min' in out.columns:
-        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
-                               'left out: times of single iterations (-I), '
-                               'which only the JSON of -J confirms'))
-    return messages
+def _remarks_on(out: Output) -> Iterator[Remark]:
+    for number, words in out.warnings:
+        yield Remark(number, number, words[:200])
+    lines = [row.line for row in out.rows]
+    for left_out, reason in (
+            ([row.line for row in out.rows if not row.size],
+             'sizes that are rounded to 0 B for so many ranks'),
+            ([row.line for row in out.rows for _, half in row.halves_with_metric_suffix
+              if not half.checked],
+             'values in place, where the program checks no data'),
+            (lines * (out.ranks == 1),
+             'busbw, because one rank sends nothing over a link'),
+            (lines * ('cputime' in out.columns),
+             'cputime (-C), because no other number confirms it'),
+            (lines * ('i_min' in out.columns), 'times of single iterations (-I), which '
+             'only the JSON of -J confirms')):
+        if left_out:
+            yield Remark(left_out[0], left_out[-1], f'left out: {reason}')

@@ -26,10 +26,6 @@ class Program:
     split: bool = False
     #: It has a reduction, chosen by option -o.
     reduces: bool = False
-    #: It has a root, chosen by option -r.
-    rooted: bool = False
-    #: The program also checks data in place; otherwise it prints N/A there.
-    checks_in_place: bool = True
     #: algbw counts what a rank receives from others: size (n-1)/n.
     received: bool = False
 
@@ -47,18 +43,18 @@ PROGRAMS: dict[str, Program] = {
     'all_reduce_perf': Program('2(n-1)/n', reduces=True),
     'all_gather_perf': Program('(n-1)/n', split=True),
     'reduce_scatter_perf': Program('(n-1)/n', split=True, reduces=True),
-    'alltoall_perf': Program('(n-1)/n', split=True, checks_in_place=False),
-    'alltoallv_perf': Program('(n-1)/n', split=True, checks_in_place=False),
-    'broadcast_perf': Program('1', rooted=True),
-    'reduce_perf': Program('1', reduces=True, rooted=True),
-    'gather_perf': Program('(n-1)/n', split=True, rooted=True),
-    'scatter_perf': Program('(n-1)/n', split=True, rooted=True),
-    'sendrecv_perf': Program('1', checks_in_place=False),
+    'alltoall_perf': Program('(n-1)/n', split=True),
+    'alltoallv_perf': Program('(n-1)/n', split=True),
+    'broadcast_perf': Program('1'),
+    'reduce_perf': Program('1', reduces=True),
+    'gather_perf': Program('(n-1)/n', split=True),
+    'scatter_perf': Program('(n-1)/n', split=True),
+    'sendrecv_perf': Program('1'),
     'hypercube_perf': Program('1', split=True, received=True),
 }
 
-#: Program -> version of nccl-tests that introduced it.
-SINCE = {'alltoallv_perf': (2, 19)}
+#: Programs that not all versions have: a feature of the environment says so.
+SINCE = ('alltoallv_perf',)             # nccl-tests 2.19
 
 #: Bytes of an element, by the names of all versions.
 TYPES = {'int8': 1, 'uint8': 1, 'char': 1, 'int32': 4, 'uint32': 4, 'int': 4,

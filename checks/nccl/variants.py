@@ -3,7 +3,7 @@ choices that environment variables make for NCCL."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import reframe.core.runtime as rt
@@ -13,9 +13,6 @@ from config.families import record_needed_node_count
 
 from ..core import features, hardware, placement
 from . import programs
-
-#: Networks; if a node has one of them, NCCL must not use TCP.
-FAST = {'infiniband', 'slingshot', 'efa'}
 
 
 def partitions_with_gpus() -> list[Any]:
@@ -31,8 +28,6 @@ def runnable_programs() -> list[str]:
     return [name for name in programs.PROGRAMS if name != 'hypercube_perf'
             and (name not in programs.SINCE or name in here)]
 
-
-# Layouts ------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Layout:
@@ -77,57 +72,54 @@ def full_node_layouts(nodes: int) -> list[Layout]:
             if layout.gpus > 1]
 
 
-# Options of the programs --------------------------------------------------
-
 @dataclass(frozen=True)
 class TestedOption:
     """An option of the programs that differs from its default."""
-    #: Words of the command line.
-    words: tuple[str, ...] = ()
+    #: Options of the program.
+    words: str = ''
     #: Feature of the GPUs whose programs have the option; '': all.
     vendor: str = ''
-    #: Settings of the check that it changes as well.
-    settings: Mapping[str, int] = field(default_factory=dict)
+    #: Settings of the check; 0: one rank per node, with all GPUs in its threads or in
+    #: one thread.
+    threads_per_rank: int = 1
+    gpus_per_thread: int = 1
 
 
 #: Value of the parameter `setting` -> the option.
 TESTED: dict[str, TestedOption] = {
-    **{f'datatype={name}': TestedOption(('-d', name))
+    **{f'datatype={name}': TestedOption(f'-d {name}')
        for name in ('int8', 'half', 'bfloat16', 'double')},
-    **{f'operation={name}': TestedOption(('-o', name))
+    **{f'operation={name}': TestedOption(f'-o {name}')
        for name in ('prod', 'min', 'max', 'avg')},
-    'blocking=1': TestedOption(('-z', '1')),
-    'graph_launches=1': TestedOption(('-G', '1')),
-    'aggregated=8': TestedOption(('-m', '8')),
+    'blocking=1': TestedOption('-z 1'),
+    'graph_launches=1': TestedOption('-G 1'),
+    'aggregated=8': TestedOption('-m 8'),
     # Buffers are registered; symmetric memory (NCCL 2.27).
-    'local_register=1': TestedOption(('-R', '1')),
-    'local_register=2': TestedOption(('-R', '2')),
+    'local_register=1': TestedOption('-R 1'),
+    'local_register=2': TestedOption('-R 2'),
     # Time of rank 0, the smallest, the largest; the default is the mean.
-    **{f'average={number}': TestedOption(('-a', number)) for number in '023'},
-    # One rank per node, with all GPUs in its threads or in one thread.
-    'threads_per_rank=0': TestedOption(settings={'threads_per_rank': 0}),
-    'gpus_per_thread=0': TestedOption(settings={'gpus_per_thread': 0}),
+    **{f'average={number}': TestedOption(f'-a {number}') for number in '023'},
+    'threads_per_rank=0': TestedOption(threads_per_rank=0),
+    'gpus_per_thread=0': TestedOption(gpus_per_thread=0),
     # Threads of one process initialise at the same time.
-    'parallel_init=1': TestedOption(('-p', '1'), settings={'threads_per_rank': 0}),
-    'cta_policy=1': TestedOption(('-x', '1'), 'gpu_nvidia'),
+    'parallel_init=1': TestedOption('-p 1', threads_per_rank=0),
+    'cta_policy=1': TestedOption('-x 1', 'gpu_nvidia'),
     # The programs' own kernels on device memory need symmetric memory.
-    'device_implementation=1': TestedOption(('-R', '2', '-D', '1'), 'gpu_nvidia'),
-    'memory_type=fine': TestedOption(('-Y', 'fine'), 'gpu_amd'),
+    'device_implementation=1': TestedOption('-R 2 -D 1', 'gpu_nvidia'),
+    'memory_type=fine': TestedOption('-Y fine', 'gpu_amd'),
 }
 
 
 def tested_settings() -> list[str]:
     """Names of the tested options that the GPUs of this system have."""
-    here = {feature for part in partitions_with_gpus() for feature in part.features}
-    return [name for name, option in TESTED.items()
-            if partitions_with_gpus() and (not option.vendor or option.vendor in here)]
+    here = {feature for part in partitions_with_gpus()
+            for feature in ('', *part.features)}
+    return [name for name, option in TESTED.items() if option.vendor in here]
 
-
-# Choices that environment variables make ----------------------------------
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm, protocol or network that is chosen for NCCL."""
+    """An algorithm, protocol or network that environment variables choose for NCCL."""
     env: Mapping[str, str]
     #: Pattern of the channels in NCCL's log that show it; '': the log does not.
     channel: str = ''
@@ -143,6 +135,7 @@ _NET = {**_NO_P2P, 'NCCL_SHM_DISABLE': '1'}
 _SHARP = {'NCCL_COLLNET_ENABLE': '1'}
 _NVLS = {'NCCL_NVLS_ENABLE': '1'}
 
+#: Value of the parameter `choice` -> the choice.
 CHOICES: dict[str, Choice] = {
     'algo=Ring': Choice({'NCCL_ALGO': 'Ring'}),
     'algo=Tree': Choice({'NCCL_ALGO': 'Tree'}),
@@ -167,18 +160,17 @@ CHOICES: dict[str, Choice] = {
 
 def supported_choices(nodes: int) -> list[str]:
     """Choices on so many nodes that some partition of this system supports."""
-    here = {''} if partitions_with_gpus() else set()
-    record_needed_node_count('nccl', 2)
+    here = set()
     try:
         models = hardware.models_by_name(places.current_site_folder())
     except hardware.HardwareError:      # `plumb site check` reports it with its file
         models = hardware.models_by_name()
     for part in partitions_with_gpus():
+        here |= {'', *(feature for env in part.environs for feature in env.features)}
         if any(models.get(device.info.get('model'), {}).get('nvls')
                for device in part.devices):
             here.add('nvls')
         if 'gfx90a' not in {device.arch for device in part.devices}:
             here.add('ll128')
-        here |= {feature for env in part.environs for feature in env.features}
     return [name for name, choice in CHOICES.items()
             if choice.needs in here and nodes in choice.nodes]

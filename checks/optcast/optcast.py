@@ -192,7 +192,7 @@ class OptcastAllReduce(ServiceBenchmark):
         """A ring first, then the servers unless the type is ring."""
         of = self.run_setup
         clients = Clients(self.client_nodes, of.clients // self.client_nodes,
-                          unbound=True)
+                          unbound=True, apart=self.server_nodes > 0)
         steps = [self.client_step('ring', '--ring')]
         if of.type == 'optcast':
             steps.append(self.client_step('optcast', '--nsplit', str(of.nsplit)))
@@ -219,8 +219,7 @@ class OptcastAllReduce(ServiceBenchmark):
             nodes=max(1, self.server_nodes), instances=each,
             cpus=max(1, cores // (2 * each if beside else each)),
             memory=64 + (of.jobs * (of.clients + 1) * of.elements_per_message * 4
-                         >> 20),
-            connections=of.clients + 64, beside=beside)
+                         >> 20))
 
     def client_step(self, name: str, *options: str) -> Step:
         """A step in which all clients measure all sizes; the first one traces."""

@@ -112,9 +112,9 @@ class OptcastOriginal(OptcastAllReduce):
             Server(programs.SERVER, (), instances=0),
             (Clients(self.client_nodes + self.server_nodes, unbound=True,
                      spinning=self.spinning_threads(of)),),
-            tuple(Step(name, (Program(
-                (str(RUN), prefix, sys.executable, '{output}.log', all_reduce, *kind,
-                 *options), alone=True),), LIMIT)
+            tuple(Step(name, (Program(commands=((
+                str(RUN), prefix, sys.executable, '{output}.log', all_reduce, *kind,
+                *options),)),), LIMIT)
                 for name, kind in self.STEPS.items()))
 
     def spinning_threads(self, of: settings.Setup) -> int:

@@ -180,9 +180,7 @@ def read_table(lines: Iterable[tuple[int, str]]) -> nccl.Output | None:
     def refuse(reason: str, number: int) -> None:
         raise ParseError(number, texts[number], reason)
 
-    fault = nccl.Judge(out, refuse).find_first_inconsistent_row(
-        PROGRAMS['all_reduce_perf'])
-    if fault:
+    if fault := nccl.contradiction(out, PROGRAMS['all_reduce_perf']):
         refuse(fault[1], fault[0])
     for row in out.rows:
         if not all(half.checked for _, half in row.halves_with_metric_suffix):

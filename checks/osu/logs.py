@@ -19,21 +19,18 @@ import argparse
 import json
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..core import text as saved
 from ..core.parsers import Output, ParseError, Record
 from . import programs
 from .parser import (
-    FAILURE,
     LONGEST,
     PREAMBLE,
     TITLE_START,
     is_result_line,
     parse,
-    parse_thread_counts,
-    parse_window,
+    parse_setup,
     strip_prefixes,
 )
 
@@ -71,38 +68,21 @@ _OPTIONS = {
     'per_set': ('a', 'tasks_per_rs'),
     'sets_per_node': ('r', 'rs_per_host'),
 }
-#: Launchers whose -N is a number of nodes, and not of ranks per node.
-_NODES_LAUNCHERS = ('srun', 'flux')
+#: Options that become parameters of the test case.
+_MAPPING = ('map_by', 'rank_by', 'bind_to', 'cpu_bind', 'distribution')
 #: OMB's options that set the largest message (-m FIRST:LAST, -M); without
 #: `last` the largest message is not known.
 _SIZES = re.compile(r'(?<!\S)(?:(?:-m|--message-size)[ =]?(?:\d*:)?(?P<last>\d{1,15})'
                     r'(?!\S)|-[mM]|--mem)')
-#: Options that become parameters of the test case.
-_MAPPING = ('map_by', 'rank_by', 'bind_to', 'cpu_bind', 'distribution')
 
 
 @dataclass
 class _Segment:
-    """The lines of one output, and those around it."""
-    #: Number of its first line, from 1.
+    """The lines of one output, from that of its command on."""
+    #: Index of its first line.
     first: int
     command: re.Match[str] | None = None
-    lines: list[str] = field(default_factory=list)
-    times: dict[str, tuple[int, float]] = field(default_factory=dict)
-    title: str = ''
-
-
-def parse_text_log(text: str) -> list[Output]:
-    """The outputs in a saved log, in order.
-
-    :raises ParseError: the log is cut off, or a part of an output cannot be
-        trusted; a log gives all of its outputs or none
-    """
-    lines = [line.removesuffix('\r') for line in text.split('\n')]
-    if lines[-1].strip():
-        raise ParseError(len(lines), lines[-1],
-                         'the output is cut off: its last line has no end')
-    return _parse_lines(lines)
+    has_title: bool = False
 
 
 def parse_json_logs(text: str) -> list[Output]:
@@ -110,18 +90,16 @@ def parse_json_logs(text: str) -> list[Output]:
 
     `Output.log` counts the logs of a list.
 
-    :raises ParseError: it is not such a file, or see `parse_text_log`; the line is
+    :raises ParseError: it is not such a file, or see `parse_log`; the line is
         that of the log
     """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as err:
-        line = getattr(err, 'lineno', 1)
-        raise ParseError(line, '', f'not JSON: {getattr(err, "msg", err)}') from None
-    several = isinstance(data, list)
+        raise ParseError(getattr(err, 'lineno', 1), '', f'not JSON: {err}') from None
     outputs: list[Output] = []
-    for number, entry in enumerate(data if several else [data], 1):
-        name = f'[{number}]' if several else ''
+    for number, entry in enumerate(data if isinstance(data, list) else [data], 1):
+        name = f'[{number}]' if isinstance(data, list) else ''
         log = entry.get('data') if isinstance(entry, dict) else None
         if isinstance(log, dict):
             log = log.get('data')
@@ -130,159 +108,128 @@ def parse_json_logs(text: str) -> list[Output]:
                 isinstance(line, str) for line in lines):
             raise ParseError(1, '', 'no lines of a log in data or data.data', name)
         try:
-            outputs += [one._replace(log=name) for one in _parse_lines(
-                [part for line in lines for part in line.split('\n')])]
+            outputs += [one._replace(log=name)
+                        for one in _parse_lines('\n'.join(lines).split('\n'))]
         except ParseError as err:
             raise ParseError(err.line, err.text, err.reason, name) from None
     return outputs
 
 
-def _parse_lines(lines: list[str]) -> list[Output]:
-    segments, allocated = _split_into_segments(lines)
-    for number, line in enumerate(lines, 1):
+def _parse_lines(raw: list[str]) -> list[Output]:
+    for number, line in enumerate(raw, 1):
         if '# OMB-Py ' in line:
             raise ParseError(number, line, 'OMB-Py, the programs of OMB in Python, is '
                              'not read: use the programs osu_*')
+        if len(line) > LONGEST and not line.startswith('METADATA '):
+            raise ParseError(number, line, f'the line has {len(line)} characters')
+    lines = strip_prefixes(raw)
+    marks = [(number, line.strip()) for number, line in enumerate(lines, 1)
+             if line.strip() in (_BEGIN, _END)]
+    for at, (number, mark) in enumerate(marks):
+        if mark != (_END if at % 2 else _BEGIN) or at == len(marks) - 1 and not at % 2:
+            raise ParseError(number, raw[number - 1], 'the log is cut off: it has a '
+                             'beginning or an end of the collection without the other')
+    segments = _split_into_segments(lines)
     if not segments:
-        raise ParseError(1, lines[0], 'the text has no title of an OSU program')
-    named = [one for one in segments if one.command]
+        raise ParseError(1, raw[0], 'the text has no title of an OSU program')
     # The metrics operator prints each command.
-    if len(named) < len(segments) and (named or _BEGIN in map(str.strip, lines)):
-        one = next(one for one in segments if not one.command)
-        raise ParseError(one.first, one.lines[0] if one.lines else '',
-                         'the output has no command line above it')
-    return [_parse_segment(one, allocated) for one in segments]
+    if marks or any(one.command for one in segments):
+        for one in segments:
+            if not one.command:
+                raise ParseError(one.first + 1, raw[one.first],
+                                 'the output has no command line above it')
+    times = _read_times(lines, segments)
+    allocated = [match[1] or match[2] for line in lines
+                 if (match := _ALLOCATED.fullmatch(line.strip()))]
+    ends = [*(one.first for one in segments[1:]), len(lines)]
+    return [_parse_segment(one, lines[one.first:end], allocated[-1:], time)
+            for one, end, time in zip(segments, ends, times, strict=True)]
 
 
-def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
-    """The segments of a log, and the number of nodes of its allocation."""
+def _split_into_segments(lines: list[str]) -> list[_Segment]:
+    """The outputs of a log, by their command lines or titles."""
     segments: list[_Segment] = []
-    before: dict[str, tuple[int, float]] = {}
-    allocated, begun, last = '', 0, ''
-    waiting: list[str] = []
-    for number, (raw, line) in enumerate(
-            zip(lines, strip_prefixes(lines), strict=True), 1):
-        if len(raw) > LONGEST and not raw.startswith('METADATA '):
-            raise ParseError(number, raw, f'the line has {len(raw)} characters')
+    last = ''
+    for number, line in enumerate(lines):
         stripped = line.strip()
         here = segments[-1] if segments else None
-        if match := _ALLOCATED.fullmatch(stripped):
-            allocated = match[1] or match[2]
-        if stripped in (_BEGIN, _END):
-            if (stripped == _END) != bool(begun):
-                raise ParseError(number, raw,
-                                 'the log has a beginning or an end of the '
-                                 'collection without the other')
-            begun = number if stripped == _BEGIN else 0
         if match := _COMMAND.fullmatch(saved.last_command(stripped, _PROGRAM)):
-            segments.append(_Segment(number, match, ['']))
-        elif match := _TIME.fullmatch(stripped):
-            times = here.times if here else before
-            if here and len(times) == 3 and not here.command:
-                times = before
-            _add_time(times, number, raw, match)
-            if here:
-                here.lines.append('')
-        elif (line.startswith(TITLE_START) and stripped != last
-              and not (here and here.command and not here.title)):
-            moved = _take_preamble(here) if here else waiting
-            segments.append(_Segment(number - len(moved), None, [*moved, line],
-                                     title=stripped))
-            if before:
-                _refuse_incomplete_times(before)
-                segments[-1].times, before = before, {}
-        elif here:
-            here.lines.append(line)
-            if line.startswith(TITLE_START):
-                here.title = here.title or stripped
-        elif is_result_line(line) and not _NO_ROW.match(stripped):
-            segments.append(_Segment(number, None, [line]))
-        elif PREAMBLE.fullmatch(stripped) or not stripped and waiting:
-            waiting.append(line)
-        else:
-            waiting = []
-        if stripped:
-            last = stripped
-    if begun:
-        raise ParseError(len(lines), lines[-1],
-                         'the log is cut off: the collection that begins '
-                         f'in line {begun} has no end')
-    if before:
-        number = min(number for number, _ in before.values())
-        raise ParseError(number, lines[number - 1],
-                         'the lines of `time` belong to no output')
-    return segments, allocated
+            segments.append(_Segment(number, match))
+            lines[number] = ''
+        elif line.startswith(TITLE_START) and stripped != last:
+            if not here or here.has_title or not here.command:
+                first = at = number     # some lines of an output precede its title
+                while at and (not lines[at - 1].strip()
+                              or PREAMBLE.fullmatch(lines[at - 1].strip())):
+                    at -= 1
+                    first = at if lines[at].strip() else first
+                here = _Segment(first)
+                segments.append(here)
+            here.has_title = True
+        elif not here and is_result_line(line) and not _NO_ROW.match(stripped):
+            segments.append(_Segment(number))
+        last = stripped or last
+    return segments
 
 
-def _take_preamble(segment: _Segment) -> list[str]:
-    """Lines of an output that come before its title."""
-    first = at = len(segment.lines)
-    while at and (not segment.lines[at - 1].strip()
-                  or PREAMBLE.fullmatch(segment.lines[at - 1].strip())):
-        at -= 1
-        if segment.lines[at].strip():
-            first = at
-    moved = segment.lines[first:]
-    del segment.lines[first:]
-    return moved
+def _read_times(lines: list[str], segments: list[_Segment]) -> list[list[Record]]:
+    """The records of `time` of each output, without program. The lines of `time` may
+    come before or after their output."""
+    read = [(number, match) for number, line in enumerate(lines, 1)
+            if (match := _TIME.fullmatch(line.strip()))]
+    runs = [one for one in segments if one.command and one.command['timed']]
+    runs = runs or segments * bool(read)
+    if [match[1] for _, match in read] != list(_TIMES) * len(runs):
+        number = read[-1][0] if read else runs[0].first + 1
+        raise ParseError(number, '', 'the lines of `time` are missing, incomplete, or '
+                         'not real, user and sys once for each output')
+    for number, _ in read:
+        lines[number - 1] = ''
+    records = [Record('', '', None, _TIMES[match[1]], 60 * int(match[2] or 0)
+                      + float(f'{match[3]}.{match[4]}'), 's', number)
+               for number, match in read]
+    triples = iter([records[at:at + 3] for at in range(0, len(records), 3)])
+    return [next(triples) if one in runs else [] for one in segments]
 
 
-def _add_time(times: dict[str, tuple[int, float]], number: int, line: str,
-              match: re.Match[str]) -> None:
-    if list(times) != list(_TIMES)[:len(times)] or match[1] != [
-            *_TIMES, ''][len(times)]:
-        raise ParseError(number, line,
-                         'the lines of `time` are not real, user and sys, once '
-                         'for each output')
-    seconds = 60 * int(match[2] or 0) + float(f'{match[3]}.{match[4]}')
-    times[match[1]] = number, seconds
+def _parse_segment(segment: _Segment, lines: list[str], allocated: list[str],
+                   times: list[Record]) -> Output:
+    """The output of a segment.
 
+    :param allocated: number of nodes of the allocation, if the log has it
+    """
+    def is_line_of_omb(line: str) -> bool:
+        return bool(_OMB_LINE.match(line)) and not _NO_ROW.match(line.strip())
 
-def _refuse_incomplete_times(times: dict[str, tuple[int, float]]) -> None:
-    if times and len(times) < 3:
-        raise ParseError(max(number for number, _ in times.values()), '',
-                         'the lines of `time` are incomplete')
-
-
-def _parse_segment(segment: _Segment, allocated: str) -> Output:
-    end = max((number for number, line in enumerate(segment.lines, 1)
-               if _is_line_of_omb(line)), default=0)
+    first, command = segment.first, segment.command
+    end = max((number for number, line in enumerate(lines, 1) if is_line_of_omb(line)),
+              default=0)
     if not end:
-        raise ParseError(segment.first, '', 'the command printed no table')
-    shift = segment.first - 1
-    failed = saved.find_failure(segment.lines)
+        raise ParseError(first + 1, '', 'the command printed no table')
+    failed = saved.find_failure(lines)
     if failed is not None:
-        line = segment.lines[failed]
-        raise ParseError(segment.first + failed, line,
-                         f'the run failed: {line.strip()[:60]!r}')
-    text = '\n'.join([*segment.lines[:end], ''])
+        raise ParseError(first + failed + 1, lines[failed],
+                         f'the run failed: {lines[failed].strip()[:60]!r}')
+    text = '\n'.join([*lines[:end], ''])
     try:
         records = parse(text)
     except ParseError as err:
-        raise ParseError(err.line + shift, err.text, err.reason) from None
-    for number, line in enumerate(segment.lines[end:], segment.first + end):
-        if FAILURE.search(line):
-            raise ParseError(number, line, f'the run failed: {line.strip()[:60]!r}')
+        raise ParseError(err.line + first, err.text, err.reason) from None
+    for number, line in enumerate(lines[end:], first + end + 1):
         if _DAMAGED_ROW.fullmatch(line.strip()) and not _NO_ROW.match(line.strip()):
             raise ParseError(number, line, f'this is not a line of OMB: {line[:60]!r}')
-    _refuse_incomplete_times(segment.times)
-    records = tuple(one._replace(line=one.line + shift) for one in records)
-    first = records[0]
-    about: dict[str, str] = {'allocated_nodes': allocated} if allocated else {}
-    threads = parse_thread_counts(text)
-    if len(threads) == 1:
-        raise ParseError(segment.first, '', 'a number of threads is missing')
-    about |= {name: str(count) for name, count in threads.items()}
-    about |= parse_window(text)
+    records = tuple(one._replace(line=one.line + first) for one in records)
+    program, version = records[0].program, records[0].version
+    about = dict(zip(('allocated_nodes',), allocated, strict=False))
+    about |= parse_setup(text)
+    if ('sender_threads' in about) != ('receiver_threads' in about):
+        raise ParseError(first + 1, '', 'a number of threads is missing')
     nodes = ranks = None
-    if segment.command:
-        nodes, ranks, mapping = _read_command(segment.command)
-        about |= mapping
-        _check_command(segment, segment.command, records, ranks)
-        about |= _place_of_ranks(first.program, nodes, ranks)
-    records += tuple(
-        Record(first.program, first.version, None, _TIMES[name], seconds, 's', number)
-        for name, (number, seconds) in segment.times.items())
+    if command:
+        nodes, ranks, mapping = _read_command(command)
+        _check_command(command, records, ranks)
+        about |= mapping | _place_of_ranks(program, nodes, ranks)
+    records += tuple(one._replace(program=program, version=version) for one in times)
     return Output(records, num_nodes=nodes, num_tasks=ranks, params=' '.join(
         f'{name}={value.replace(" ", "_")}' for name, value in about.items()))
 
@@ -292,26 +239,19 @@ def _place_of_ranks(program: str, nodes: int | None, ranks: int | None
     """Where the ranks ran, under the names of the checks' parameters; empty if no
     check runs the program so."""
     row = programs.find_program(program)
-    if not row or not row.group or not nodes or not ranks:
+    if not row or not nodes or not ranks:
         return {}
     if row.group in ('multi', 'startup', 'collective'):
         return {'layout': f'{nodes}xone'} if ranks == nodes else {}
-    if ranks != 2:
-        return {}
-    return {'placement': 'intra_node' if nodes == 1 else 'inter_node'}
-
-
-def _is_line_of_omb(line: str) -> bool:
-    return bool(_OMB_LINE.match(line)) and not _NO_ROW.match(line.strip())
+    return {'placement': 'intra_node' if nodes == 1 else 'inter_node'
+            } if ranks == 2 else {}
 
 
 def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
                                                    dict[str, str]]:
     """Nodes, ranks, and parameters of the test case, of a command line."""
     launcher = command['launcher'].split(' ')[0]
-    given: dict[str, str] = {}
-    for word in _iterate_options(command['before']):
-        given.setdefault(*word)
+    given = _launcher_options(command['before'])
 
     def value(name: str) -> str:
         return next((given[key] for key in _OPTIONS[name] if key in given), '')
@@ -325,7 +265,7 @@ def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
         sets, ranks = ranks, ranks * (number('per_set') or 1)
         nodes = -(-sets // number('sets_per_node')) if number('sets_per_node') else 0
     else:
-        if launcher in _NODES_LAUNCHERS:
+        if launcher in ('srun', 'flux'):        # their -N is a number of nodes
             nodes = number('nodes')
             each = number('per_node') if 'N' not in given else 0
         else:
@@ -339,46 +279,41 @@ def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
     return nodes or None, ranks or None, about
 
 
-def _iterate_options(text: str) -> Iterator[tuple[str, str]]:
+def _launcher_options(text: str) -> dict[str, str]:
     """Options of a launcher and their values; an option without one is '1'."""
     try:
         words = shlex.split(text)
     except ValueError:
         words = text.split()
+    given: dict[str, str] = {}
     for number, word in enumerate(words, 1):
         after = ''.join(words[number:number + 1])
         if match := re.fullmatch(r'-{1,2}([A-Za-z][\w-]*?)(?:=(.*)|(\d+))?', word):
-            has_value = match[2] or match[3]
-            yield match[1], has_value or ('1' if after.startswith('-') else after)
+            given.setdefault(match[1], match[2] or match[3] or (
+                '1' if after.startswith('-') else after))
+    return given
 
 
-def _check_command(segment: _Segment, command: re.Match[str],
-                   records: tuple[Record, ...], ranks: int | None) -> None:
+def _check_command(command: re.Match[str], records: tuple[Record, ...],
+                   ranks: int | None) -> None:
     """Refuse an output that is not the whole output of its command."""
-    first, line = records[0], command.string
-    if first.program != command['program'] and not first.program.startswith(
-            'osu_bw_fan'):
-        raise ParseError(first.line, line,
-                         f'the output is of {first.program}, but the command '
-                         f'line is of {command["program"]}')
-    if command['timed'] and not segment.times:
-        raise ParseError(records[-1].line, line,
-                         'the output is cut off: the lines of `time` are missing')
+    first, last = records[0], records[-1]
+    if first.program != command['program']:
+        raise ParseError(first.line, command.string, f'the output is of {first.program}'
+                         f', but the command line is of {command["program"]}')
     for record in records:
         if record.metric == 'ranks' and ranks not in (None, int(record.value)):
-            raise ParseError(record.line, line,
+            raise ParseError(record.line, command.string,
                              f'{record.value:g} of {ranks} ranks answered')
     sizes = _SIZES.search(command['after'] or '')
     if sizes and not sizes['last']:
         return
-    last = records[-1]
     permitted = programs.last_message_sizes(
         first.program, ranks or 0, int(sizes['last']) if sizes else 0,
         next((one.size for one in records if one.size), 1))
     if permitted and last.size and not permitted[0] <= last.size <= permitted[1]:
-        raise ParseError(last.line, line,
-                         f'the table is cut off: it ends at {last.size} B '
-                         f'instead of {permitted[1]} B')
+        raise ParseError(last.line, command.string, 'the table is cut off: it ends at '
+                         f'{last.size} B instead of {permitted[1]} B')
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -391,7 +326,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Output]:
     """The outputs in a saved log, in order.
 
-    :raises ParseError: an output cannot be trusted, or the log is cut off.
+    :raises ParseError: an output cannot be trusted, or the log is cut off; a log gives
+        all of its outputs or none
     """
-    as_json = getattr(options, 'json', False)
-    return parse_json_logs(text) if as_json else parse_text_log(text)
+    if getattr(options, 'json', False):
+        return parse_json_logs(text)
+    lines = [line.removesuffix('\r') for line in text.split('\n')]
+    if lines[-1].strip():
+        raise ParseError(len(lines), lines[-1],
+                         'the output is cut off: its last line has no end')
+    return _parse_lines(lines)

@@ -8,13 +8,7 @@ from typing import Any, ClassVar
 import reframe as rfm
 import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
-from reframe.core.builtins import (
-    fixture,
-    parameter,
-    run_after,
-    run_before,
-    variable,
-)
+from reframe.core.builtins import fixture, parameter, run_after, run_before, variable
 
 from config.records import metrics
 
@@ -23,8 +17,8 @@ from ..core.base import Benchmark, Programs
 from ..core.options import option_value, split_options
 from ..core.parsers import Record
 from ..nccl import programs as gpu_collectives
-from . import claims, programs, sockets
-from .parser import parse, parse_thread_counts
+from . import programs, sockets
+from .parser import parse, parse_setup
 from .programs import Program
 from .variants import (
     available_buffer_memory_kinds,
@@ -35,16 +29,6 @@ from .variants import (
     runnable_layouts,
     runnable_programs,
 )
-
-
-def register_if_available(check: Any) -> Any:
-    """Register a check if it has a test case on this system.
-
-    A check without programs is not an error, but ReFrame refuses a parameter
-    without values.
-    """
-    return rfm.simple_test(check) if check.num_variants else check
-
 
 #: File of a build: words of the help of its programs.
 WORDS = 'help_words.txt'
@@ -72,7 +56,7 @@ class OsuPrograms(Programs):
                  if name in self.current_environ.features]
         if origin['source'] == 'embedded' or not paths:
             return []
-        return ['for program in ' + ' '.join(map(shlex.quote, paths)) + '; do '
+        return [f'for program in {shlex.join(paths)}; do '
                 'path=$(command -v "$program") || continue; '
                 'for word in validation mpi_int; do '
                 'if grep -aq "$word" "$path"; then echo "${program##*/} $word"; fi; '
@@ -85,8 +69,7 @@ class OsuPrograms(Programs):
         if self.is_dry_run():           # nothing is built
             return {'validation', 'mpi_int'}
         lines = Path(self.stagedir, WORDS).read_text(errors='replace').splitlines()
-        return {word for line in lines for name, word in [line.rsplit(maxsplit=1)]
-                if name == program}
+        return {line.split()[-1] for line in lines if line.split()[0] == program}
 
     def program_path(self, program: str) -> str:
         """Full path of a program.
@@ -133,12 +116,12 @@ class OsuBenchmark(Benchmark, special=True):
 
     #: Options that decide whether a table is complete -> what to use instead.
     RESERVED: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(('-m', '--message-size'), 'the settings min_size and max_size'),
-        **dict.fromkeys(('-i', '--iterations'), 'the setting iterations'),
-        **dict.fromkeys(('-x', '--warmup'), 'the setting warmup'),
-        **dict.fromkeys(('-c', '--validation'), 'the setting validates'),
-        **dict.fromkeys(('-f', '--full'), 'the setting full_output'),
-        **dict.fromkeys(('-d', '--accelerator'), 'the parameter buffers')}
+        '-m --message-size': 'the settings min_size and max_size',
+        '-i --iterations': 'the setting iterations',
+        '-x --warmup': 'the setting warmup',
+        '-c --validation': 'the setting validates',
+        '-f --full': 'the setting full_output',
+        '-d --accelerator': 'the parameter buffers'}
 
     programs = fixture(OsuPrograms, scope='environment')
 
@@ -150,13 +133,19 @@ class OsuBenchmark(Benchmark, special=True):
 
     # What each check defines ----------------------------------------------
 
+    #: Nodes, and ranks per node; or where a pair of ranks runs.
+    layout: tuple[int, str]
+    placement: str
+
     def nodes_needed(self) -> int:
         """Nodes of the test case."""
-        raise NotImplementedError
+        if hasattr(self, 'layout'):
+            return self.layout[0]
+        return 2 if self.placement == 'inter_node' else 1
 
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
-        """Ranks in total, and per node."""
-        raise NotImplementedError
+    def ranks_per_node(self) -> int:
+        """Ranks of a node."""
+        return 2 // self.nodes_needed()
 
     def own_arguments(self) -> list[str]:
         """Options for the parameters of the check."""
@@ -166,36 +155,24 @@ class OsuBenchmark(Benchmark, special=True):
         """Whether the test case belongs to the modes nightly and quick."""
         return True
 
-    def is_short_pair(self) -> bool:
-        """Whether mode smoke may take the test case."""
-        return False
-
-    def is_short_on_full_node(self) -> bool:
-        """Whether mode veto may take the test case."""
-        return False
+    def short_modes(self) -> set[str]:
+        """Those of the modes smoke and veto that may take the test case."""
+        return set()
 
     # Where it runs --------------------------------------------------------
 
     @run_after('init')
     def set_requirements(self) -> None:
-        needs = []
-        environ = [f'+{self.program}']
-        if self.memory != 'host':
-            needs.append({'cuda': '+gpu_nvidia',
-                          'rocm': '+gpu_amd'}[self.memory])
-            environ.append(f'+mpi_{self.memory}')
-        self.require_nodes(self.nodes_needed(), *needs,
+        gpu = {'host': (), 'cuda': ('+gpu_nvidia',), 'rocm': ('+gpu_amd',)}[self.memory]
+        self.require_nodes(self.nodes_needed(), *gpu,
                            only_collective_counts=hasattr(self, 'layout'))
-        self.valid_prog_environs = [' '.join(environ)]
+        self.valid_prog_environs = [
+            f'+{self.program}' + f' +mpi_{self.memory}' * bool(gpu)]
         self.tags = {'full', self.family}
         if self.is_in_default_modes():
             self.tags |= {'nightly'}
-            if self.nodes_needed() <= 2 and self.memory == 'host':
-                self.tags |= {'quick'}
-                if self.is_short_pair():
-                    self.tags |= {'smoke'}
-                if self.is_short_on_full_node():
-                    self.tags |= {'veto'}
+            if self.nodes_needed() <= 2 and not gpu:
+                self.tags |= {'quick', *self.short_modes()}
         self.descr = f'{self.program} with MPI'
 
     def is_first_in_veto(self, partition: Any) -> bool:
@@ -219,7 +196,8 @@ class OsuBenchmark(Benchmark, special=True):
     @run_after('setup')
     def lay_out_ranks(self) -> None:
         self.num_nodes = self.nodes_needed()
-        self.num_tasks, self.num_tasks_per_node = self.total_and_per_node_rank_counts()
+        self.num_tasks_per_node = self.ranks_per_node()
+        self.num_tasks = self.num_nodes * self.num_tasks_per_node
         if self.memory != 'host':
             self.num_gpus_per_node = self.num_tasks_per_node
             self.env_vars['PLUMBLINE_GPUS'] = self.memory
@@ -276,7 +254,7 @@ class OsuBenchmark(Benchmark, special=True):
         some versions do not heed this limit.
         """
         sizes = programs.last_message_sizes(
-            self.program, self.total_and_per_node_rank_counts()[0], self.max_size)
+            self.program, self.nodes_needed() * self.ranks_per_node(), self.max_size)
         return self.max_size or sizes[0] if sizes else 0
 
     @run_before('run')
@@ -307,8 +285,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         records = self.parse_table(run.out, f'{run.name}.out')
-        self.check_last_size(run, records)
-        self.check_rank_count(run, records)
+        self.check_requested_table(run, records)
         if self.validation:
             self.refuse_failed_validation()
         self.version = records[0].version
@@ -330,11 +307,13 @@ class OsuBenchmark(Benchmark, special=True):
         given = option_value(self.arguments(), '-M', '--mem-limit')
         memory = int(given) if given.isdecimal() else programs.MEMORY_LIMIT
         return programs.last_message_sizes(
-            self.program, self.total_and_per_node_rank_counts()[0],
+            self.program, self.nodes_needed() * self.ranks_per_node(),
             self.largest_message(), first, memory)
 
-    def check_last_size(self, run: guards.Run, records: tuple[Record, ...]) -> None:
-        """Refuse a table that ends earlier or later than requested."""
+    def check_requested_table(self, run: guards.Run, records: tuple[Record, ...]
+                              ) -> None:
+        """Refuse a table that ends earlier or later than requested, and an output of
+        other ranks than requested."""
         last = records[-1]
         permitted = self.last_sizes(
             next((record.size for record in records if record.size), 1))
@@ -342,9 +321,6 @@ class OsuBenchmark(Benchmark, special=True):
             guards.fail_test_case('rows', f'{run.name}.out:{last.line}: the table ends '
                                   f'at {last.size} B instead of {permitted[1]} B: was '
                                   'the run cut short, or is there a memory limit (-M)?')
-
-    def check_rank_count(self, run: guards.Run, records: tuple[Record, ...]) -> None:
-        """Refuse an output of other ranks than requested."""
         for record in records:
             if record.metric == 'ranks' and record.value != self.num_tasks:
                 guards.fail_test_case('ranks', f'{run.name}.out:{record.line}: '
@@ -357,24 +333,22 @@ class OsuBenchmark(Benchmark, special=True):
 
         :raises SanityError: the validating run failed, or has no column Validation
         """
-        texts = {}
-        for end in ('rc', 'out', 'err'):
-            with open(f'validate.{end}', errors='replace') as handle:
-                texts[end] = handle.read()
-        if texts['rc'].strip() not in map(str, self.accept):
+        code, out = (Path(f'validate.{end}').read_text(errors='replace')
+                     for end in ('rc', 'out'))
+        if code.strip() not in map(str, self.accept):
             guards.fail_test_case('validation', 'validate.out: the validation ended '
-                                  f'with exit code {texts["rc"].strip()}: data '
-                                  'arrived wrong, or the program died')
-        self.parse_table(texts['out'], 'validate.out')
-        if ' Pass' not in texts['out']:
+                                  f'with exit code {code.strip()}: data arrived wrong, '
+                                  'or the program died')
+        self.parse_table(out, 'validate.out')
+        if ' Pass' not in out:
             guards.fail_test_case('validation', 'validate.out: the table has no '
                                   'column Validation')
 
     def min_repetition_seconds(self, values: dict[str, float]) -> float:
         window = option_value(self.arguments(), '-W', '--window-size')
-        return claims.minimum_seconds(
+        return programs.minimum_seconds(
             self.row, self.version, values, self.num_tasks, self.threads,
-            self.iterations, int(window) if window.isdecimal() else claims.WINDOW)
+            self.iterations, int(window) if window.isdecimal() else programs.WINDOW)
 
     # What is measured -----------------------------------------------------
 
@@ -391,7 +365,6 @@ class OsuBenchmark(Benchmark, special=True):
                 if 8 <= size <= permitted[0]]
 
 
-@register_if_available
 class OsuPt2pt(OsuBenchmark):
     """Latency and bandwidth between two ranks, over the range of sizes."""
 
@@ -414,23 +387,17 @@ class OsuPt2pt(OsuBenchmark):
                      if sockets.has_pairs_of_sockets(part) and self.memory == 'host']
             self.valid_systems = [name for name in self.valid_systems if name in names]
 
-    def nodes_needed(self) -> int:
-        return 2 if self.placement == 'inter_node' else 1
-
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
-        return 2, 2 // self.nodes_needed()
-
-    def is_short_pair(self) -> bool:
-        return self.program == 'osu_latency' and self.placement != 'inter_socket'
+    def short_modes(self) -> set[str]:
+        short = self.program == 'osu_latency' and self.placement != 'inter_socket'
+        return {'smoke'} if short else set()
 
     @property
     def link_metric(self) -> str:
         """Metric that describes the link between the two nodes, for `plumb
         locate`; '' if no single metric does."""
-        if self.placement != 'inter_node' or self.memory != 'host':
-            return ''
+        link = self.placement == 'inter_node' and self.memory == 'host'
         return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
-            self.program, '')
+            self.program, '') if link else ''
 
     def partition_launcher_extra_name(self) -> str:
         extra = super().partition_launcher_extra_name()
@@ -452,16 +419,16 @@ class OsuPt2pt(OsuBenchmark):
             sockets.check_sockets_of_pair(run, 1 + (self.placement == 'inter_socket'))
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
-        threads = parse_thread_counts(run.out)
-        if threads.get('receiver_threads', self.threads) != self.threads:
-            guards.fail_test_case('table', f'{run.name}.out: '
-                                  f'{threads["receiver_threads"]} receiver threads '
-                                  f'instead of {self.threads}: does this version of '
-                                  'OMB ignore the option -t?')
+        threads = {name: float(value) for name, value in parse_setup(run.out).items()
+                   if name.endswith('_threads')}
+        receivers = threads.get('receiver_threads', self.threads)
+        if receivers != self.threads:
+            guards.fail_test_case('table', f'{run.name}.out: {receivers:g} receiver '
+                                  f'threads instead of {self.threads}: does this '
+                                  'version of OMB ignore the option -t?')
         return super().parse_values(run) | threads
 
 
-@register_if_available
 class OsuMulti(OsuBenchmark):
     """Pairs of ranks at once: latency, bandwidth and message rate."""
 
@@ -471,14 +438,10 @@ class OsuMulti(OsuBenchmark):
     #: nodes and one in the second half; on one node "one" is a single pair.
     layout = parameter(pair_layouts(), fmt=format_layout)
 
-    def nodes_needed(self) -> int:
-        return self.layout[0]
-
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
+    def ranks_per_node(self) -> int:
         nodes, kind = self.layout
-        each = 1 + (nodes == 1) if kind == 'one' else max(
+        return 1 + (nodes == 1) if kind == 'one' else max(
             2, self.cores_per_node() // 2 * 2)
-        return nodes * each, each
 
     def is_in_default_modes(self) -> bool:
         return self.layout[1] == 'full'
@@ -495,17 +458,10 @@ class OsuOneSided(OsuBenchmark, special=True):
 
     placement = parameter(available_placements())
 
-    def nodes_needed(self) -> int:
-        return 1 if self.placement == 'intra_node' else 2
-
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
-        return 2, 2 // self.nodes_needed()
-
     def own_arguments(self) -> list[str]:
         return ['-w', self.window, '-s', self.synchronisation]
 
 
-@register_if_available
 class OsuRma(OsuOneSided):
     """Put, get, accumulate and atomics over windows."""
 
@@ -517,7 +473,6 @@ class OsuRma(OsuOneSided):
         return (self.window, self.synchronisation) == ('allocate', 'flush')
 
 
-@register_if_available
 class OsuPutBibw(OsuOneSided):
     """Both ranks put at once, with active synchronisation only."""
 
@@ -529,7 +484,6 @@ class OsuPutBibw(OsuOneSided):
         return (self.window, self.synchronisation) == ('allocate', 'pscw')
 
 
-@register_if_available
 class OsuCollective(OsuBenchmark):
     """Each installed collective, over all ranks."""
 
@@ -540,21 +494,17 @@ class OsuCollective(OsuBenchmark):
 
     buffers = parameter(available_buffer_memory_kinds())
 
-    def nodes_needed(self) -> int:
-        return self.layout[0]
-
-    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
+    def ranks_per_node(self) -> int:
         nodes, kind = self.layout
         each = 1 if kind == 'one' else max(2 // nodes, self.ranks_per_full_node())
-        if self.row.min_ranks > 2:
-            each = max(each, -(-self.row.min_ranks // nodes))
-        return nodes * each, each
+        return max(each, -(-self.row.min_ranks // nodes)
+                   ) if self.row.min_ranks > 2 else each
 
-    def is_short_on_full_node(self) -> bool:
-        return self.program == 'osu_allreduce' and self.layout == (1, 'full')
+    def short_modes(self) -> set[str]:
+        short = self.program == 'osu_allreduce' and self.layout == (1, 'full')
+        return {'veto'} if short else set()
 
 
-@register_if_available
 class OsuStartup(OsuBenchmark):
     """Startup time of a parallel program."""
 
@@ -565,10 +515,15 @@ class OsuStartup(OsuBenchmark):
     program = parameter(runnable_programs(programs.programs_of_group('startup')))
     layout = parameter(runnable_layouts(), fmt=format_layout)
 
-    nodes_needed = OsuCollective.nodes_needed
-    total_and_per_node_rank_counts = OsuCollective.total_and_per_node_rank_counts
+    ranks_per_node = OsuCollective.ranks_per_node
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         # osu_hello does nothing, so the time of the job is measured.
         own = {'job_time': run.wall} if self.program == 'osu_hello' else {}
         return super().parse_values(run) | own
+
+
+for check in (OsuPt2pt, OsuMulti, OsuRma, OsuPutBibw, OsuCollective, OsuStartup):
+    # ReFrame refuses a parameter without values.
+    if check.num_variants:
+        rfm.simple_test(check)

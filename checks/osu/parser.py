@@ -14,6 +14,7 @@ of a failed run are worse than none.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,11 +34,6 @@ class Column(NamedTuple):
     zero: bool = False
     #: Parameters of its test case: name=value.
     params: str = ''
-
-    @property
-    def label(self) -> str:
-        """Its name in messages."""
-        return f'{self.name}[{self.params}]' if self.params else self.name
 
 
 #: Longer than any line of OMB or of a launcher.
@@ -82,18 +78,13 @@ _HEADER = re.compile(
     r'(?:# *)?(?:(?:Size|Operation) |(?:(?:Avg |Min |Max )?Latency'
     r'|Bandwidth|Overall) ?\(|MB/s|Messages/s|.*(?:Compute|Overlap)\()')
 
-#: Columns of a table that 7.1 prints without a header.
+#: Headers of the tables that 7.1 prints without one: program and columns -> header.
 _BARE = {
-    'osu_barrier': ('Avg Latency(us)', 'Min Latency(us)', 'Max Latency(us)',
-                    'Iterations'),
-    'osu_ibarrier': ('Overall(us)', 'Compute(us)', 'Coll. Init(us)',
-                     'MPI_Test(us)', 'MPI_Wait(us)', 'Pure Comm.(us)',
-                     'Min Comm.(us)', 'Max Comm.(us)', 'Overlap(%)'),
-}
-_BARE_SHORT = {
-    'osu_barrier': ('Avg Latency(us)',),
-    'osu_ibarrier': ('Overall(us)', 'Compute(us)', 'Pure Comm.(us)',
-                     'Overlap(%)'),
+    ('osu_barrier', 1): 'Avg Latency(us)',
+    ('osu_barrier', 4): 'Avg Latency(us) Min Latency(us) Max Latency(us) Iterations',
+    ('osu_ibarrier', 4): 'Overall(us) Compute(us) Pure Comm.(us) Overlap(%)',
+    ('osu_ibarrier', 9): 'Overall(us) Compute(us) Coll. Init(us) MPI_Test(us) '
+    'MPI_Wait(us) Pure Comm.(us) Min Comm.(us) Max Comm.(us) Overlap(%)',
 }
 
 #: Beginning of a title.
@@ -110,8 +101,6 @@ _HEADINGS = {
 # No comment of OMB matches: it is a damaged row, or was joined with a row.
 _HIDDEN_ROW = re.compile(r'# *[0-9.]+( +[0-9.]+)+$|[0-9] +[0-9]+\.[0-9]{2}\b')
 _ROW = re.compile(r' *[-+]?(?:[0-9.]|nan\b|inf\b)', re.IGNORECASE)
-_WORD = re.compile('[^ ]+')
-_PLAIN = re.compile('[0-9. ]+')
 _NUMBERS = re.compile(r' *[-+]?(?:[0-9]+\.[0-9]+|[0-9]+(?: +[-+]?(?:[0-9]+'
                       r'(?:\.[0-9]*)?|nan|inf))(?: .*)?)')
 TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
@@ -119,49 +108,32 @@ TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
 #: Lines of an output that come before its title.
 PREAMBLE = re.compile(TOPOLOGY.pattern + r'|# Number of (?:Sender|Receiver) threads: '
                       r'[0-9]+|# Number of forked processes.*')
-#: Start of a line -> programs that print it; others have no such line.
-_OWNED = {
-    'Dimensions size': 'neighbor_',
-    'Time took to create': 'neighbor_',
-    '# Number of forked processes': '_mp$',
-    '# Number of Sender threads': '_mt$',
-    '# Number of Receiver threads': '_mt$',
-    '# [ pairs': '_mbw_mr$',
-    '# Window creation': '_(put|get|get_acc|acc|cas|fop)_',
-    '# Synchronization': '_(put|get|get_acc|acc|cas|fop)_',
-    '# Overall = ': 'osu_i|_put_overlap$',
-    '# Datatype: ': 'osu_(?!init|hello)',
-}
-#: Threads of osu_latency_mt, before its title or after it.
-_THREADS = re.compile(r'^# Number of (Sender|Receiver) threads: ([1-9][0-9]{0,5})\s*$',
-                      re.MULTILINE)
-# A launcher's last lines may come first if a log joins both streams.
-FAILURE = re.compile(
-    r'DATA VALIDATION ERROR|Segmentation fault|MPI_ABORT|MPI_Abort'
-    r'|exited on signal|noticed that|non-zero (?:exit|status)'
-    r'|received signal|Killed|Bus error|Aborted', re.IGNORECASE)
+#: Comments of one-sided programs and, before the title or after it, osu_latency_mt.
+_SETUP = {name: re.compile(rf'^# {pattern}\s*$', re.MULTILINE) for name, pattern in {
+    'sender_threads': r'Number of Sender threads: ([1-9][0-9]{0,5})',
+    'receiver_threads': r'Number of Receiver threads: ([1-9][0-9]{0,5})',
+    'synchronisation': r'Synchronization: MPI_Win_(\w+)(?:/[\w/]+)?',
+    'window': r'Window creation: MPI_Win_(?:create_)?(\w+)'}.items()}
 _USAGE = re.compile(r' *usage *:', re.IGNORECASE)
 
 # Digits are bounded so that a number stays finite.
 _INTEGER = re.compile('0|[1-9][0-9]{0,17}')
 _NUMBER = re.compile(r'(?:0|[1-9][0-9]{0,17})\.[0-9]{2}')
 
-#: Title -> program; partitioned latency has a second one.
-_TITLES = {row.title: name for name, row in PROGRAMS.items() if row.title} | {
-    'mpi latency partitioned': 'osu_partitioned_latency'}
+#: Title -> program.
+_TITLES = {row.title: name for name, row in PROGRAMS.items()}
 _COLLECTIVE = re.compile(
-    r'(?P<later>non-blocking )?(?P<near>neighbor(?:hood)? )?(?P<what>'
+    r'mpi (?P<later>non-blocking )?(?P<near>neighbor(?:hood)? )?(?P<what>'
     r'(?:all)?gatherv?|allreduce|alltoall[vw]?|barrier|bcast'
     r'|reduce(?:_scatter(?:_block)?)?|scatterv?)'
     r'(?: personalized exchange)? latency')
-_PREFIX = {'openshmem': 'oshm_', 'upc': 'upc_all_', 'upc++': 'upcxx_'}
 
 
-def program_of_title(what: str, version: str, topology: bool = False) -> str:
-    """OMB's name of the program with this title.
+def program_of_title(what: str, topology: bool = False) -> str:
+    """OMB's name of the program with this title; the words of the title if the suite
+    does not know it.
 
     :arg what: the title between `OSU` and `Test`.
-    :arg version: NCCL programs have kept their titles under new names.
     :arg topology: lines about a topology came before the title.  Only they
         distinguish osu_neighbor_alltoallw from osu_alltoallw.
     """
@@ -172,31 +144,12 @@ def program_of_title(what: str, version: str, topology: bool = False) -> str:
     after = '_persistent' if persistent else ''
     if title in _TITLES:
         return _TITLES[title] + after
-    if fan := re.search(r'\bfan[- _]?(in|out)\b', title):
-        return f'osu_bw_fan_{fan[1]}{after}'
-    api, _, rest = title.partition(' ')
-    if api in _PREFIX:
-        name = re.sub(r' latency$', '', rest)
-        return f'osu_{_PREFIX[api]}{_to_identifier(name)}'
-    plain = re.sub('all-to-all(?=[vw]? )', 'alltoall', rest)
-    plain = re.sub('broadcast', 'bcast', plain)
-    before = 'osu_'
-    if api in ('nccl', 'rccl', 'xccl'):
-        # Their pt2pt titles are those of MPI.
-        before += 'nccl_' if version_numbers(version) < (7, 3) else 'xccl_'
-        if f'mpi {rest}' in _TITLES:
-            return before + _TITLES[f'mpi {rest}'].removeprefix('osu_')
-    elif api != 'mpi':
-        return f'osu_{_to_identifier(title)}{after}'
-    if match := _COLLECTIVE.fullmatch(plain):
-        near = 'neighbor_' if match['near'] or topology else ''
-        later = 'i' if match['later'] else ''
-        return f'{before}{later}{near}{match["what"]}{after}'
-    return f'osu_{_to_identifier(title)}{after}'
-
-
-def _to_identifier(words: str) -> str:
-    return re.sub('[^a-z0-9]+', '_', words).strip('_')
+    plain = re.sub('all-to-all(?=[vw]? )', 'alltoall', title)
+    match = _COLLECTIVE.fullmatch(plain.replace('broadcast', 'bcast'))
+    if not match:
+        return f'osu_{re.sub("[^a-z0-9]+", "_", title).strip("_")}{after}'
+    near = 'neighbor_' if match['near'] or topology else ''
+    return f'osu_{"i" * bool(match["later"])}{near}{match["what"]}{after}'
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -206,17 +159,11 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 @functools.cache                        # asked for each line of a text
-def row_of_title(program: str, what: str) -> Program:
-    """The row of a program; if the table of programs lacks it, what the words of its
-    title say."""
-    row = find_program(program)
-    if row:
-        return row
-    title = what.lower()
-    metric = ('bandwidth' if 'bandwidth' in title else
-              'message_rate' if 'rate' in title else
-              'overall_time' if 'non-blocking' in title else 'latency')
-    return Program(metrics=(metric,), largest=0, has_sizes='barrier' not in title)
+def row_of_program(program: str) -> Program:
+    """The row of a program; if the table lacks it, what its name says."""
+    return find_program(program.removesuffix('_persistent')) or Program(
+        metrics=('bandwidth',) * ('bandwidth' in program), largest=0,
+        has_sizes='barrier' not in program)
 
 
 @dataclass
@@ -224,12 +171,11 @@ class Table:
     """A header and the rows below it."""
     line: int
     columns: tuple[Column, ...]
-    #: Where the columns of the header end; empty if that is not known.
+    #: Where the columns of the header and those of the rows end; empty: not known.
     header_ends: tuple[int, ...] = ()
-    windows: bool = False
     ends: tuple[int, ...] = ()
-    sizes: list[int] = field(default_factory=list)
-    rows: int = 0
+    windows: bool = False
+    sizes: list[int | None] = field(default_factory=list)
 
 
 class _Reader:
@@ -240,164 +186,138 @@ class _Reader:
         self.lines = strip_prefixes(
             [line.removesuffix('\r') for line in text.split('\n')])
         self.number = 1
-        self.what = self.program = self.version = ''
+        self.program = self.version = ''
         self.titled_at = 0
         self.topology = False
-        #: Numbers of lines that only some programs print, and these programs.
-        self.owned: list[tuple[int, str]] = []
+        #: Metric of the tables over window sizes (osu_mbw_mr -V).
         self.heading: Column | None = None
         self.datatype = ''
-        #: Data types with a complete table; and whether a type line is open.
+        #: Data types with a complete table; and whether a type line has no rows yet.
         self.types: set[str] = set()
         self.marked = False
         self.tables: list[Table] = []
         self.records: list[Record] = []
 
-    def raise_parse_error(self, reason: str, line: int | None = None) -> NoReturn:
+    def refuse(self, reason: str, line: int | None = None) -> NoReturn:
         line = line or self.number
         raise ParseError(line, self.lines[line - 1], reason)
 
     def read(self) -> tuple[Record, ...]:
         if not any(map(str.strip, self.lines)):
-            self.raise_parse_error('the output is empty')
+            self.refuse('the output is empty')
         if not self.complete:
-            self.raise_parse_error('the output is cut off: its last line has no end',
-                                   len(self.lines))
+            self.refuse('the output is cut off: its last line has no end',
+                        len(self.lines))
         failed = saved.find_failure(self.lines)
         if failed is not None:
-            self.raise_parse_error('the run failed: '
-                                   f'{self.lines[failed].strip()[:60]!r}', failed + 1)
+            self.refuse(f'the run failed: {self.lines[failed].strip()[:60]!r}',
+                        failed + 1)
         for number, line in enumerate(self.lines, 1):
             self.number = number
             if len(line) > LONGEST:
-                self.raise_parse_error(f'the line has {len(line)} characters')
+                self.refuse(f'the line has {len(line)} characters')
             if line.strip(' '):
                 self.read_line(line.rstrip(' '))
-        self.assert_complete()
+        self.check_complete()
         return tuple(self.records)
-
-    def read_line(self, line: str) -> None:
-        """Read one line that is not blank."""
-        # Most lines are rows, and no other line looks like a row.
-        if self.tables and _PLAIN.fullmatch(line):
-            self.read_row(line)
-            return
-        if _USAGE.match(line):
-            self.raise_parse_error('the program printed its usage instead of a table: '
-                                   'check its options')
-        if FAILURE.search(line):
-            self.raise_parse_error(f'the run failed: {line.strip()[:60]!r}')
-        self.owned += [(self.number, programs) for start, programs in
-                       _OWNED.items() if line.startswith(start)]
-        if line.startswith(TITLE_START):
-            self.read_title(line)
-        elif TOPOLOGY.fullmatch(line) and not self.tables:
-            self.topology = True
-        elif not self.what:
-            self.read_line_before_title(line)
-        elif line in _HEADINGS:
-            self.read_window_table_heading(_HEADINGS[line])
-        elif self.heading and _WINDOWS.fullmatch(line):
-            self.read_window_size_columns(line)
-        elif match := _TYPE.fullmatch(line):
-            self.read_data_type(match[1])
-        elif (_HEADER.match(line)
-              and not line.startswith('# Overall = ')):
-            self.read_header(line)
-        elif line.startswith('#'):
-            if _HIDDEN_ROW.search(line) or line.startswith('# Datatype'):
-                self.raise_parse_error(
-                    'the comment contains a damaged row or data type'
-                )
-        elif self.row.result:
-            self.read_single_result(line)
-        elif _ROW.match(line):
-            self.read_row(line)
-        else:
-            self.raise_parse_error(f'this is not a line of OMB: {line[:60]!r}'
-                                   + saved.foreign_cause([line]))
 
     @property
     def row(self) -> Program:
         """What the program of the title prints."""
-        return row_of_title(self.program, self.what)
+        return row_of_program(self.program)
 
-    # Kinds of lines -----------------------------------------------------
+    def read_line(self, line: str) -> None:
+        """Read one line that is not blank."""
+        if _USAGE.match(line):
+            self.refuse('the program printed its usage instead of a table: check its '
+                        'options')
+        if line.startswith('DATA VALIDATION ERROR'):
+            self.refuse(f'the run failed: {line[:60]!r}')
+        if line.startswith(TITLE_START):
+            self.read_title(line)
+        elif TOPOLOGY.fullmatch(line) and not self.tables:
+            self.topology = True
+        elif not self.program:
+            self.read_line_before_title(line)
+        elif line in _HEADINGS:
+            self.heading = _HEADINGS[line]
+        elif self.heading and _WINDOWS.fullmatch(line):
+            self.begin_table_of_windows(self.heading, [*map(int, line[1:].split())])
+        elif match := _TYPE.fullmatch(line):
+            self.read_data_type(match[1])
+        elif _HEADER.match(line):
+            self.read_header(line)
+        elif line.startswith('#'):
+            if _HIDDEN_ROW.search(line) or line.startswith('# Datatype'):
+                self.refuse('the comment contains a damaged row or data type')
+        elif self.row.result:
+            self.read_single_result(line, self.row.result)
+        elif _ROW.match(line):
+            self.read_row(line)
+        else:
+            self.refuse(f'this is not a line of OMB: {line[:60]!r}'
+                        + saved.foreign_cause([line]))
+
+    # Around the tables ----------------------------------------------------
 
     def read_line_before_title(self, line: str) -> None:
         """Read a line before the title: a launcher's, or a comment of OMB."""
         if INIT_5_3.fullmatch(line):
-            self.what, self.version = 'MPI Init', '5.3'
-            self.program = 'osu_init'
-            self.read_single_result(line)
-            return
-        if not is_result_line(line):
-            return
-        if _NUMBERS.fullmatch(line):
-            self.raise_parse_error('the row has no title above it')
-        if _HEADER.match(line) or _TYPE.fullmatch(line):
-            self.raise_parse_error('the header has no title above it')
-        self.raise_parse_error('the result has no title above it')
+            self.program, self.version = 'osu_init', '5.3'
+            self.read_single_result(line, INIT_5_3)
+        elif is_result_line(line):
+            kind = ('row' if _NUMBERS.fullmatch(line) else 'header'
+                    if _HEADER.match(line) or _TYPE.fullmatch(line) else 'result')
+            self.refuse(f'the {kind} has no title above it')
 
     def read_title(self, line: str) -> None:
         match = _TITLE.fullmatch(line)
         if not match:
-            self.raise_parse_error('the title has no name or no version')
-        if self.what:
-            # osu_mbw_mr prints its title twice from 6.0 to 7.2.
-            if not (self.row.title_twice and not self.tables
-                    and self.titled_at == self.number - 1
-                    and line == self.lines[self.titled_at - 1].rstrip(' ')
-                    and line not in self.lines[:self.titled_at - 1]):
-                self.raise_parse_error(
-                    'the text has a second title and so more than one output'
-                )
+            self.refuse('the title has no name or no version')
+        if self.program:
+            if (not self.row.title_twice or self.titled_at != self.number - 1
+                    or line != self.lines[self.titled_at - 1].rstrip(' ')
+                    or line in self.lines[:self.titled_at - 1]):
+                self.refuse('the text has a second title and so more than one output')
             return
-        self.what, self.version = match['what'], match['version']
-        self.program = program_of_title(self.what, self.version, self.topology)
+        self.version = match['version']
+        self.program = program_of_title(match['what'], self.topology)
         self.titled_at = self.number
 
     def read_data_type(self, datatype: str) -> None:
         """Read the data type of the rows below (since 7.1), before or after
         the header; the next data type begins a table (-T all)."""
-        if self.tables and self.tables[-1].rows:
+        if self.tables and self.tables[-1].sizes:
             self.types.add(self.datatype)
             if datatype in self.types:
-                self.raise_parse_error(f'the text has a second table of {datatype}')
+                self.refuse(f'the text has a second table of {datatype}')
         elif self.datatype not in ('', datatype):
-            self.raise_parse_error(f'the table of {self.datatype} is missing')
-        self.datatype = datatype
-        self.marked = True
+            self.refuse(f'the table of {self.datatype} is missing')
+        self.datatype, self.marked = datatype, True
 
     def read_header(self, line: str) -> None:
-        columns, ends = self.parse_header_columns(line)
-        first = self.tables[0] if self.tables else None
-        if first is None:
-            columns = self.match_first_header_with_title(columns)
+        columns, ends = self.columns_of(line)
+        if not self.tables:
+            self.check_header_matches_title(columns)
         else:
-            last = self.tables[-1]
-            if not self.marked or last.windows:
-                self.raise_parse_error('the text has a second header and so more than '
-                                       'one output')
+            first = self.tables[0].columns
+            if not self.marked or self.heading:
+                self.refuse('the text has a second header and so more than one output')
             # -T all: 7.1 and 7.2 print `Avg Latency(us)` from the second
             # table on, whatever the program measures.
-            values = [c for c in first.columns if c.unit]
-            corrected = tuple(c for column in columns for c in
-                              (values if column == LATENCY else [column]))
-            if first.columns not in (columns, corrected):
-                self.raise_parse_error(
-                    'the header is of another program than the header above'
-                )
-            if columns != first.columns:
-                columns, ends = first.columns, ()
+            corrected = tuple(c for column in columns for c in (
+                [c for c in first if c.unit] if column == LATENCY else [column]))
+            if first not in (columns, corrected):
+                self.refuse('the header is of another program than the header above')
+            if columns != first:
+                columns, ends = first, ()
         if self.row.narrow_rows or len(ends) != len(columns):
             ends = ()
-        if first is None or self.tables[-1].rows:
+        if not self.tables or self.tables[-1].sizes:
             self.tables.append(Table(self.number, columns, ends))
         self.marked = False
 
-    def parse_header_columns(self, line: str) -> tuple[tuple[Column, ...],
-                                                       tuple[int, ...]]:
+    def columns_of(self, line: str) -> tuple[tuple[Column, ...], tuple[int, ...]]:
         """Columns of a header, and the place where each column ends."""
         columns, ends = [], []
         place = 1 if line.startswith('#') else 0
@@ -405,7 +325,7 @@ class _Reader:
             match = _PHRASE.match(line, place)
             if not match:
                 words = re.split('  +', line[place:].strip())[0]
-                self.raise_parse_error(f'the header has an unknown column {words!r}')
+                self.refuse(f'the header has an unknown column {words!r}')
             if match['known']:
                 columns.append(_PHRASES[match['known']])
             else:
@@ -416,218 +336,153 @@ class _Reader:
             place = match.end()
             ends.append(place)
         if len(set(columns)) < len(columns):
-            self.raise_parse_error('the header has a column twice')
+            self.refuse('the header has a column twice')
         return tuple(columns), tuple(ends)
 
-    def match_first_header_with_title(self, columns: tuple[Column, ...]) -> tuple[
-            Column, ...]:
-        """Columns of the first header, if they match the title."""
+    def check_header_matches_title(self, columns: tuple[Column, ...]) -> None:
         if SIZE in columns[1:] or (columns[0] == SIZE) != self.row.has_sizes:
-            self.raise_parse_error('the column Size is missing or misplaced in the '
-                                   'header')
-        values = [column for column in columns if column.unit]
-        if not values:
-            self.raise_parse_error('the header has no column with values')
-        expected = self.row.metrics[0]
-        if self.program == 'osu_oshm_put_nb' and values[0].name == 'compute_time':
-            self.program, expected = 'osu_oshm_put_overlap', 'compute_time'
-        # osu_bw_fan_in and _out of 7.4 have the title of osu_bw and the header
-        # of a latency above values in MB/s, because their kind is not BW.
-        if (self.program == 'osu_bw' and self.marked and values == [LATENCY]
-                and version_numbers(self.version) >= (7, 4)):
-            self.program = 'osu_bw_fan'
-            return tuple(BANDWIDTH if column == LATENCY else column
-                         for column in columns)
-        if values[0].name != expected:
-            self.raise_parse_error(f'the header has {values[0].name}, but the title '
-                                   f'requires {expected}')
-        return columns
+            self.refuse('the column Size is missing or misplaced in the header')
+        value = next((column.name for column in columns if column.unit), 'no value')
+        expected = self.row.metrics[0] if self.row.metrics else value
+        if value != expected:
+            self.refuse(f'the header has {value}, but the title requires {expected}')
 
-    def read_window_table_heading(self, heading: Column) -> None:
-        """Read the heading of a table over window sizes (osu_mbw_mr -V)."""
-        expected = RATE if self.tables else BANDWIDTH
-        if (self.program != 'osu_mbw_mr' or heading != expected
-                or len(self.tables) > 1
-                or not all(table.windows for table in self.tables)):
-            self.raise_parse_error('a heading of window sizes must not be here')
-        self.heading = heading
-
-    def read_window_size_columns(self, line: str) -> None:
-        windows = [int(word) for word in line[1:].split()]
-        assert self.heading
-        columns = (SIZE, *(self.heading._replace(params=f'window={n}')
-                           for n in windows))
-        for before, after in zip(windows, windows[1:], strict=False):
-            if after != 2 * before:
-                self.raise_parse_error('each window size must be twice the size before '
-                                       'it')
-        if len(self.tables) != list(_HEADINGS.values()).index(self.heading):
-            self.raise_parse_error('the text has a second header')
+    def begin_table_of_windows(self, heading: Column, windows: list[int]) -> None:
+        """Begin a table over window sizes (osu_mbw_mr -V): first the bandwidths, then
+        the message rates."""
+        if any(after != 2 * before for before, after in itertools.pairwise(windows)):
+            self.refuse('each window size must be twice the size before it')
+        if self.program != 'osu_mbw_mr' or len(self.tables) != (heading == RATE):
+            self.refuse('a table of window sizes must not be here')
+        columns = (SIZE, *(heading._replace(params=f'window={n}') for n in windows))
         if self.tables and len(columns) != len(self.tables[0].columns):
-            self.raise_parse_error('the window sizes differ from those of the first '
-                                   'table')
+            self.refuse('the window sizes differ from those of the first table')
         self.tables.append(Table(self.number, columns, windows=True))
         self.marked = False
 
-    def read_single_result(self, line: str) -> None:
+    def read_single_result(self, line: str, pattern: re.Pattern[str]) -> None:
         """Read the one result of osu_init or osu_hello."""
         if self.records:
-            self.raise_parse_error('the text has a second result')
-        pattern = self.row.result if self.titled_at else INIT_5_3
-        match = pattern.fullmatch(line) if pattern else None
+            self.refuse('the text has a second result')
+        match = pattern.fullmatch(line)
         if not match:
-            self.raise_parse_error(f'this is not a line of {self.program}: '
-                                   f'{line[:60]!r}')
+            self.refuse(f'this is not a line of {self.program}: {line[:60]!r}')
         values = [int(group) for group in match.groups()]
         if min(values) < 1:
-            self.raise_parse_error('the result has a value of zero')
+            self.refuse('the result has a value of zero')
         if len(values) > 1 and not values[1] <= values[3] <= values[2]:
-            self.raise_parse_error('the mean is not between minimum and maximum')
+            self.refuse('the mean is not between minimum and maximum')
         for name, value in zip(self.row.result_metrics, values, strict=True):
             self.add_record(None, name, value, 'ms' if 'time' in name else '1')
 
     # Rows ---------------------------------------------------------------
 
     def read_row(self, line: str) -> None:
-        words = [(match[0], match.end()) for match in _WORD.finditer(line)]
+        words = line.split()
         if not self.tables:
-            self.begin_table_without_header(len(words))
+            # A barrier of 7.1.
+            header = _BARE.get((self.program, len(words)))
+            if not header or version_numbers(self.version)[:2] != (7, 1):
+                self.refuse('the row has no header above it')
+            self.tables.append(Table(self.number, self.columns_of(header)[0]))
         table = self.tables[-1]
-        if self.heading and not table.columns[1].name.startswith(
-                self.heading.name):
-            self.raise_parse_error('the row has no window sizes above it')
-        if table.rows and self.marked:
-            self.raise_parse_error('the row follows a data type that has no header')
+        if self.heading and not table.columns[1].name.startswith(self.heading.name):
+            self.refuse('the row has no window sizes above it')
+        if table.sizes and self.marked:
+            self.refuse('the row follows a data type that has no header')
         if len(words) != len(table.columns):
-            self.raise_parse_error(f'the row has {len(words)} fields, its header '
-                                   f'{len(table.columns)} columns')
+            self.refuse(f'the row has {len(words)} fields, its header '
+                        f'{len(table.columns)} columns')
         size = None
-        values = {}
-        for column, (word, _) in zip(table.columns, words, strict=True):
+        values: dict[Column, float] = {}
+        for column, word in zip(table.columns, words, strict=True):
             if column == SIZE:
-                size = self.parse_size(line, word, table)
+                size = self.read_size(line, word, table)
             elif column == VALIDATION:
                 if word != 'Pass':
-                    self.raise_parse_error(
-                        "the program's validation of the data failed"
-                        if word == 'Fail' else
-                        f'the column Validation has {word!r} instead of Pass')
+                    self.refuse("the program's validation of the data failed"
+                                if word == 'Fail' else
+                                f'the column Validation has {word!r} instead of Pass')
             elif column in COUNTS:
                 if not _INTEGER.fullmatch(word):
-                    self.raise_parse_error(f'{word!r} is not a count')
+                    self.refuse(f'{word!r} is not a count')
             else:
-                values[column] = self.parse_value(column, word)
-        if size is None and table.rows:
-            self.raise_parse_error('the table has no sizes and must have one row only')
-        self.check_column_alignment(table, tuple(end for _, end in words))
-        self.check_mean_in_range(values)
-        table.rows += 1
+                values[column] = self.read_value(column, word)
+        if size is None and table.sizes:
+            self.refuse('the table has no sizes and must have one row only')
+        self.check_alignment(table, line, words)
+        named = {column.name: value for column, value in values.items()}
+        for name in ('latency', 'pure_comm_time'):
+            if f'{name}_max' in named and not (
+                    named[f'{name}_min'] <= named[name] <= named[f'{name}_max']):
+                self.refuse(f'the mean {name} is not between minimum and maximum')
+        table.sizes.append(size)
         self.marked = False
         of_type = f'type={self.datatype}' if self.types else ''
         for column, value in values.items():
             self.add_record(size, column.name, value, column.unit,
                             column.params or of_type)
 
-    def begin_table_without_header(self, count: int) -> None:
-        """Begin the table of a barrier of 7.1, which has no header."""
-        if version_numbers(self.version)[:2] == (7, 1):
-            for shape in (_BARE, _BARE_SHORT):
-                if len(shape.get(self.program, ())) == count:
-                    columns = tuple(_PHRASES[p] for p in shape[self.program])
-                    self.tables.append(Table(self.number, columns))
-                    return
-        self.raise_parse_error('the row has no header above it')
-
-    def parse_size(self, line: str, word: str, table: Table) -> int:
+    def read_size(self, line: str, word: str, table: Table) -> int:
         if line.startswith(' ') or not _INTEGER.fullmatch(word):
-            self.raise_parse_error(f'{word!r} is not a valid size')
-        size = int(word)
-        if table.sizes:
-            last = table.sizes[-1]
-            if size <= last:
-                self.raise_parse_error(f'size {size} follows the larger or equal size '
-                                       f'{last}')
-            # OMB doubles from the first size on; 1 follows 0.
-            if size != (2 * last or 1):
-                self.raise_parse_error(f'rows are missing between sizes {last} and '
-                                       f'{size}')
-        table.sizes.append(size)
+            self.refuse(f'{word!r} is not a valid size')
+        size, last = int(word), table.sizes[-1] if table.sizes else None
+        if last is not None and size <= last:
+            self.refuse(f'size {size} follows the larger or equal size {last}')
+        # OMB doubles from the first size on; 1 follows 0.
+        if last is not None and size != (2 * last or 1):
+            self.refuse(f'rows are missing between sizes {last} and {size}')
         return size
 
-    def parse_value(self, column: Column, word: str) -> float:
-        if not _NUMBER.fullmatch(word):
-            if re.match('[-+]?(nan|inf)', word, re.IGNORECASE):
-                self.raise_parse_error(f'{column.label} is {word}')
-            if word.startswith('-'):
-                self.raise_parse_error(f'{column.label} is negative: {word}')
-            self.raise_parse_error(f'{word!r} is not a number with two decimals')
-        value = float(word)
-        if not value and not column.zero:
-            self.raise_parse_error(f'{column.label} is zero')
-        return value
+    def read_value(self, column: Column, word: str) -> float:
+        value = float(word) if _NUMBER.fullmatch(word) else None
+        if value or value == 0 and column.zero:
+            return value
+        label = column.name + (f'[{column.params}]' if column.params else '')
+        self.refuse(f'{label} is zero' if value == 0 else f'{label} is {word}'
+                    if re.match('[-+]?(nan|inf|-)', word, re.IGNORECASE) else
+                    f'{label} is {word!r}, which is not a number with two decimals')
 
-    def check_column_alignment(self, table: Table, ends: tuple[int, ...]) -> None:
+    def check_alignment(self, table: Table, line: str, words: list[str]) -> None:
         """Refuse a shifted column: widths are fixed, so digits were lost or
         added."""
-        if table.windows:
-            # `  %10.2f` after a size of 7: a large rate shifts the others.
-            line = self.lines[self.number - 1]
-            expected = f'{table.sizes[-1]:<7}' + ''.join(
-                f'  {word:>10}' for word in line.split()[1:])
-            shifted = line.rstrip(' ') != expected
+        if table.windows:               # a large rate shifts the others
+            shifted = line != f'{words[0]:<7}' + ''.join(
+                f'  {word:>10}' for word in words[1:])
         else:
+            ends = tuple(match.end() for match in re.finditer('[^ ]+', line))
             ends = ends[table.columns[0] == SIZE:]
             table.ends = table.ends or ends
             shifted = ends != table.ends
         if shifted:
-            self.raise_parse_error('a field is shifted: characters were lost or added')
-
-    def check_mean_in_range(self, values: dict[Column, float]) -> None:
-        named = {column.name: value for column, value in values.items()}
-        for name in ('latency', 'pure_comm_time'):
-            if f'{name}_max' in named and not (
-                    named[f'{name}_min'] <= named[name]
-                    <= named[f'{name}_max']):
-                self.raise_parse_error(f'the mean {name} is not between minimum and '
-                                       'maximum')
+            self.refuse('a field is shifted: characters were lost or added')
 
     def add_record(self, size: int | None, name: str, value: float, unit: str,
                    params: str = '') -> None:
         self.records.append(Record(self.program, self.version, size, name,
                                    float(value), unit, self.number, params))
 
-    def assert_complete(self) -> None:
+    def check_complete(self) -> None:
         """Refuse a text that is incomplete, after its last line."""
-        if not self.what:
-            self.raise_parse_error('the text has no title of an OSU program', 1)
-        for line, programs in self.owned:
-            if not re.search(programs, self.program):
-                self.raise_parse_error(f'{self.program} does not print this line: the '
-                                       'text has more than one output', line)
-        for table in self.tables:
-            if not table.rows:
-                self.raise_parse_error('the header has no row below it', table.line)
-            start = table.columns[0] == SIZE
-            expected = table.header_ends[start:]
-            # Other rows confirm a row's columns, else only the header can.
-            if table.rows == 1 and expected and table.ends != expected:
-                self.raise_parse_error('a field is shifted: characters were lost or '
-                                       'added', self.records[-1].line)
         last = len(self.lines) - 1
+        if not self.program:
+            self.refuse('the text has no title of an OSU program', 1)
+        for table in self.tables:
+            if not table.sizes:
+                self.refuse('the header has no row below it', table.line)
+            # Other rows confirm a row's columns, else only the header can.
+            expected = table.header_ends[table.columns[0] == SIZE:]
+            if len(table.sizes) == 1 and expected and table.ends != expected:
+                self.refuse('a field is shifted: characters were lost or added',
+                            self.records[-1].line)
         if not self.records:
-            self.raise_parse_error('the text has a title but no result', last)
+            self.refuse('the text has a title but no result', last)
         if self.marked and self.tables:
-            self.raise_parse_error(f'the table of {self.datatype} is missing', last)
-        if self.heading:
-            if not self.tables[-1].columns[1].name.startswith(
-                    self.heading.name):
-                self.raise_parse_error('the last heading has no table below it', last)
-            if self.tables[0].sizes != self.tables[-1].sizes:
-                self.raise_parse_error(
-                    'the table of message rates has other sizes than '
-                    'the table of bandwidths',
-                    last,
-                )
+            self.refuse(f'the table of {self.datatype} is missing', last)
+        if self.heading and (len(self.tables) < 1 + (self.heading == RATE)
+                             or self.tables[0].sizes != self.tables[-1].sizes):
+            self.refuse('the table of message rates is missing, or has other sizes '
+                        'than the table of bandwidths', last)
 
 
 def is_result_line(line: str) -> bool:
@@ -654,20 +509,12 @@ def parse(text: str) -> tuple[Record, ...]:
     return _Reader(text).read()
 
 
-def parse_window(text: str) -> dict[str, str]:
-    """How a one-sided program made its window and synchronised, under the names of the
-    checks' parameters; empty if the output does not say."""
-    window = re.search(r'^# Window creation: MPI_Win_(?:create_)?(\w+)\s*$', text,
-                       re.MULTILINE)
-    how = re.search(r'^# Synchronization: MPI_Win_([\w/]+)\s*$', text, re.MULTILINE)
-    # It names the calls of a pair, such as lock/unlock.
-    first = how[1].split('/')[0].replace('post', 'pscw') if how else ''
-    return {name: word for name, word in (
-        ('synchronisation', first), ('window', window[1] if window else '')) if word}
-
-
-def parse_thread_counts(text: str) -> dict[str, int]:
-    """Threads of osu_latency_mt: `sender_threads`, `receiver_threads`; empty if
-    the output has no lines with them."""
-    return {f'{end.lower()}_threads': int(count)
-            for end, count in _THREADS.findall(text)}
+def parse_setup(text: str) -> dict[str, str]:
+    """What an output says of itself, under the names of the checks' parameters: how a
+    one-sided program made its window and synchronised, and the threads of
+    osu_latency_mt."""
+    setup = {name: match[1] for name, pattern in _SETUP.items()
+             if (match := pattern.search(text))}
+    if 'synchronisation' in setup:      # its calls, such as lock/unlock
+        setup['synchronisation'] = setup['synchronisation'].replace('post', 'pscw')
+    return setup

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from config.records import metrics
 
 #: OMB's limit of memory per process (-M). Unit: bytes.
 MEMORY_LIMIT = 1 << 29
@@ -25,7 +27,7 @@ HELLO = re.compile(r'This is a test with ([0-9]{1,9}) processes')
 class Program:
     """A program of OMB."""
     #: Its title without `OSU`, the place of the buffers and `Test`, in small letters.
-    #: '': the parser reads it from the words of the title.
+    #: '': the parser recognises collectives by the words of the title.
     title: str = ''
     #: Check that runs it: pt2pt, threaded, multi, one_sided, startup, collective;
     #: '': none.
@@ -60,16 +62,14 @@ class Program:
     title_twice: bool = False
     #: Its rows are narrower than their header.
     narrow_rows: bool = False
-    #: Options that parameters of its check set: option -> what to use instead.
+    #: Options that parameters of its check set, and what to use instead.
     reserved: tuple[tuple[str, str], ...] = ()
 
 
-_THREADS = tuple(dict.fromkeys(('-t', '--num_threads'), 'no option: the check sets it'
-                               ).items())
-_PAIRS = tuple(dict.fromkeys(('-p', '--num-pairs'), 'the parameter layout').items())
-_WINDOW = (*dict.fromkeys(('-w', '--win-options'), 'the parameter window').items(),
-           *dict.fromkeys(('-s', '--sync-option'), 'the parameter synchronisation'
-                          ).items())
+_THREADS = (('-t --num_threads', 'no option: the check sets it'),)
+_PAIRS = (('-p --num-pairs', 'the parameter layout'),)
+_WINDOW = (('-w --win-options', 'the parameter window'),
+           ('-s --sync-option', 'the parameter synchronisation'))
 
 _BANDWIDTH = Program(metrics=('bandwidth',), iterations=(100, 20))
 _PT2PT = Program(group='pt2pt', validates=True, trips=2)
@@ -77,7 +77,6 @@ _PT2PT_BANDWIDTH = replace(_BANDWIDTH, group='pt2pt', validates=True)
 _THREADED = Program(group='threaded', trips=2, reserved=_THREADS)
 _ONE_SIDED = Program(group='one_sided', reserved=_WINDOW)
 _ONE_SIDED_BANDWIDTH = replace(_BANDWIDTH, group='one_sided', reserved=_WINDOW)
-_RATE = Program(metrics=('message_rate',), largest=0)
 
 #: All programs with a title of their own.
 PROGRAMS: dict[str, Program] = {
@@ -112,20 +111,6 @@ PROGRAMS: dict[str, Program] = {
     'osu_init': Program('mpi init', 'startup', ('init_time',), largest=0,
                         has_sizes=False, result=INIT, result_metrics=(
                             'ranks', 'init_time_min', 'init_time_max', 'init_time')),
-    # The suite reads the output of these programs, and runs none of them.
-    'osu_partitioned_latency': Program('mpi partitioned latency', largest=0),
-    # Two programs of OpenSHMEM share this title, except for the header.
-    'osu_oshm_put_nb': Program('openshmem put_nbi', largest=0),
-    'osu_oshm_put_mr': replace(_RATE, title='openshmem put message rate'),
-    'osu_oshm_put_mr_nb': replace(_RATE, title='openshmem put_nb message rate'),
-    'osu_oshm_get_mr_nb': replace(_RATE, title='openshmem get_nb message rate'),
-    'osu_oshm_atomics': replace(_RATE, title='openshmem atomic operation rate'),
-    'osu_upc_memput': Program('upc memput', largest=0),
-    'osu_upc_memget': Program('upc memget', largest=0),
-    'osu_upc_all_gather_all': Program('upc gatherall latency', largest=0),
-    'osu_upcxx_async_copy_put': Program('upc++ async copy (put)', largest=0),
-    'osu_upcxx_async_copy_get': Program('upc++ async copy (get)', largest=0),
-    'osu_upcxx_bcast': Program('upc++ broadcast latency', largest=0),
 }
 
 _COLLECTIVE = Program(group='collective', largest=1 << 20, validates=True,
@@ -176,18 +161,13 @@ EMBEDDED = (*_WITH_CHECK, 'osu_allgather', 'osu_allreduce', 'osu_barrier',
             'osu_ibarrier')
 
 
-def _collectives_of_omb7() -> Iterator[str]:
-    for later in ('', 'i'):
-        for near, kinds in (('', 'allgather[v] allreduce alltoall[vw] barrier bcast '
-                             'gather[v] reduce reduce_scatter scatter[v]'),
-                            ('neighbor_', 'allgather[v] alltoall[vw]')):
-            for kind in kinds.split():
-                name, _, letters = kind.rstrip(']').partition('[')
-                yield from (f'osu_{later}{near}{name}{end}' for end in ('', *letters))
-
-
 #: Programs of OMB 7.2 or newer, for a site that has not installed it yet.
-OMB7 = (*_WITH_CHECK, *_collectives_of_omb7())
+OMB7 = (*_WITH_CHECK, *(
+    f'osu_{later}{name}' for later in ('', 'i') for name in (
+        'allgather', 'allgatherv', 'allreduce', 'alltoall', 'alltoallv', 'alltoallw',
+        'barrier', 'bcast', 'gather', 'gatherv', 'reduce', 'reduce_scatter', 'scatter',
+        'scatterv', 'neighbor_allgather', 'neighbor_allgatherv', 'neighbor_alltoall',
+        'neighbor_alltoallv', 'neighbor_alltoallw')))
 
 
 def program_features(source: str) -> tuple[str, ...]:
@@ -222,6 +202,46 @@ def last_message_sizes(program: str, ranks: int, requested: int = 0, first: int 
         return first << max((limit // first).bit_length() - 1, 0)
 
     return doubled(low), doubled(high)
+
+
+#: Messages under way at once, unless option -W changes it.
+WINDOW = 64
+
+#: Above this many bytes the iterations of large messages apply.
+LARGE = 8192
+
+
+def minimum_seconds(row: Program, version: str, values: Mapping[str, float],
+                    ranks: int, threads: int, iterations: int = 0,
+                    window: int = WINDOW) -> float:
+    """Minimum time that a program took for its values, in s.
+
+    If the iterations add up to more time than the program took, the table was not
+    measured. Iterations are counted as OMB 5.7 to 7.5 and the embedded programs
+    count them. Unknown times are left out, so the sum is a lower limit: the untimed
+    iterations may be faster, for example if a lossy link delays a few messages much.
+
+    :arg values: metric key -> value, in µs, MB/s and ms.
+    :arg threads: threads of a rank, which measure at the same time.
+    :arg iterations: of each size; 0: the program's default.
+    """
+    if tuple(map(int, re.findall(r'\d+', version)[:2])) < (5, 7):
+        return 0.0
+    # Both directions or all pairs at once move several times the data.
+    flows = {'one': 1, 'both': 2, 'pairs': ranks // 2}[row.flows]
+    total = 0.0
+    for metric, value in values.items():
+        name, size = metrics.split_metric_key(metric)
+        times = iterations or row.iterations[(size or 0) > LARGE]
+        if name == 'init_time':
+            total += value / 1e3
+        elif name == 'latency':
+            total += times * row.trips / threads * value / 1e6
+        elif name in ('overall_time', 'pure_comm_time'):
+            total += times * value / 1e6
+        elif name == 'bandwidth' and value > 0:
+            total += times * window * flows * (size or 0) / value / 1e6
+    return total
 
 
 def find_installed_programs(prefix: str | os.PathLike[str]) -> dict[str, str]:

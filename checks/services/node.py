@@ -3,43 +3,43 @@
 
 The job script (:mod:`.script`) has it in front of each program:
 
-    node.py serve  ROLES [OPTION]... -- SERVER...   until SIGUSR1
-    node.py client ROLES [OPTION]... -- CLIENT...   becomes the client
+    node.py serve  [OPTION]... -- SERVER...   until SIGUSR1
+    node.py client [OPTION]... -- CLIENT...   becomes the client
 
-ROLES has all servers and clients of the node, `server=2x4,client=1x8`: two servers
-with four CPUs each, and a client with eight. `2/` divides all CPUs of the node, `2*`
-binds to none. Each process computes the same assignment from it and takes its own part,
-so that no process has to know another. A server that is ready prints one line
-of JSON on standard output; its own output is standard error. A failure is one line
-`failed: TEXT` on standard output.
+--roles has all servers and clients of the node that are bound to CPUs,
+`server=2x4,client=1x8`: two servers with four CPUs each, and a client with eight; `2x0`
+divides all CPUs of the node. Each process computes the same assignment from it and
+takes its own part, so that no process has to know another. A server that is ready
+prints one line of JSON on standard output; its own output is standard error. A failure
+is one line `failed: TEXT` on standard output.
 """
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import errno
 import fcntl
 import json
 import os
-import pwd
 import random
-import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 if __name__ == '__main__':              # the suite is not on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from checks.machine import cpus
-from checks.services import ask, network
-from checks.services.processes import set_parent_death_signal
+from checks.services import ask
 
 #: Ends processes that have a variable in their environment.
 LEFTOVERS = Path(__file__).resolve().parents[1] / 'core' / 'src' / 'leftovers.sh'
@@ -56,16 +56,23 @@ POLL_INTERVAL = 0.02
 #: Starts of a server whose port another program takes first.
 STARTS = 3
 
-#: Kinds of persistence in words; the keys are those of a plan.
-PERSISTENCE_NAMES = {'aof': 'an append-only file', 'rdb': 'snapshots'}
-
-#: Open files of a program besides its connections.
-SPARE_FILES = 128
-
 #: Variables in which launchers pass a rank its number on its node. Slurm's
 #: is last, because mpirun in a batch job passes on the variable of the script.
 LOCAL_RANK = ('OMPI_COMM_WORLD_LOCAL_RANK', 'MPI_LOCALRANKID',
               'PALS_LOCAL_RANKID', 'FLUX_TASK_LOCAL_ID', 'SLURM_LOCALID')
+
+#: Signals on which a server stops, and what ends a wait. Launchers pass SIGUSR1 on;
+#: after SIGTERM some kill their programs at once.
+STOP = {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+SIGNALS = {*STOP, signal.SIGCHLD}
+
+#: ioctl for the address of an interface, see netdevice(7).
+SIOCGIFADDR = 0x8915
+
+#: Loaded here, because a child cannot load it safely between fork and exec.
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
 
 class Failed(Exception):
     """Something cannot be started or ended too early; one line."""
@@ -73,94 +80,33 @@ class Failed(Exception):
 
 # CPUs and memory -----------------------------------------------------------
 
-class Role(NamedTuple):
-    """A role on this node: processes, and the CPUs of each (0: see `kind`)."""
-    name: str
-    instances: int
-    kind: str               # x: so many CPUs each, /: all divided, *: unbound
-    cpus: int
+def own_cpus(roles: str, role: str, slot: int) -> list[int]:
+    """The CPUs of a process of this node; all, if its role is not among `roles`.
 
-
-def parse_roles(text: str) -> list[Role]:
-    """The roles of a node; see the head of this file for the form."""
-    roles = []
-    for part in filter(None, text.split(',')):
-        name, _, rest = part.partition('=')
-        kind = next(sign for sign in 'x/*' if sign in rest)
-        count, _, each = rest.partition(kind)
-        roles.append(Role(name, int(count), kind, int(each or 0)))
-    return roles
-
-
-def assign_cpus(available: list[cpus.Cpu], roles: list[Role]) -> cpus.Placement:
-    """The CPU sets of all roles of a node.
-
-    :raises Failed: the node has fewer cores than servers that divide it.
-    """
-    placed = cpus.assign_cpus(available, [
-        cpus.CpuRequest(role.name, role.instances, role.cpus)
-        for role in roles if role.kind == 'x'])
-    for role in roles:
-        if role.kind == '*':
-            placed.sets[role.name] = [[cpu.number for cpu in available]
-                                      ] * role.instances
-        if role.kind == '/':
-            try:
-                placed.sets[role.name] = cpus.divide_cpus(available, role.instances)
-            except ValueError as err:
-                raise Failed(f'servers on {host_name()}: {err}') from None
-    return placed
-
-
-def own_placement(options: argparse.Namespace) -> tuple[list[int], str]:
-    """The CPUs of this process, and what no two processes of the node share.
-
+    :param roles: see the head of this file
+    :param slot: number of the process on the node; -1: its local rank
     :raises Failed: the node has no such process.
+    :raises ValueError: it has fewer cores than servers that divide it.
     """
-    slot = options.slot
+    available = cpus.available_cpus()
+    requests = [cpus.CpuRequest(name, *map(int, each.split('x'))) for name, each in
+                (text.split('=') for text in roles.split(',') if text)]
+    sets = cpus.assign_cpus(available, [one for one in requests if one.cpus]).sets
+    for one in requests:
+        if not one.cpus:
+            sets[one.role] = cpus.divide_cpus(available, one.instances)
+    if role not in sets:
+        return [cpu.number for cpu in available]
     if slot < 0:
         slot = next((int(os.environ[name]) for name in LOCAL_RANK
                      if name in os.environ), -1)
         if slot < 0:
             raise Failed('the launcher does not pass the number of the rank on its '
                          f'node: none of {", ".join(LOCAL_RANK)} is set')
-    placed = assign_cpus(cpus.available_cpus(), parse_roles(options.roles))
-    sets = placed.sets.get(options.role, [])
-    if slot >= len(sets):
-        raise Failed(f'the launcher started more than {len(sets)} {options.role} '
+    if slot >= len(sets[role]):
+        raise Failed(f'the launcher started more than {len(sets[role])} {role} '
                      f'processes on {host_name()}')
-    return sets[slot], placed.by
-
-
-def raise_file_limit(files: int) -> None:
-    """Allow this process so many open files.
-
-    :raises Failed: the hard limit is lower.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and files > hard:
-        raise Failed(f'the connections need {files} open files, but the limit is '
-                     f'{hard}: raise it (ulimit -Hn, limits.conf, LimitNOFILE of '
-                     'slurmd), or request fewer connections')
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, files), hard))
-
-
-def numactl_prefix(subset: list[int], rule: str) -> list[str]:
-    """Words before a command that bind its memory to the NUMA nodes of its CPUs.
-
-    :param rule: never, may (if numactl is installed) or must.
-    :raises Failed: it must, but numactl is missing.
-    """
-    available = cpus.available_cpus()
-    if rule == 'never' or len({cpu.numa for cpu in available}) < 2:
-        return []
-    if shutil.which('numactl'):
-        nodes = cpus.numa_nodes_of_cpus(available, subset)
-        return ['numactl', f'--membind={",".join(map(str, nodes))}']
-    if rule == 'must':
-        raise Failed(f'numactl is missing on {host_name()}, which has several NUMA '
-                     'nodes: install it, or do not bind memory (bind_mem: 0)')
-    return []
+    return sets[role][slot]
 
 
 def free_memory() -> float:
@@ -172,22 +118,19 @@ def free_memory() -> float:
     for line in read_lines('/proc/meminfo'):
         if line.startswith('MemAvailable'):
             free = int(line.split()[1]) / 1024
-    # Version 2: one path, which begins with 0::.
     for line in read_lines('/proc/self/cgroup'):
-        number, controllers, path = line.split(':', 2)
-        version_2 = number == '0' and not controllers
-        if not version_2 and 'memory' not in controllers.split(','):
+        # Version 2 has one path, and no controllers in it.
+        _, controllers, path = line.split(':', 2)
+        if controllers and 'memory' not in controllers.split(','):
             continue
-        root = Path('/sys/fs/cgroup', '' if version_2 else 'memory')
-        names = (('memory.max', 'memory.current') if version_2 else
-                 ('memory.limit_in_bytes', 'memory.usage_in_bytes'))
+        root = Path('/sys/fs/cgroup', 'memory' if controllers else '')
+        names = (('memory.limit_in_bytes', 'memory.usage_in_bytes') if controllers else
+                 ('memory.max', 'memory.current'))
         folder = root / path.strip('/')
         for one in [folder, *folder.parents]:
             limit, used = (read_lines(str(one / name))[:1] for name in names)
             if limit and used and limit[0].isdigit():
                 free = min(free, (int(limit[0]) - int(used[0])) / 2**20)
-            if one == root:
-                break
     return free
 
 
@@ -216,15 +159,19 @@ def host_name() -> str:
     return socket.gethostname().partition('.')[0]
 
 
-def user_name() -> str:
-    """The name of this user; the number if there is no name."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
-
-
 # Addresses and ports ---------------------------------------------------------
+
+def interface_addresses() -> dict[str, str]:
+    """The IPv4 addresses of this node, interface -> address."""
+    result = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(sock, SIOCGIFADDR, struct.pack(
+                    '256s', name.encode()[:15]))
+                result[name] = socket.inet_ntoa(answer[20:24])
+    return result
+
 
 def own_address(interface: str, peer: str) -> str:
     """The address at which a server of this node listens.
@@ -235,14 +182,12 @@ def own_address(interface: str, peer: str) -> str:
     :raises Failed: there is no such address.
     """
     if interface:
-        result = network.interface_addresses()
+        result = interface_addresses()
         if interface in result:
             return result[interface]
-        there = ', '.join(f'{name} ({address})'
-                          for name, address in sorted(result.items()))
-        raise Failed(f'the node has no interface {interface!r} with an IPv4 '
-                     f'address, only {there or "none"}: correct '
-                     "service_interface in the site's system.py")
+        there = ', '.join(f'{name} ({result[name]})' for name in sorted(result))
+        raise Failed(f'the node has no interface {interface!r} with an IPv4 address, '
+                     f'only {there}: correct service_interface in system.py')
     if not peer:
         return '127.0.0.1'
     with contextlib.suppress(OSError), socket.socket(
@@ -254,19 +199,6 @@ def own_address(interface: str, peer: str) -> str:
             return address
     raise Failed(f'{host_name()} has no address towards {peer}: set service_interface '
                  "in the site's system.py")
-
-
-def check_link_speed(interface: str, speed: int, minimum: float) -> None:
-    """Check that an interface is fast enough, if its speed is known.
-
-    :param speed: 0: unknown. Unit: Mb/s.
-    :param minimum: required speed. Unit: Mb/s.
-    :raises Failed: it is slower.
-    """
-    if 0 < speed < minimum:
-        raise Failed(f'interface {interface} has {speed} Mb/s, but the plan needs '
-                     f'{minimum:g}: set a faster one as service_interface in the '
-                     "site's system.py")
 
 
 def can_bind(address: str, port: int) -> bool:
@@ -281,58 +213,58 @@ def can_bind(address: str, port: int) -> bool:
 def find_free_port(address: str) -> int:
     """A free port whose port + 10000 (the cluster bus) is free, too.
 
-    Both are outside the ephemeral ports of the kernel, because a client could get
-    one of those before the server binds to it. If these cover everything, any
-    free port is taken.
+    Ephemeral ports of the kernel come last, because a client could get one of those
+    before the server binds to it.
 
     :raises Failed: no port is free.
     """
-    low, high = ephemeral_ports()
-    candidates = [port for port in range(1024, 55536)
-                  if not any(low <= one <= high for one in (port, port + 10000))]
-    candidates = candidates or [*range(1024, 55536)]
-    for port in random.sample(candidates, min(len(candidates), 500)):
+    lines = read_lines('/proc/sys/net/ipv4/ip_local_port_range')
+    low, high = map(int, lines[0].split()) if lines else (32768, 60999)
+    ports = random.sample(range(1024, 55536), 5000)
+    ports.sort(key=lambda port: any(low <= one <= high for one in (port, port + 10000)))
+    for port in ports:
         if can_bind(address, port) and can_bind(address, port + 10000):
             return port
     raise Failed(f'no port is free on {address}: stop programs that occupy them')
 
 
-def ephemeral_ports() -> tuple[int, int]:
-    """The first and the last port that the kernel gives to clients."""
-    lines = read_lines('/proc/sys/net/ipv4/ip_local_port_range')
-    low, high = map(int, lines[0].split()) if lines else (32768, 60999)
-    return low, high
+def listening_sockets(port: int) -> set[str]:
+    """Sockets that listen on a port of this node, as /proc/PID/fd names them."""
+    result = set()
+    for table in ('/proc/net/tcp', '/proc/net/tcp6'):
+        with contextlib.suppress(OSError), open(table) as lines:
+            next(lines, None)
+            for fields in map(str.split, lines):
+                listens = fields[3] == '0A'
+                if listens and int(fields[1].rpartition(':')[2], 16) == port:
+                    result.add(f'socket:[{fields[9]}]')
+    return result
 
 
 # Servers ---------------------------------------------------------------------
 
-class DataFolder:
-    """A folder for the data of a server, locked while this process runs.
+def make_data_folder(scratch: str) -> Path:
+    """Make a folder for the data of a server, locked while this process runs.
 
     Folders of servers that were killed are removed first.
 
     :raises Failed: the scratch folder cannot be written.
     """
-
-    def __init__(self, scratch: str) -> None:
-        parent = Path(scratch or os.environ.get('TMPDIR') or '/tmp')
-        try:
-            for old in parent.glob(f'{PREFIX}*'):
-                remove_if_unlocked(old)
-            self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-            # The kernel closes and unlocks it when this process ends.
-            self._lock = os.open(self.folder / 'new', os.O_CREAT | os.O_RDWR, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            os.write(self._lock, host_name().encode())
-            os.rename(self.folder / 'new', self.folder / 'lock')
-        except OSError as err:
-            raise Failed('cannot create a folder for the data of the servers in '
-                         f'{parent}: {err.strerror}; set another scratch in the '
-                         "site's system.py") from None
-
-    def remove(self) -> None:
-        """Remove the folder with all its files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+    parent = Path(scratch or os.environ.get('TMPDIR') or '/tmp')
+    try:
+        for old in parent.glob(f'{PREFIX}*'):
+            remove_if_unlocked(old)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        # The kernel closes and unlocks it when this process ends.
+        lock = os.open(folder / 'new', os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, host_name().encode())
+        os.rename(folder / 'new', folder / 'lock')
+    except OSError as err:
+        raise Failed('cannot create a folder for the data of the servers in '
+                     f'{parent}: {err.strerror}; set another scratch in the '
+                     "site's system.py") from None
+    return folder
 
 
 def remove_if_unlocked(folder: Path, max_seconds: float = float('inf')) -> None:
@@ -354,35 +286,30 @@ def remove_if_unlocked(folder: Path, max_seconds: float = float('inf')) -> None:
 
 
 class Server:
-    """One server: its start, its checks until it is ready, and its end."""
+    """One server: its start, its checks until it is ready, and its end.
+
+    :raises Failed: it cannot be started.
+    """
 
     def __init__(self, options: argparse.Namespace, command: list[str]) -> None:
         self.options, self.command = options, command
-        self.cpu_set, self.placed_by = own_placement(options)
-        check_free_memory(options.memory * sum(
-            role.instances for role in parse_roles(options.roles)
-            if role.name == options.role))
+        self.cpu_set = own_cpus(options.roles, 'server', options.slot)
+        check_free_memory(options.memory)
         self.address = own_address(options.interface, options.peer)
-        self.interface = network.find_interface(self.address)
-        lines = read_lines(f'/sys/class/net/{self.interface}/speed')
-        #: Speed of the interface; 0: the kernel does not report it. Unit: Mb/s.
-        self.link = max(int((lines or ['0'])[0]), 0)
-        check_link_speed(self.interface, self.link, options.link)
-        self.password, self.certificate = ask.read_secrets(Path(options.secrets))
+        self.password = ask.read_password(Path(options.secrets))
         self.starts, self.mark = 0, f'{host_name()}.{os.getpid()}'
         # Folders of the suite are shared with other nodes, this one is not.
-        self.data = DataFolder(options.scratch)
+        self.data = make_data_folder(options.scratch)
         try:
             self.start()
         except BaseException:
-            self.data.remove()
+            shutil.rmtree(self.data, ignore_errors=True)
             raise
 
     @property
     def name(self) -> str:
-        where = 'socket' if self.options.socket else f'{self.address}:{self.port}'
         return (f'{self.options.program} (server {self.options.index} on '
-                f'{host_name()}, {where})')
+                f'{host_name()}, {self.where})')
 
     def start(self) -> None:
         """Start it on its port.
@@ -391,32 +318,23 @@ class Server:
         """
         self.starts += 1
         self.port = self.pick_port()
-        data = self.data.folder
-        certificate = f'{self.options.secrets}/server'
-        values = {'address': self.address,
-                  'ca': f'{certificate}.crt', 'cert': f'{certificate}.crt',
-                  'key': f'{certificate}.key',
-                  'port': self.port, 'bus_port': self.port + 10000, 'data': str(data),
-                  'index': self.options.index, 'memory': self.options.memory,
-                  'cpus': ','.join(map(str, self.cpu_set)), 'user': user_name()}
-        for name, text in json.loads(self.options.files).items():
-            with open(data / name, 'w', opener=lambda path, flags:
-                      os.open(path, flags, 0o600)) as file:
-                file.write(text.format(password=self.password, **values))
+        data = str(self.data)
+        self.where = ask.Server(
+            f'{data}/socket' if self.options.socket else self.address, self.port,
+            self.password, self.options.user)
+        values = {'address': self.address, 'port': self.port, 'data': data}
         config = (Path(self.options.config).read_text().format(
             password=self.password, **values) if self.options.config else '')
-        command = [*numactl_prefix(self.cpu_set, self.options.bind_memory),
-                   *(word.format_map(values) for word in self.command)]
+        command = [word.format_map(values) for word in self.command]
         parent = os.getpid()
 
         def prepare_child() -> None:
-            set_parent_death_signal(signal.SIGKILL)
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
             os.sched_setaffinity(0, self.cpu_set)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
-        raise_file_limit(self.options.connections + SPARE_FILES)
         self.began, self.at = time.monotonic(), time.time()
         try:
             self.process = subprocess.Popen(
@@ -428,9 +346,6 @@ class Server:
         assert self.process.stdin
         with contextlib.suppress(OSError), self.process.stdin as pipe:
             pipe.write(config.encode())
-        self.where = ask.Server(
-            f'{data}/socket' if self.options.socket else self.address, self.port,
-            self.password, self.options.user, self.certificate)
 
     def pick_port(self) -> int:
         """The port of the plan, or a free one; 0: it listens on a socket.
@@ -438,18 +353,14 @@ class Server:
         :raises Failed: no port is free, or the port of the plan is in use.
         """
         if self.options.socket:
-            path = f'{self.data.folder}/socket'
-            if len(path) > 107:
-                raise Failed(f'{path} is too long for the path of a socket: set a '
-                             "shorter folder as scratch in the site's system.py")
             return 0
         if not self.options.port:
             return find_free_port(self.address)
         port = int(self.options.port) + self.options.slot
         if not can_bind(self.address, port):
-            raise Failed(f'port {port} on {host_name()} is in use by '
-                         f'{network.find_listening_program(port)}: stop that '
-                         'program, or request another port (0: any free port)')
+            raise Failed(f'port {port} on {host_name()} is in use: stop the program '
+                         'that has it (ss -ltnp), or request another port (0: any free '
+                         'port)')
         return port
 
     def exit_reason(self) -> str:
@@ -463,8 +374,7 @@ class Server:
     def has_become_ready(self) -> bool:
         """Whether it answers now; one attempt.
 
-        :raises Failed: it ended, another server answers, it differs from the
-            plan, or its time limit has passed.
+        :raises Failed: it ended, runs on other CPUs, or its time limit has passed.
         """
         if ended := self.exit_reason():
             # Another program took the port between can_bind and the start.
@@ -473,89 +383,69 @@ class Server:
                 self.start()
                 return False
             raise Failed(f'{self.name} {ended} before it answered')
-        dialect, settings = self.options.dialect, ask.Settings()
         try:
-            self.check_listening_user()
-            self.counters = ask.COUNTERS[dialect](self.where)
-            self.seconds = time.monotonic() - self.began
-            if dialect in ask.SETTINGS:
-                settings = ask.SETTINGS[dialect](self.where)
-        except ask.PasswordRefused as err:
-            raise Failed(f'{self.name} {err}') from None
-        except (OSError, ask.Refusal, ValueError) as err:
-            why = str(err) or type(err).__name__
+            self.check_listener()
+            self.counters = ask.COUNTERS[self.options.dialect](self.where)
+        except ask.NO_ANSWER as err:
             if time.monotonic() - self.began < self.options.ready_limit:
                 return False
             raise Failed(f'{self.name} did not answer in '
-                         f'{self.options.ready_limit:g} s ({why})') from None
-        self.check_is_as_planned(settings)
+                         f'{self.options.ready_limit:g} s '
+                         f'({str(err) or type(err).__name__})') from None
+        self.seconds = time.monotonic() - self.began
+        self.check_cpus()
         return True
 
-    def check_listening_user(self) -> None:
-        """Check the owner of the port, before the password is sent.
+    def processes(self) -> Iterator[int]:
+        """The processes in the session of this server."""
+        for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
+            with contextlib.suppress(OSError):
+                if os.getsid(pid) == self.process.pid:
+                    yield pid
 
-        :raises OSError: no process listens.
-        :raises Failed: a process of another user listens.
+    def check_listener(self) -> None:
+        """Check that this server has its port, before the password is sent. It keeps
+        the port until it ends.
+
+        :raises OSError: no program listens there, or another one.
         """
-        if self.port:
-            # A port has one listener, which keeps it until it ends.
-            socket.create_connection(self.where[:2], ask.ANSWER_TIMEOUT).close()
-            if network.find_listening_user(self.port) not in (None, os.geteuid()):
-                raise Failed(f'{self.name}: another user listens on this '
-                             'port: another server has the port')
+        if not self.port:
+            return
+        sockets = listening_sockets(self.port)
+        if not sockets:
+            raise ConnectionError('no program listens on its port')
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                for link in Path(f'/proc/{pid}/fd').iterdir():
+                    if os.readlink(link) in sockets:
+                        return
+        raise ConnectionError('another program listens on its port')
 
-    def check_is_as_planned(self, settings: ask.Settings) -> None:
-        """Check that the server that answers is this one, with the persistence, the
-        threads and the CPUs of the plan.
+    def check_cpus(self) -> None:
+        """Check that the server runs on its CPUs.
 
-        :raises Failed: it is another one, or differs.
+        :raises Failed: it may run on others.
         """
-        pid, wrapper = self.counters.pid, f'a wrapper at {self.command[0]}'
-        if pid and not self.has_started(pid):
-            raise Failed(f'{self.name}: process {pid} answers on this port, but the '
-                         f'suite started process {self.process.pid}: another server '
-                         'has the port')
-        has, expected = '', ''
-        kinds, request = settings.persistence, {self.options.persistence} - {'off'}
-        if kinds not in (None, request):
-            has, expected = (
-                ' and '.join(PERSISTENCE_NAMES[kind] for kind in sorted(some))
-                or 'nothing on disk' for some in (kinds or (), request))
-            has = f'writes {has}'
-        elif self.options.threads and settings.threads not in (
-                None, self.options.threads):
-            has = (f'serves with {settings.threads} '
-                   f'thread{"s" * (settings.threads > 1)}')
-            expected = str(self.options.threads)
-        if has:
-            raise Failed(f'{self.name} {has}, but the plan requires {expected}: find '
-                         f'what changes its configuration ({wrapper}, a default of '
-                         'its build)')
-        with contextlib.suppress(OSError):      # it has ended, or is in a container
-            usable = os.sched_getaffinity(pid or self.process.pid)
+        for pid in self.processes():
+            usable = os.sched_getaffinity(pid)
             if usable - set(self.cpu_set):
-                raise Failed(f'{self.name} was bound to the CPUs '
-                             f'{sorted(self.cpu_set)}, but may run on '
-                             f'{sorted(usable)}: find what unbinds it ({wrapper}, an '
-                             'option of its own)')
-
-    def has_started(self, pid: int) -> bool:
-        """Whether a process is in the session of this server."""
-        try:
-            return os.getsid(pid) == self.process.pid
-        except ProcessLookupError:
-            return False
+                raise Failed(
+                    f'{self.name} was bound to the CPUs {sorted(self.cpu_set)}, but '
+                    f'may run on {sorted(usable)}: find what unbinds it (a wrapper at '
+                    f'{self.command[0]}, an option of its own)')
 
     def record(self) -> dict[str, Any]:
         """The line of a server that is ready; parser.py has the meaning."""
+        interface = next((name for name, address in interface_addresses().items()
+                          if address == self.address), '')
+        speed = read_lines(f'/sys/class/net/{interface}/speed')
         return {'index': self.options.index, 'node': host_name(),
-                'address': self.where.host, 'port': self.port,
-                'interface': self.interface, 'link': self.link, 'cpus': self.cpu_set,
+                'address': self.where.host, 'port': self.port, 'interface': interface,
+                'link': max(int((speed or ['0'])[0]), 0), 'cpus': self.cpu_set,
                 'program': self.counters.name or self.options.program,
                 'version': self.counters.version,
                 'ready_ms': round(self.seconds * 1e3, 3), 'at': self.at,
-                'placed_by': self.placed_by, 'name': self.name,
-                'scratch': str(self.data.folder.parent),
+                'name': self.name, 'scratch': str(self.data.parent),
                 'counters': self.counters._asdict()}
 
     def stop(self) -> None:
@@ -568,13 +458,7 @@ class Server:
         # Those that have left the session of the server.
         subprocess.run([LEFTOVERS, f'PLUMBLINE_RANK={self.mark}'],
                        stdout=subprocess.DEVNULL)
-        self.data.remove()
-
-
-#: Signals on which a server and an observer stop, and what ends a wait. Launchers
-#: pass SIGUSR1 on; after SIGTERM some kill their programs at once.
-STOP = {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-SIGNALS = {*STOP, signal.SIGCHLD}
+        shutil.rmtree(self.data, ignore_errors=True)
 
 
 def serve(options: argparse.Namespace, command: list[str]) -> int:
@@ -601,30 +485,16 @@ def serve(options: argparse.Namespace, command: list[str]) -> int:
 def run_client(options: argparse.Namespace, command: list[str]) -> NoReturn:
     """Bind this process, report its CPUs, and become a client.
 
-    :raises Failed: it has no CPUs here, or too few ports.
+    :raises Failed: it has no CPUs here.
     """
-    subset, placed_by = own_placement(options)
-    check_port_count(options.connections)
+    subset = own_cpus(options.roles, options.role, options.slot)
     os.sched_setaffinity(0, subset)
-    raise_file_limit(options.connections + SPARE_FILES)
     # In one call: other ranks write to this file, too.
     os.write(2, f'plumbline-client {host_name()} {options.role} '
-             f'{",".join(map(str, subset))} {placed_by}\n'.encode())
+             f'{",".join(map(str, subset))}\n'.encode())
     command = [word.replace('{cpus}', str(len(subset))) for word in command]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     os.execvp(command[0], command)      # program.sh
-
-
-def check_port_count(connections: int) -> None:
-    """Check that this node has enough ports for connections to one server.
-
-    :raises Failed: it has too few.
-    """
-    low, high = ephemeral_ports()
-    if connections > high - low:
-        raise Failed(f'{host_name()} has {high - low} ports for {connections} '
-                     'connections to one server: request fewer connections or more '
-                     'client nodes, or widen net.ipv4.ip_local_port_range')
 
 
 def parse_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -632,17 +502,12 @@ def parse_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     place = words.index('--') if '--' in words else len(words)
     parser = argparse.ArgumentParser(prog='node.py', description=__doc__)
     parser.add_argument('action', choices=('serve', 'client'))
-    parser.add_argument('roles')
-    for name, kind, default in (
-            ('role', str, 'server'), ('slot', int, 0), ('index', int, 0),
-            ('program', str, ''), ('dialect', str, 'resp'), ('config', str, ''),
-            ('files', str, '{}'), ('memory', int, 0), ('threads', int, 0),
-            ('port', int, 0), ('secrets', str, ''), ('user', str, ''),
-            ('persistence', str, 'off'), ('connections', int, 0),
-            ('ready-limit', float, 30.0), ('bind-memory', str, 'may'),
-            ('interface', str, ''), ('peer', str, ''), ('scratch', str, ''),
-            ('link', float, 0.0)):
-        parser.add_argument(f'--{name}', type=kind, default=default)
+    for name, default in (
+            ('roles', ''), ('role', ''), ('slot', 0), ('index', 0), ('program', ''),
+            ('dialect', 'resp'), ('config', ''), ('memory', 0), ('port', 0),
+            ('secrets', ''), ('user', ''), ('ready-limit', 30.0), ('interface', ''),
+            ('peer', ''), ('scratch', '')):
+        parser.add_argument(f'--{name}', type=type(default), default=default)
     parser.add_argument('--socket', action='store_true')
     return parser.parse_args(words[:place]), words[place + 1:]
 
@@ -658,15 +523,15 @@ def main(words: list[str]) -> int:
         if options.action == 'serve':
             return serve(options, command)
         run_client(options, command)
-    except Failed as err:
-        print(f'failed: {err}', flush=True)
-        return 1
+    except (Failed, ValueError) as err:
+        text = str(err)
     except OSError as err:
         if err.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        print(f'failed: the disk of {err.filename or os.getcwd()} on {host_name()} is '
-              f'full ({err.strerror}): free space there', flush=True)
-        return 1
+        text = (f'the disk of {err.filename or os.getcwd()} on {host_name()} is full '
+                f'({err.strerror}): free space there')
+    print(f'failed: {text}', flush=True)
+    return 1
 
 
 if __name__ == '__main__':

@@ -4,22 +4,23 @@ Lines of the record are followed by the standard output of the clients of the la
 step (services.sh):
 
     # service server JSON               what node.py printed of a server
-    # service client STEP NODE ROLE CPUS PLACED
-                                        the CPUs of a client; PLACED: what no two
-                                        processes of the node share
+    # service client STEP NODE ROLE CPUS
+                                        the CPUs of a client
     # service step JSON                 begin and end of a step, and the counters
                                         of all servers before and after it
 """
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from config.console import count_with_noun
 
 from ..core.parsers import ParseError
+from .ask import Counters
+from .plan import Plan
 
 #: Beginnings of the lines of the record.
 SERVER, CLIENT, STEP = '# service server ', '# service client ', '# service step '
@@ -46,22 +47,17 @@ class Server:
     at: float
 
 
-@dataclass(frozen=True)
-class Counters:
-    """Sums over all servers; the fields are those of services/ask.py."""
-    cpu: float
-    memory: int
-    commands: int
-    keys: int
-    misses: int
-    evicted: int
-    connections: int
+class Process(NamedTuple):
+    """A server or a client, and the CPUs that it may use."""
+    node: str
+    role: str
+    cpus: Sequence[int]
 
 
 @dataclass(frozen=True)
 class Step:
     """A step of the clients: duration in s, begin in s since 1970, and the
-    counters before and after it."""
+    counters of all servers before and after it."""
     seconds: float
     at: float
     before: Counters
@@ -85,101 +81,73 @@ class Services:
     client_nodes: tuple[str, ...] = ()
 
 
-def split_service_record(text: str, spinning: Mapping[str, int] = {},
-                         with_servers: bool = True) -> tuple[Services, str]:
+def split_service_record(text: str, plan: Plan | None = None) -> tuple[Services, str]:
     """The record of a run's services, and the output of its clients.
 
-    :param spinning: role -> threads of one of its processes that poll without sleep
-    :param with_servers: whether the job has servers
+    :param plan: of the run; None: it has servers, and CPUs are not compared with needs
     :raises ParseError: the record is missing or damaged.
     """
-    records: dict[str, list[Any]] = {SERVER: [], CLIENT: [], STEP: []}
+    servers: list[Server] = []
+    clients: dict[str, list[Process]] = {}
+    steps: dict[str, Step] = {}
     rest = []
     for number, line in enumerate(text.splitlines(keepends=True), 1):
-        kind = next((kind for kind in records if line.startswith(kind)), '')
-        if not kind:
-            rest.append(line)
-            continue
         try:
-            records[kind].append(_check_record_line(kind, line.removeprefix(kind)))
+            if line.startswith(SERVER):
+                data = json.loads(line.removeprefix(SERVER))
+                own = {name: data[name] for name in Server.__annotations__}
+                servers.append(Server(**{**own, 'cpus': tuple(own['cpus'])}))
+            elif line.startswith(CLIENT):
+                step, node, role, cpus = line.removeprefix(CLIENT).split()
+                clients.setdefault(step, []).append(
+                    Process(node, role, [*map(int, cpus.split(','))]))
+            elif line.startswith(STEP):
+                data = json.loads(line.removeprefix(STEP))
+                began, ended = float(data['began']), float(data['ended'])
+                steps[data['name']] = Step(
+                    round(ended - began, 3), began, _sum_counters(data['before']),
+                    _sum_counters(data['after']))
+            else:
+                rest.append(line)
         except (ValueError, KeyError, TypeError) as err:
             raise ParseError(number, line, 'the record of the services is damaged: '
                              f'{err!r}') from None
-    if not records[STEP] or (with_servers and not records[SERVER]):
+    if not steps or not servers and (plan is None or plan.server.instances):
         raise ParseError(len(text.splitlines()), '', f'no line begins with {SERVER!r} '
                          f'or {STEP!r}: the job script ended early')
-    return _make_services(records[SERVER], records[CLIENT], records[STEP],
-                          spinning), ''.join(rest)
-
-
-def _check_record_line(kind: str, text: str) -> Any:
-    """One line of the record, with its parts in their types.
-
-    :raises ValueError, KeyError, TypeError: it is damaged
-    """
-    if kind == CLIENT:
-        step, node, role, cpus, placed_by = text.split()
-        return step, {'node': node, 'role': role, 'placed_by': placed_by,
-                      'cpus': [*map(int, cpus.split(','))]}
-    data = json.loads(text)
-    if kind == SERVER:
-        own = {name: data[name] for name in Server.__annotations__}
-        return Server(**{**own, 'cpus': tuple(own['cpus'])}), data['placed_by']
-    began, ended = float(data['began']), float(data['ended'])
-    return data['name'], Step(round(ended - began, 3), began,
-                              _sum_counters(data['before']),
-                              _sum_counters(data['after']))
-
-
-def _make_services(servers: Sequence[tuple[Server, str]],
-                   clients: Sequence[tuple[str, Mapping[str, Any]]],
-                   steps: Sequence[tuple[str, Step]], spinning: Mapping[str, int]
-                   ) -> Services:
+    servers.sort(key=lambda server: server.index)
     # Some steps have only a part of the clients.
-    by_step = [[client for name, client in clients if name == step]
-               for step, _ in steps]
-    most = max(by_step, key=len)
-    placed = {**{server.node: placed_by for server, placed_by in servers},
-              **{client['node']: client['placed_by'] for client in most}}
+    most = max((clients.get(step, []) for step in steps), key=len)
     return Services(
-        tuple(server for server, _ in sorted(
-            servers, key=lambda pair: pair[0].index)),
-        len(most), shared_cpus_text(
-            [{'node': server.node, 'cpus': server.cpus} for server, _ in servers], most,
-            [node for node, by in placed.items() if by == 'shared'], spinning),
-        dict(steps), tuple(client['node'] for client in most))
+        tuple(servers), len(most), shared_cpus_text(
+            [*(Process(one.node, 'server', one.cpus) for one in servers), *most],
+            plan.required_cpus_by_role() if plan else {}),
+        steps, tuple(client.node for client in most)), ''.join(rest)
 
 
-def shared_cpus_text(servers: Sequence[Mapping[str, Any]],
-                     clients: Sequence[Mapping[str, Any]],
-                     crowded: Iterable[str], spinning: Mapping[str, int] = {}) -> str:
+def shared_cpus_text(processes: Sequence[Process], required: Mapping[str, int]) -> str:
     """Which servers and clients had too few CPUs, on which nodes; '': none had.
 
-    :param servers: each with `node` and `cpus`
-    :param clients: the same, and `role`
-    :param crowded: nodes with fewer CPUs than their processes request
-    :param spinning: role -> threads of one of its processes that poll without sleep
+    :param required: role -> CPUs that one of its processes needs
     """
     nodes_by_text: dict[str, list[str]] = {}
-    for node in dict.fromkeys(one['node'] for one in (*servers, *clients)):
-        here = [[one for one in processes if one['node'] == node]
-                for processes in (servers, clients)]
-        who = ' and '.join(count_with_noun(len(processes), what) for processes, what
-                           in zip(here, ('server', 'client'), strict=True)
-                           if processes)
-        processes = here[0] + here[1]
-        number = len({cpu for one in processes for cpu in one['cpus']})
-        threads = sum(spinning.get(one.get('role', 'server'), 0) for one in processes)
-        if threads <= number and node not in crowded:
+    for node in dict.fromkeys(one.node for one in processes):
+        here = [one for one in processes if one.node == node]
+        number = len({cpu for one in here for cpu in one.cpus})
+        needed = sum(required.get(one.role, 0) for one in here)
+        if needed <= number:
             continue
-        verb = 'shared' if len(processes) > 1 else 'had'
-        what = f' with {threads} threads that spin' if threads > number else ''
+        servers = sum(one.role == 'server' for one in here)
+        who = ' and '.join(
+            count_with_noun(count, what) for count, what in
+            ((servers, 'server'), (len(here) - servers, 'client')) if count)
         nodes_by_text.setdefault(
-            f'{who}{what} {verb} {count_with_noun(number, "CPU")}', []).append(node)
-    return ', '.join(f'{text} of {" ".join(nodes)}'
+            f'{who} {"shared" if len(here) > 1 else "had"} '
+            f'{count_with_noun(number, "CPU")} instead of {needed}', []).append(node)
+    return ', '.join(f'{text} on {" ".join(nodes)}'
                      for text, nodes in nodes_by_text.items())
 
 
 def _sum_counters(servers: list[Mapping[str, Any]]) -> Counters:
     return Counters(**{name: sum(one[name] for one in servers)
-                       for name in Counters.__annotations__})
+                       for name in Counters._fields if name not in ('name', 'version')})

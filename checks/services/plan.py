@@ -1,22 +1,17 @@
 """Servers and clients of a job, as a check describes them.
 
-:mod:`.script` turns a plan into a part of the job script. Texts marked *template*
-may contain, in braces, values that are known only when the job runs (the command of a
-server no password, because all users of a node can read a command line):
+:mod:`.script` turns a plan into a part of the job script. Commands and configuration
+are templates, with values in braces that are known only when the job runs:
 
-    server  {address} {port} {bus_port} {data} {password} {cpus} {memory}
-            {index} {ca} {cert} {key} {user}
+    server  {address} {port} {data}, and {password} in its configuration (all users of
+            a node can read a command line)
     client  {service} (file that names servers, password and gate) {host}
-            (or socket) {port} {index} {count} {cpus} {connections} {output}
-            (name of its files, without an ending) {ca} {cert} {key}
-
-Ranks of an MPI program all get the same command: `{index}` is 0 there, and
-`{count}` the number of ranks.
+            (or socket) {port} {index} (0 for the ranks of an MPI program) {output}
+            (name of its files, without an ending)
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -25,12 +20,9 @@ class Server:
 
     #: Name of the program, for messages.
     program: str
-    #: The command; templates.
     command: tuple[str, ...]
-    #: Text for its standard input, which no other user can read; template.
+    #: Text for its standard input, which no other user can read.
     config: str = ''
-    #: Files made in the data folder, name -> text; templates.
-    files: Mapping[str, str] = field(default_factory=dict)
     #: Protocol of readiness and counters: a key of ask.COUNTERS.
     dialect: str = 'resp'
     #: Nodes that it runs on.
@@ -40,21 +32,11 @@ class Server:
     instances: int = 1
     #: CPUs of an instance.
     cpus: int = 1
-    #: Threads of an instance that serve connections; its own report must
-    #: match; 0: not checked.
-    threads: int = 0
-    #: Threads of an instance that poll without sleep: each needs a CPU.
-    spinning: int = 0
+    #: Instances divide all CPUs of the node, core by core; `cpus` is the size of the
+    #: largest part.
+    divided: bool = False
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
-    #: Instances divide all CPUs of the node, core by core; `required_cpus_per_node`
-    #: is the size of the largest part.
-    divided: bool = False
-    #: Bind an instance's memory to the NUMA nodes of its CPUs: never, may (if
-    #: numactl is installed), must.
-    bind_memory: str = 'may'
-    #: On the clients' nodes, on other CPUs; else on separate nodes.
-    beside: bool = True
     #: First port; 0: any free port.
     port: int = 0
     #: Listens on the Unix socket {data}/socket and on no port: for clients
@@ -64,15 +46,11 @@ class Server:
     password: bool = True
     #: User of the password; empty: the store's default user.
     user: str = ''
-    #: Encrypts its connections; the job makes a certificate.
-    tls: bool = False
     #: The instances form a Redis cluster.
     cluster: bool = False
     #: Persistence while it serves: off, rdb (snapshots), aof (append-only
     #: file).
     persistence: str = 'off'
-    #: Connections that it must accept.
-    connections: int = 100
     #: Maximum time until its first answer. Unit: seconds.
     ready_limit: float = 30
     #: Instead of the command: one for each instance.
@@ -86,23 +64,18 @@ class Clients:
     nodes: int = 1
     #: Clients on each node.
     instances: int = 1
-    #: Clients in all, distributed over the nodes round-robin; 0: `instances`
-    #: on every node.
-    total: int = 0
     #: CPUs of a client.
     cpus: int = 1
-    #: Threads of a client that poll without sleep: each needs a CPU.
-    spinning: int = 0
     #: Not bound to CPUs.
     unbound: bool = False
+    #: Threads of an unbound client that poll without sleep: each needs a CPU.
+    spinning: int = 0
     #: Each client uses one server (assigned round-robin), else all of them.
     one_server: bool = False
-    #: Connections of one client.
-    connections: int = 1
     #: Name of the role, for programs and messages.
     name: str = 'client'
-    #: On separate nodes, after those of the roles before it; else on the
-    #: nodes of the role before it, on other CPUs.
+    #: On separate nodes, after those of the servers and of the roles before it; else
+    #: on the nodes of the role before it (of the servers), on other CPUs.
     apart: bool = False
 
 
@@ -110,16 +83,14 @@ class Clients:
 class Program:
     """The program that the clients of one role run in a step."""
 
-    #: The command; templates.
     command: tuple[str, ...] = ()
     #: The role whose clients run it.
     role: str = 'client'
     #: The clients are the ranks of one MPI program: the launcher starts all
     #: of them; else each is started by itself.
     mpi: bool = False
-    #: Only the first client runs it.
-    alone: bool = False
-    #: Instead of the command: one for each client.
+    #: Instead of the command: one for each of the first clients, which are distributed
+    #: over the nodes round-robin. The others run nothing.
     commands: tuple[tuple[str, ...], ...] = ()
 
 
@@ -147,20 +118,17 @@ class Plan:
     server: Server
     clients: tuple[Clients, ...]
     steps: tuple[Step, ...]
-    #: Slowest acceptable interface. Unit: Mb/s.
-    link: float = 0
     #: Interface whose address servers bind to; empty: loopback on one node,
     #: on several the address that the nodes reach each other by.
     interface: str = ''
-    #: Interval at which CPU usage of the servers' nodes is recorded; 0: not
-    #: recorded. Unit: seconds.
+    #: Interval at which CPU usage of the nodes is recorded; 0: not recorded. Unit:
+    #: seconds.
     sample: float = 0
 
     def node_numbers_by_role(self) -> dict[str, range]:
         """The node numbers of each role, in the order of the node names."""
         result = {'server': range(self.server.nodes)}
-        first = 0 if self.server.beside else self.server.nodes
-        last = self.server.nodes
+        first, last = 0, self.server.nodes
         for role in self.clients:
             if role.apart:
                 first = last
@@ -173,37 +141,21 @@ class Plan:
         """Nodes of the job."""
         return max(where.stop for where in self.node_numbers_by_role().values())
 
+    def required_cpus_by_role(self) -> dict[str, int]:
+        """CPUs without which a process of a role is slower than it could be."""
+        return {'server': 0 if self.server.divided else self.server.cpus,
+                **{role.name: role.spinning if role.unbound else role.cpus
+                   for role in self.clients}}
+
     def required_cpus_per_node(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
         layout, server = self.node_numbers_by_role(), self.server
-        # Role -> CPUs of its bound processes, of its unbound ones, and threads that
-        # spin.
-        counts = {'server': (server.instances * server.cpus, 0,
-                             server.instances * server.spinning),
-                  **{role.name: (role.instances * role.cpus * (not role.unbound),
-                                 role.instances * role.cpus * role.unbound,
-                                 role.instances * role.spinning)
-                     for role in self.clients}}
-        return max(1, *(sum(count[kind] for role, count in counts.items()
-                            if node in layout[role])
-                        for node in range(self.node_count) for kind in range(3)))
-
-    def spinning_threads_by_role(self) -> dict[str, int]:
-        """Threads of one process of each role that poll without sleep."""
-        return {'server': self.server.spinning,
-                **{role.name: role.spinning for role in self.clients}}
-
-    def find_client_role(self, name: str) -> Clients:
-        """The client role of this name."""
-        return {role.name: role for role in self.clients}[name]
-
-
-def command_with_environment(variables: Mapping[str, str], *command: str
-                   ) -> tuple[str, ...]:
-    """A command that runs with some environment variables.
-
-    `env` takes a program whose path has `=` for one more variable, so that
-    the program is an argument of a shell, which replaces itself by it.
-    """
-    return ('env', *(f'{name}={value}' for name, value in variables.items()),
-            'sh', '-c', 'exec "$@"', 'sh', *command) if variables else command
+        # Bound processes need theirs besides the others'; unbound ones share.
+        bound = {'server': server.instances * server.cpus, **{
+            role.name: role.instances * role.cpus
+            for role in self.clients if not role.unbound}}
+        unbound = [role.instances * max(role.cpus, role.spinning)
+                   for role in self.clients if role.unbound]
+        return max(1, *unbound, *(
+            sum(count for name, count in bound.items() if node in layout[name])
+            for node in range(self.node_count)))

@@ -4,7 +4,6 @@ A person can read it, and run the job script again (docs/explanation/services.md
 """
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import string
@@ -17,12 +16,11 @@ from .plan import Clients, Plan, Program, Step
 
 SERVICES = Path(__file__).resolve().parent
 
-#: Fields of a client's command that are known only when the job runs -> their shell
-#: text, for the server with number {server} and the client with number {number}.
-LATE = {'service': '"$secrets/{service}"', 'host': '"${{host[{server}]}}"',
-        'port': '"${{port[{server}]}}"', 'output': '"$run.{step}.{number}"',
-        'ca': '"$secrets/server.crt"', 'cert': '"$secrets/server.crt"',
-        'key': '"$secrets/server.key"'}
+#: Fields of a client's command -> their shell text, for the server with number {server}
+#: and the client with number {number} of a step.
+FIELDS = {'service': '"$secrets/{service}"', 'host': '"${{host[{server}]}}"',
+          'port': '"${{port[{server}]}}"', 'output': '"$run.{step}.{number}"',
+          'index': '{index}'}
 
 #: In front of a launcher, which gets SIGTERM when this script dies, and no signal to
 #: the process group (services.sh).
@@ -63,15 +61,9 @@ class Writer:
     def __init__(self, plan: Plan, launching: Launching) -> None:
         self.plan, self.launching = plan, launching
         self.layout = plan.node_numbers_by_role()
-        server = plan.server
         #: Node number of each server.
         self.server_nodes = [node for node in self.layout['server']
-                             for _ in range(server.instances)]
-        #: Role -> node number and slot of each client.
-        self.client_slots = {
-            role.name: [(node, slot) for slot in range(role.instances)
-                        for node in self.layout[role.name]][:role.total or None]
-            for role in plan.clients}
+                             for _ in range(plan.server.instances)]
 
     def lines(self) -> Iterator[str]:
         """All lines."""
@@ -88,14 +80,13 @@ class Writer:
         yield 'mapfile -t nodes < <(nodes)'
         yield (f'server_user={quoted(server.user)} '
                f'with_password={"yes" if server.password else ""} '
-               f'is_cluster={"yes" if server.cluster else ""} '
-               f'with_tls={"yes" if server.tls else ""}')
+               f'is_cluster={"yes" if server.cluster else ""}')
         yield f"asked=({server.dialect} '{server.user}' {server.persistence})"
         if server.socket and plan.node_count > 1:
             yield 'on_node() {  # number command...'
             yield '    case $1 in'
             for index, node in enumerate(self.server_nodes):
-                yield f'        {index}) shift; {self.launch(node)} "$@" ;;'
+                yield f'        {index}) shift; {self.launch([node])} "$@" ;;'
             yield '    esac'
             yield '}'
         yield 'run_services() {'
@@ -105,7 +96,10 @@ class Writer:
             yield server.config.rstrip('\n')
             yield 'END'
         yield '    # The observer of each node'
-        yield f'    watch {self.watch_command()} || return'
+        yield ' '.join(filter(None, [
+            '    watch', self.launch(range(plan.node_count)), '"${tied[@]}"',
+            self.launching.rank, '"$programs/observe" --wait',
+            f'{plan.sample:g} "$run.cpu"' if plan.sample else '', '|| return']))
         for index, node in enumerate(self.server_nodes):
             yield f'    # {server.program}, on node {node}'
             yield f'    server {index} {self.server_command(index, node)}'
@@ -118,23 +112,16 @@ class Writer:
         yield '    finish_services'
         yield '}'
 
-    def server_of(self, client: int) -> int:
-        """Number of the server that a client uses; 0 if the plan starts none."""
-        return client % max(1, len(self.server_nodes))
+    def launch(self, nodes: Sequence[int], each: int = 1, mpi: bool = False) -> str:
+        """Words in front of processes.
 
-    # Nodes and launchers -----------------------------------------------------
-
-    def launch(self, first: int, nodes: int = 1, each: int = 1, mpi: bool = False
-               ) -> str:
-        """Words in front of processes on consecutive nodes.
-
-        :param first: number of the first node
+        :param nodes: numbers of the nodes
         :param each: processes per node
         :param mpi: they are ranks of an MPI program
         """
         words = self.launching.mpi_words if mpi else self.launching.words
-        names = [f'${{nodes[{number}]}}' for number in range(first, first + nodes)]
-        values = {'ranks': nodes * each, 'nodes': nodes, 'each': each,
+        names = [f'${{nodes[{number}]}}' for number in nodes]
+        values = {'ranks': len(nodes) * each, 'nodes': len(nodes), 'each': each,
                   'names': ','.join(names),
                   'slots': ','.join(f'{name}:{each}' for name in names)}
         # Of the suite, or options of the site: without blanks, and with $ only here.
@@ -144,26 +131,15 @@ class Writer:
                                    for part in parts)])
 
     def roles_on(self, node: int) -> str:
-        """All servers and clients of a node; node.py explains the form."""
+        """The servers and clients of a node that are bound; node.py has the form."""
         server, texts = self.plan.server, []
         if server.instances and node in self.layout['server']:
-            texts.append(f'server={server.instances}'
-                         + ('/' if server.divided else f'x{server.cpus}'))
-        for role in self.plan.clients:
-            if node in self.layout[role.name]:
-                texts.append(f'{role.name}={role.instances}'
-                             + ('*' if role.unbound else f'x{role.cpus}'))
+            texts.append(f'server={server.instances}x'
+                         f'{0 if server.divided else server.cpus}')
+        texts += [f'{role.name}={role.instances}x{role.cpus}'
+                  for role in self.plan.clients
+                  if node in self.layout[role.name] and not role.unbound]
         return quoted(','.join(texts))
-
-    def watch_command(self) -> str:
-        """The command of the observers of all nodes."""
-        plan = self.plan
-        return ' '.join(filter(None, [
-            self.launch(0, plan.node_count), '"${tied[@]}"', self.launching.rank,
-            '"$services/observer.sh"',
-            f'{plan.sample:g} "$run.cpu"' if plan.sample else '']))
-
-    # Servers -----------------------------------------------------------------
 
     def server_command(self, index: int, node: int) -> str:
         """The command of a server."""
@@ -171,41 +147,36 @@ class Writer:
         peer = next((number for number in range(plan.node_count) if number != node),
                     None)
         options = {
-            'slot': index % server.instances, 'index': index,
-            'program': quoted(server.program), 'dialect': server.dialect,
+            'roles': self.roles_on(node), 'slot': index % server.instances,
+            'index': index, 'program': quoted(server.program),
+            'dialect': server.dialect,
             'config': '"$secrets/server.conf"' if server.config else '',
-            'files': quoted(json.dumps(dict(server.files))) if server.files else '',
-            'memory': server.memory, 'threads': server.threads, 'port': server.port,
-            'secrets': '"$secrets"',
-            'user': quoted(server.user) if server.user else '',
-            'persistence': server.persistence, 'connections': server.connections,
-            'ready-limit': f'{server.ready_limit:g}', 'bind-memory': server.bind_memory,
+            'memory': server.memory * server.instances, 'port': server.port,
+            'secrets': '"$secrets"', 'user': quoted(server.user),
+            'ready-limit': f'{server.ready_limit:g}',
             'interface': quoted(plan.interface or self.launching.interface),
             'scratch': quoted(self.launching.scratch),
-            'link': f'{plan.link:g}' if plan.link else '',
             'peer': '' if peer is None else f'"${{nodes[{peer}]}}"'}
         words = server.commands[index] if server.commands else server.command
         return ' '.join(filter(None, [
-            self.launch(node), '"${node[@]}" serve', self.roles_on(node),
-            options_text(options), '--socket' if server.socket else '', '--',
-            shlex.join(words)]))
-
-    # Clients -----------------------------------------------------------------
+            self.launch([node]), '"${node[@]}" serve', options_text(options),
+            '--socket' if server.socket else '', '--', shlex.join(words)]))
 
     def step_lines(self, step: Step) -> Iterator[str]:
         """The lines of a step."""
         yield f'    # Step {step.name}'
         if step.rest:
-            yield f"    pause {step.rest:g}; counted=''"
+            yield f"    sleep {step.rest:g}; counted=''"
         files: dict[str, str] = {}
         lines: list[str] = []
         for program in step.programs:
-            role = self.plan.find_client_role(program.role)
-            slots = self.client_slots[role.name][:1 if program.alone else None]
+            role = next(one for one in self.plan.clients if one.name == program.role)
+            # Node number and slot of each client.
+            slots = [(node, slot) for slot in range(role.instances)
+                     for node in self.layout[role.name]][:len(program.commands) or None]
             for index in range(1 if program.mpi else len(slots)):
-                servers = ([self.server_of(index)] if role.one_server
-                           else range(len(self.server_nodes)))
-                files[self.service_name(role, index)] = ' '.join(map(str, servers))
+                name, servers = self.service_file(role, index)
+                files[name] = ' '.join(map(str, servers))
                 lines.append(self.client_line(step, program, role, slots, len(lines),
                                               index))
         gate = 'gate' if step.gate else ''
@@ -215,9 +186,12 @@ class Writer:
         yield from lines
         yield f'    end_step {"check" if step.check else ""}'.rstrip() + ' || return'
 
-    def service_name(self, role: Clients, client: int) -> str:
-        """The name of the file with the servers of a client."""
-        return f'service{self.server_of(client)}' if role.one_server else 'service'
+    def service_file(self, role: Clients, client: int) -> tuple[str, Sequence[int]]:
+        """Name of the file with the servers of a client, and their numbers."""
+        count = len(self.server_nodes)
+        if not role.one_server:
+            return 'service', range(count)
+        return f'service{client % count}', [client % count]
 
     def client_line(self, step: Step, program: Program, role: Clients,
                     slots: Sequence[tuple[int, int]], number: int, index: int) -> str:
@@ -227,32 +201,23 @@ class Writer:
         :param number: number of the line in the step
         :param index: number of the client in its role; 0 for ranks
         """
-        (node, slot), server = slots[index], self.server_of(index)
+        node, slot = slots[index]
+        launcher, name, ranks = self.launch([node]), f'{role.name} {index}', 1
         if program.mpi:
-            launcher = self.launch_of_ranks(slots)
-            name, ranks = f'the MPI program of {role.name}', len(slots)
-            slot, connections = -1, role.connections
-        else:
-            launcher, name, ranks = self.launch(node), f'{role.name} {index}', 1
-            connections = role.connections * sum(
-                where == node and self.server_of(one) == server
-                for one, (where, _) in enumerate(slots))
-        options = {'role': role.name, 'slot': slot, 'connections': connections}
-        late = {key: text.format(server=server, number=number, step=step.name,
-                                 service=self.service_name(role, index))
-                for key, text in LATE.items()}
-        now = {'index': index, 'count': len(slots), 'connections': role.connections}
+            nodes, ranks = sorted({node for node, _ in slots}), len(slots)
+            launcher = self.launch(nodes, ranks // len(nodes), mpi=True)
+            name, slot = f'the MPI program of {role.name}', -1
+        fields = {key: text.format(
+            number=number, step=step.name, index=index,
+            server=index % max(1, len(self.server_nodes)),
+            service=self.service_file(role, index)[0]) for key, text in FIELDS.items()}
         words = program.commands[index] if program.commands else program.command
         return ' '.join(filter(None, [
             f"    client {number} '{name}' '{'gate' if step.gate else ''}' {ranks}",
-            launcher, '"${node[@]}" client', self.roles_on(node),
-            options_text(options), '--', '"${program[@]}"',
-            *(fill_template(word, now, late) for word in words)]))
-
-    def launch_of_ranks(self, slots: Sequence[tuple[int, int]]) -> str:
-        """Words in front of an MPI program with as many ranks on every node."""
-        nodes = sorted({node for node, _ in slots})
-        return self.launch(nodes[0], len(nodes), len(slots) // len(nodes), mpi=True)
+            launcher, '"${node[@]}" client', options_text(
+                {'roles': self.roles_on(node), 'role': role.name, 'slot': slot}),
+            '--', '"${program[@]}"',
+            *(fill_template(word, fields) for word in words)]))
 
 
 def quoted(value: object) -> str:
@@ -264,26 +229,13 @@ def options_text(options: Mapping[str, object]) -> str:
     """Options of node.py, without those that have no value; values are words of
     the shell."""
     return ' '.join(f'--{name} {value}' for name, value in options.items()
-                    if value not in ('', "''", 0, 0.0))
+                    if value not in ('', "''", 0))
 
 
-def fill_template(template: str, now: Mapping[str, object], late: Mapping[str, str]
-                  ) -> str:
-    """A word of the shell from a template of a client's command.
-
-    :param now: values that are known now
-    :param late: shell text of those that the job knows
-    """
+def fill_template(template: str, fields: Mapping[str, str]) -> str:
+    """A word of the shell from a template, with shell text for its fields."""
     parts = []
     for text, field, _, _ in string.Formatter().parse(template):
-        if text:
-            parts.append(shlex.quote(text))
-        if field is None:
-            continue
-        if field == 'cpus':             # node.py knows it
-            parts.append('{cpus}')
-        elif field in late:
-            parts.append(late[field])
-        else:
-            parts.append(shlex.quote(str(now[field])))
+        parts += [shlex.quote(text)] if text else []
+        parts += [fields[field]] if field else []
     return ''.join(parts) or "''"

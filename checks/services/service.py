@@ -193,8 +193,7 @@ class ServiceBenchmark(Benchmark, special=True):
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         try:
             plan = self.service_plan()
-            services, output = split_service_record(
-                run.out, plan.spinning_threads_by_role(), plan.server.instances > 0)
+            services, output = split_service_record(run.out, plan)
             values = self.extract_service_values(services, output, run)
             if services.servers:
                 values['ready_time'] = max(

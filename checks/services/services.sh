@@ -57,7 +57,9 @@ now() {
     REPLY=${REPLY/,/.}
 }
 
-pause() { read -rt "$1" -u "$never" || true; }      # without a new process
+# Waits for 50 ms, without a new process. (`read -t` would now and then block signals at
+# random, a fault of bash 5.2.)
+pause() { read -ru "$ticks" || sleep 0.05; }
 
 fail() {
     echo "service: $*" >&2
@@ -77,25 +79,14 @@ begin_services() {
         return
     }
     note "$secrets"
-    # A fifo without a writer: `read` from it waits without a new process.
-    mkfifo "$secrets/never" && exec {never}<>"$secrets/never"
+    exec {ticks}< <(exec "$programs/observe" --tied 9 $$ "$programs/observe" --tick 50)
     exec {lock}>"$secrets/lock"
     hostname >&"$lock"
     flock -n "$lock"
     if [ -n "$with_password" ]; then
         head -c 32 /dev/urandom | sha256sum | cut -c1-48 >"$secrets/password"
     fi
-    if [ -n "$with_tls" ]; then make_certificate || return; fi
     rm -f "$run".*.line "$run.record"
-}
-
-# Self-signed, for this repetition only.
-make_certificate() {
-    local text
-    text=$(openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
-        -days 2 -subj '/CN=plumbline run' -keyout "$secrets/server.key" \
-        -out "$secrets/server.crt" 2>&1) ||
-        fail "openssl cannot make a certificate: ${text##*$'\n'}"
 }
 
 # Notes a launcher or a folder for remove_session_folders.sh; on a full disk only a
@@ -105,9 +96,16 @@ note() {  # pid or path
 } 2>/dev/null
 
 watch() {
-    "$@" </dev/null &
+    "$@" >"$run.observers" </dev/null &
     watcher=$!
     note "$watcher"
+}
+
+# Whether the observer of each node waits for its signal.
+observers_are_ready() {
+    local line count=0
+    while read -r line; do ((count += 1)); done <"$run.observers"
+    [ "$count" -ge "$node_count" ]
 }
 
 server() {
@@ -182,7 +180,7 @@ wait_for_servers() {
                     "$run.server$index.log: $(last_lines "$run.server$index.log")"
                 return
             fi
-            pause 0.02
+            pause
         done
         echo "# service server {$REPLY" >>"$run.record"
         host[index]=$(field address) port[index]=$(field port)
@@ -190,6 +188,15 @@ wait_for_servers() {
         counted=${counted%\}} separator=', '
     done
     counted+=']'
+    until observers_are_ready; do
+        check_servers || return
+        if [ "$SECONDS" -gt "$deadline" ]; then
+            fail "the observers of the nodes did not start in $limit s; read the" \
+                'output of their launcher above'
+            return
+        fi
+        pause
+    done
 }
 
 field() {  # name: the value of a field in REPLY
@@ -213,7 +220,6 @@ service_file() {
         if [ -n "$with_password" ]; then
             echo "password $(<"$secrets/password")"
         fi
-        if [ -n "$with_tls" ]; then printf 'tls\nca %s\n' "$secrets/server.crt"; fi
         if [ -n "$is_cluster" ]; then echo cluster; fi
         if [ -n "$gate" ]; then echo gate; fi
     } >"$secrets/$name"
@@ -293,7 +299,7 @@ end_step() {  # [check]: its output is not part of the result
                 "$([ "$closed" = 0 ] && echo end || echo become ready) in $step_limit s"
             return
         fi
-        if [ ${#clients[@]} -gt 0 ]; then pause 0.05; fi
+        if [ ${#clients[@]} -gt 0 ]; then pause; fi
     done
     now
     local ended=$REPLY
@@ -357,7 +363,7 @@ fail_of_client() {  # number code
     fi
     while [ "$SECONDS" -lt "$deadline" ]; do
         check_servers || return
-        pause 0.1
+        pause
     done
     if first_line 'failed: ' "$run.$step.$1.out"; then
         fail "$REPLY"
@@ -371,7 +377,7 @@ fail_of_server() {  # text
     local deadline=$((SECONDS + cause_timeout))
     while [ "$SECONDS" -lt "$deadline" ]; do
         check_servers || return
-        pause 0.1
+        pause
     done
     fail "${1:-the counters of the servers cannot be read; read the lines above}"
 }
@@ -441,7 +447,7 @@ stop_services() {
     done
     # Their remote shells wait for a node that was lost.
     if [ -n "$watcher" ]; then end_leftovers >/dev/null; fi
-    exec {lock}>&- {never}>&-
+    exec {lock}>&- {ticks}<&-
     trap terminated TERM INT HUP
 } 2>/dev/null
 
@@ -451,7 +457,7 @@ have_ended() {  # seconds pid...
     for pid; do
         while running "$pid"; do
             if [ "$SECONDS" -ge "$deadline" ]; then return 1; fi
-            pause 0.05
+            pause
         done
     done
 }

@@ -280,6 +280,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return (self.scenario.clients_per_node if self.is_colocated
                 else self.scenario.rank_count)
 
+    @property
+    def has_separate_clients(self) -> bool:
+        """Whether the clients run on other nodes than the database."""
+        return self.scenario.client_nodes > 0 and not self.is_colocated
+
     def database_server_role(self) -> Server:
         """The server role."""
         scenario = self.scenario
@@ -289,7 +294,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             * self.tensors_per_rank()
             * max(self.tensor_sizes, default=0)
         )
-        apart = scenario.client_nodes and not self.is_colocated
+        apart = self.has_separate_clients
         nodes = (max(1, scenario.client_nodes) if self.is_colocated
                  else scenario.db_nodes if apart else 1)
         return make_server_role(
@@ -305,7 +310,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                   # SmartRedis cannot send a password.
                   open=self.client_name == LIBRARY and not self.uses_unix_socket,
                   modules=self.database_module_load_lines()),
-            nodes=nodes, beside=not apart, port=self.db_port,
+            nodes=nodes, port=self.db_port,
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
 
     def database_module_load_lines(self) -> tuple[str, ...]:
@@ -340,7 +345,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def client_roles(self) -> tuple[Clients, ...]:
         scenario = self.scenario
         return (
-            Clients(max(1, scenario.client_nodes), scenario.clients_per_node),
+            Clients(max(1, scenario.client_nodes), scenario.clients_per_node,
+                    apart=self.has_separate_clients),
         )
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
@@ -663,6 +669,7 @@ class SmartRedisAggregation(TensorBenchmark):
                 max(1, scenario.client_nodes),
                 scenario.clients_per_node,
                 name='producer',
+                apart=self.has_separate_clients,
             ),
             Clients(
                 1,

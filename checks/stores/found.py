@@ -57,8 +57,8 @@ def identify_store_server(store: str, server: Path, source: str) -> dict[str,
                                                                          Any] | None:
     """Identify a store's server.
 
-    :returns: store, version, prefix (its bin/ has the server), source, tls
-        (built in), bench (its own load generator and client are beside it);
+    :returns: store, version, prefix (its bin/ has the server), source, bench (its
+        own load generator and client are beside it);
         None if it is another program.
     """
     # A link with a store's name may lead to another store (Valkey installs a
@@ -72,22 +72,5 @@ def identify_store_server(store: str, server: Path, source: str) -> dict[str,
         return None
     return {'store': store, 'version': match[1],
             'prefix': str(server.parents[1]), 'source': source,
-            'tls': _has_tls(store, server),
             'bench': all(os.access(server.parent / f'{store}-{part}', os.X_OK)
                          for part in ('benchmark', 'cli'))}
-
-
-def _has_tls(store: str, server: Path) -> bool:
-    """Whether the server was built with TLS.
-
-    It is started with options with which it ends at once.
-    """
-    if store == 'memcached':
-        return '--enable-ssl' in command_output(str(server), '-h', timeout_seconds=10)
-    if store == 'dragonfly':
-        return '--tls' in command_output(str(server), '--helpfull', timeout_seconds=10)
-    # A server with TLS ends because it has no certificate, before it listens;
-    # one without TLS does not know the option --tls-port.
-    return 'tls-cert-file' in command_output(
-        str(server), '--port', '0', '--tls-port', '1', '--bind', '127.0.0.1',
-        '--save', '', timeout_seconds=10)

@@ -26,7 +26,6 @@ class Needs:
     memory: int = 256
     #: Connections of all clients.
     connections: int = 50
-    tls: bool = False
     #: off, aof (append-only file, synced every second), rdb (snapshots).
     persistence: str = 'off'
     cluster: bool = False
@@ -54,10 +53,7 @@ def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Serv
              }.get(store, _start_of_redis)
     return Server(
         program=store, **start(store, f'{prefix}/bin', needs),
-        cpus=needs.cpus or needs.threads, memory=needs.memory,
-        # With one thread KeyDB's configuration does not set the number.
-        threads=0 if (store, needs.threads) == ('keydb', 1) else needs.threads,
-        connections=needs.connections, tls=needs.tls, cluster=needs.cluster,
+        cpus=needs.cpus or needs.threads, memory=needs.memory, cluster=needs.cluster,
         socket=needs.socket, persistence=needs.persistence, **more)
 
 
@@ -82,10 +78,7 @@ def _start_of_redis(store: str, folder: str, needs: Needs) -> dict[str, Any]:
             ['user default on nopass ~* &* +@all -@admin -@dangerous '
              '+cluster|slots',
              f'user {ADMIN} on >{{password}} ~* &* +@all'] if needs.open else
-            ['requirepass {password}', 'masterauth {password}'])]
-        lines += ['port 0', 'tls-port {port}', 'tls-cert-file "{cert}"',
-                  'tls-key-file "{key}"', 'tls-ca-cert-file "{ca}"',
-                  'tls-auth-clients no'] if needs.tls else ['port {port}']
+            ['requirepass {password}', 'masterauth {password}']), 'port {port}']
     if needs.threads > 1:
         lines.append(f'server-threads {needs.threads}' if store == 'keydb'
                      else f'io-threads {needs.threads}')
@@ -100,27 +93,24 @@ def _start_of_redis(store: str, folder: str, needs: Needs) -> dict[str, Any]:
 
 
 def _start_of_dragonfly(store: str, folder: str, needs: Needs) -> dict[str, Any]:
-    """Dragonfly; its flags with the password come from a file."""
+    """Dragonfly; its flags with the password come on standard input."""
     flags = ['--bind={address}', '--port={port}', '--requirepass={password}',
              '--dir={data}', f'--maxmemory={needs.memory}mb',
              f'--proactor_threads={needs.threads}', '--dbfilename=',
              '--logtostderr']
-    if needs.tls:
-        flags += ['--tls', '--tls_cert_file={cert}', '--tls_key_file={key}']
-    return {'command': (f'{folder}/dragonfly', '--flagfile={data}/flags'),
-            'files': {'flags': ''.join(f'{flag}\n' for flag in flags)}}
+    return {'command': (f'{folder}/dragonfly', '--flagfile=/dev/stdin'),
+            'config': ''.join(f'{flag}\n' for flag in flags)}
 
 
 def _start_of_memcached(store: str, folder: str, needs: Needs) -> dict[str, Any]:
     """memcached without a password: with one it speaks only its text
     protocol."""
-    command = [f'{folder}/memcached', '-u', '{user}', '-U', '0',
-               '-m', '{memory}', '-t', str(needs.threads),
+    # Only root needs a user.
+    command = [f'{folder}/memcached', '-u', 'root', '-U', '0',
+               '-m', str(needs.memory), '-t', str(needs.threads),
                '-c', str(needs.connections + 64),
                # The largest value is 1 MiB, and an item has a header.
                '-I', '2m']
     command += (['-s', '{data}/socket'] if needs.socket else
                 ['-l', '{address}', '-p', '{port}'])
-    if needs.tls:
-        command += ['-Z', '-o', 'ssl_chain_cert={cert},ssl_key={key}']
     return {'command': tuple(command), 'dialect': 'memcached', 'password': False}

@@ -29,11 +29,10 @@ class Phase(NamedTuple):
     passes: int
 
 
-def memcached_options(instance: Instance, connections: int, tls: bool) -> list[str]:
+def memcached_options(instance: Instance, connections: int) -> list[str]:
     """Options that both servers have."""
     return ['-l', '{address}', '-p', '{port}', '-m', str(instance.memory),
-            '-t', str(instance.fast_threads), '-c', str(connections),
-            *(['-Z', '-o', 'ssl_chain_cert={cert},ssl_key={key}'] if tls else [])]
+            '-t', str(instance.fast_threads), '-c', str(connections)]
 
 
 def tao_server_options(job: Job, instance: Instance, interval: float) -> list[str]:

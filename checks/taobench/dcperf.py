@@ -105,7 +105,7 @@ class TaoBenchOriginal(TaoBenchmark):
                   if job.has_one_server else []))))
         sized = self.sized_plan
         return Plan(
-            Server(self.program, (), instances=0, beside=True),
+            Server(self.program, (), instances=0),
             (Clients(name='server', unbound=True),
              *([Clients(clients, unbound=True, apart=True)] if clients else [])),
             (Step('run', tuple(programs),
@@ -169,9 +169,4 @@ class TaoBenchOriginal(TaoBenchmark):
     def read_network(self, folder: Path) -> None:
         """Check the speed of the servers' interface, which dcperf.sh wrote."""
         cpus, interface, speed = (folder / 'network.txt').read_text().split()
-        self.network = int(cpus), interface, max(int(speed), 0)
-        minimum = validity.min_link_speed(int(cpus))
-        if self.has_network_rule and 0 < int(speed) < minimum:
-            guards.fail_test_case('network', f'{interface} has {speed} Mb/s, but the '
-                                  f'guide of TaoBench requires {minimum}: select '
-                                  'another interface with the extra service_interface')
+        self.check_network(int(cpus), interface, max(int(speed), 0))

@@ -220,6 +220,17 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     #: CPUs of the servers' machine, its interface, and the speed in Mb/s.
     network = (0, '', 0)
 
+    def check_network(self, cpus: int, interface: str, speed: int) -> None:
+        """Check the speed of the servers' interface.
+
+        :param cpus: of the servers' machine
+        :param speed: 0: unknown. Unit: Mb/s
+        """
+        self.network = cpus, interface, speed
+        fault = validity.network_fault(*self.network)
+        if self.has_network_rule and fault:
+            guards.fail_test_case('network', fault)
+
     #: Files of the run: path -> text.
     files: dict[str, str] = {}
 
@@ -260,11 +271,6 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         """Options of the load generator that depend on the server."""
         raise NotImplementedError
 
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether connections are encrypted, which the programs must support."""
-        return bool({'tao_tls', 'store_tls'} & set(self.current_environ.features))
-
     def service_plan(self) -> Plan:
         sized, (server_options, client_options) = self.sized_plan, self.option_words()
         count = max(1, self.scenario.client_nodes)
@@ -274,15 +280,12 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             self.program, (), commands=tuple(
                 (*self.server_words(one, connections), *server_options)
                 for one in sized.instances),
-            dialect='memcached_binary', instances=len(sized.instances),
+            dialect='memcached', instances=len(sized.instances),
             cpus=max(one.cpus for one in sized.instances), divided=True,
-            bind_memory='never' if self.scenario.dcperf_job.has_one_server else 'must',
-            memory=sized.instances[0].memory, connections=connections, password=False,
-            tls=self.is_encrypted, beside=not self.scenario.client_nodes)
+            memory=sized.instances[0].memory, password=False)
         clients = Clients(
-            count, -(-len(sized.clients) // count), len(sized.clients), unbound=True,
-            one_server=True, connections=max(
-                one.threads * one.connections for one in sized.clients))
+            count, -(-len(sized.clients) // count), unbound=True, one_server=True,
+            apart=self.scenario.client_nodes > 0)
         # If the user sets the time of the warm-up, it must not end early.
         passes = 0 if self.warmup_time else self.scenario.warmup_requests_per_key
 
@@ -297,8 +300,6 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             server, (clients,),
             (step(Phase('warmup', sized.warmup_time, 1, passes), 0),
              step(Phase('test', sized.test_time, 2, 0), PAUSE[self.scenario.scale])),
-            link=validity.min_link_speed(self.server_machine.cpus)
-            if self.has_network_rule else 0,
             sample=max(self.statistics_interval, 0.25))
 
     def required_metrics(self) -> list[str]:
@@ -310,7 +311,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         seen = memtier.read_run(output, len(sized.clients))
         first, test = services.servers[0], services.steps['test']
         self.version = first.version
-        self.network = (self.server_machine.cpus, first.interface, first.link)
+        self.check_network(self.server_machine.cpus, first.interface, first.link)
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}
         expected = validity.Expected(
@@ -365,7 +366,7 @@ class TaoBench(SizedTaoBenchmark):
 
     def server_words(self, instance: sizing.Instance, connections: int) -> list[str]:
         return [f'{self.programs.stagedir}/tao_server',
-                *commands.memcached_options(instance, connections, self.is_encrypted),
+                *commands.memcached_options(instance, connections),
                 *commands.tao_server_options(self.scenario.dcperf_job, instance,
                                              self.statistics_interval)]
 
@@ -396,8 +397,8 @@ class TaoLookAside(SizedTaoBenchmark):
 
     def server_words(self, instance: sizing.Instance, connections: int) -> list[str]:
         prefix = self.programs.program_origin(self.program).get('prefix', '/usr')
-        return [f'{prefix}/bin/memcached', '-u', '{user}', '-U', '0',
-                *commands.memcached_options(instance, connections, self.is_encrypted)]
+        return [f'{prefix}/bin/memcached', '-u', 'root', '-U', '0',
+                *commands.memcached_options(instance, connections)]
 
     def client_words(self) -> list[str]:
         return [*commands.look_aside_options(commands.format_value_sizes(),

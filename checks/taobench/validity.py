@@ -47,10 +47,21 @@ def min_link_speed(cpus: int) -> int:
     return MIN_LINK if cpus <= CPUS_PER_SERVER else MIN_LINK_MANY_CPUS
 
 
+def network_fault(cpus: int, interface: str, speed: int) -> str:
+    """Why a network is too slow for the guide; '' if it is not.
+
+    :param cpus: of the servers' machine
+    :param speed: of its interface; 0: unknown. Unit: Mb/s
+    """
+    minimum = min_link_speed(cpus)
+    return '' if not 0 < speed < minimum else (
+        f'{interface} has {speed} Mb/s, but the guide of TaoBench requires {minimum}: '
+        'select another interface with the extra service_interface')
+
+
 def network_note(cpus: int, interface: str, speed: int) -> str:
     """A note if the rule for the network could not be checked, or if the
-    interface is faster than recommended; empty: no note. A slower interface is
-    refused before the servers start.
+    interface is faster than recommended; empty: no note.
 
     :param cpus: CPUs of the servers' machine
     :param speed: 0: unknown. Unit: Mb/s

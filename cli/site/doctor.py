@@ -200,8 +200,8 @@ def print_store_servers() -> None:
     rows = json.loads((WORK / 'local.json').read_text())['stores']
     console.print_table([
         (store['store'], store['version'], store['source'], store['prefix'],
-         'yes' if store['tls'] else 'no', 'yes' if store['bench'] else 'no')
-        for store in rows], ('store', 'version', 'source', 'prefix', 'TLS',
+         'yes' if store['bench'] else 'no')
+        for store in rows], ('store', 'version', 'source', 'prefix',
                              'own load generator'))
     missing = WORK / 'stores' / 'missing'
     if missing.is_file():

@@ -90,10 +90,6 @@ def _store(result: dict) -> dict:
     origin = {key: result[key] for key in ('source', 'prefix', 'version', 'spec')
               if key in result}
     more = {'store_bench': result['bench'],
-            # The suite's load generator speaks it too, where it was built
-            # with these headers.
-            'store_tls': result['tls'] and Path(
-                '/usr/include/openssl/ssl.h').exists(),
             'memtier': shutil.which('memtier_benchmark')}
     return {'name': f"{result['store']}-{result['source']}",
             'cc': _mpi['compiler'], 'cxx': '', 'ftn': '',
@@ -142,13 +138,8 @@ def _memory() -> float:
     return round(pages / 2 ** 30, 2)
 
 
-#: The suite's programs can encrypt where they are built with these headers,
-#: and certificates are made with this command.
-_tls = (['tao_tls'] if Path('/usr/include/openssl/ssl.h').exists()
-        and shutil.which('openssl') else [])
 _environments.append(
-    environs.embedded_program_environment('tao', 'taobench', _mpi['compiler'],
-                                          _tls))
+    environs.embedded_program_environment('tao', 'taobench', _mpi['compiler']))
 
 
 def _of_prefix(variable: str, family: str, name: str, feature: str,

@@ -57,8 +57,7 @@ def test_an_mpi_brings_the_programs_that_are_built_with_it():
 
 
 def test_an_embedded_environment_needs_a_compiler_alone():
-    assert environs.embedded_program_environment('tao', 'taobench', 'cc',
-                                                 ['tao_tls']) == {
+    assert environs.embedded_program_environment('tao', 'taobench', 'cc') == {
         'name': 'tao', 'cc': 'cc', 'cxx': '', 'ftn': '',
-        'features': ['tao_server', 'tao_tls'],
+        'features': ['tao_server'],
         'extras': {'programs': {'taobench': {'source': 'embedded'}}}}

@@ -254,6 +254,17 @@ def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
     assert suite.records
 
 
+@pytest.fixture
+def kept_signals():
+    """What a test in this process ignores, no program of a later test ignores."""
+    before = {number: signal.getsignal(number)
+              for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures('kept_signals')
 def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
     """DuckDB turns the exception of the signal handler into its own."""
     import duckdb
@@ -268,6 +279,7 @@ def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
         raise RuntimeError('another error')
 
 
+@pytest.mark.usefixtures('kept_signals')
 def test_a_signal_that_a_wrapper_repeats_is_one():
     """The second one must not end what follows the first, such as a summary."""
     with pytest.raises(KeyboardInterrupt), calibrate.raise_interrupt_on_signals():

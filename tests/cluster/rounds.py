@@ -84,15 +84,16 @@ def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
     """
     alone = launcher == 'none'
     call = (str(folder / 'memtier_benchmark'), '--service', '{service}', '--seed',
-            '{index}', '--threads', '1', '--clients', '{connections}',
+            '{index}', '--threads', '1', '--clients', '10',
             '--key-maximum', '2999')
     return Plan(
         make_server_role(STORE, str(WORK / 'stores'),
-                         Needs(memory=64, connections=30), nodes=1, beside=alone),
+                         Needs(memory=64, connections=30), nodes=1),
         (Clients(nodes=1 if alone else 3, instances=3 if alone else 1,
-                 connections=10),), (
-            Step('fill', (Program((*call, '--ratio', '1:0', '--key-pattern', 'P:P',
-                                   '--requests', 'allkeys'), alone=True),), limit=30),
+                 apart=not alone),), (
+            Step('fill', (Program(commands=((
+                *call, '--ratio', '1:0', '--key-pattern', 'P:P', '--requests',
+                'allkeys'),)),), limit=30),
             # A low rate: the nodes share one machine.
             Step('measure', (Program((
                 *call, '--rate-limiting', '50', '--ratio', '0:1', '--on-miss',
@@ -110,13 +111,11 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
     half = max(1, round(seconds / 2))
     return Plan(
         Server('tao_server', (), commands=tuple(
-            (f'{folder}/tao_server', *commands.memcached_options(one, 100, False),
+            (f'{folder}/tao_server', *commands.memcached_options(one, 100),
              *commands.tao_server_options(JOBS['autoscale'], one, 0.5))
-            for one in made.instances), dialect='memcached_binary',
-            instances=2, divided=True, memory=8, password=False,
-            beside=False),
-        (Clients(nodes=3, total=3, unbound=True, one_server=True,
-                 connections=10),), tuple(
+            for one in made.instances), dialect='memcached',
+            instances=2, divided=True, memory=8, password=False),
+        (Clients(nodes=3, unbound=True, one_server=True, apart=True),), tuple(
             Step(name, (Program(commands=tuple(
                 (f'{folder}/memtier_benchmark', *commands.load_options(
                     one, commands.Phase(name, half, 1, 0), 0))
@@ -141,8 +140,8 @@ def of_ranks(seconds: float, folder: Path, launcher: str,
         make_server_role(STORE, str(WORK / 'stores'),
                          Needs(memory=96, connections=30, modules=(
                    aimodule.module_load_line(str(folder / 'ai.so')),)),
-               nodes=1, beside=False),
-        tuple(Clients(nodes=count, name=name, apart=name == 'consumer')
+               nodes=1),
+        tuple(Clients(nodes=count, name=name, apart=True)
               for name, count in zip(programs, nodes, strict=True)),
         (Step('measure', tuple(
             Program((str(folder / launcher / 'tensorload'), mode, *common,
@@ -411,10 +410,11 @@ VICTIMS = {
     'server': Victim(lambda p: p.name.startswith((f'{STORE}-server',
                                                   'tao_server')),
                      ('was killed by signal 9',)),
-    'client': Victim(lambda p: p.name in ('memtier_benchmark', 'tensorload'),
+    # The kernel keeps 15 characters of a name.
+    'client': Victim(lambda p: p.name in ('memtier_benchma', 'tensorload'),
                      ('client', 'was killed by signal 9', 'the MPI program of')),
     'starter': Victim(_node('serve'), ('launcher of server',)),
-    'observer': Victim(lambda p: p.name == 'observer.sh',
+    'observer': Victim(lambda p: p.command.split()[1:2] == ['--wait'],
                        ('observer', 'exit code 137')),
     'batch': Victim(None, FAILED),
     'launcher': Victim(lambda p: p.name in LAUNCHER_NAMES and ' serve ' in p.command,

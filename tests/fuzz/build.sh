@@ -15,7 +15,7 @@ add() { for name; do wrap="$wrap,--wrap=$name"; done; }
 case $target in
 ai) sources=$here/../../checks/stores/src/ai/*.c ;;
 tao)
-    add queue_miss poll_sleep link_pending link_close link_read link_write
+    add queue_miss poll_sleep link_close link_read link_write
     sources="$tao/cache.c $tao/values.c $tao/slow.c $tao/options.c
         $tao/stats.c $tao/threads.c $common/net.c $common/options.c
         $common/program.c" ;;

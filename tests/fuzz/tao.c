@@ -12,13 +12,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 static size_t bytes_out, window;
 static char *out;
-static bool again, closed, pending;
-
-bool __wrap_link_pending(const struct link *l)
-{
-    (void)l;
-    return pending && feed.left;
-}
+static bool again, closed;
 
 void __wrap_link_close(struct link *l, bool abort)
 {
@@ -110,7 +104,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     c->fast = fasts;
     connections.open++;
     feed.piece = 1 + data[0] * 16u;
-    pending = data[2] & 1;
     feed.bytes = data + 3;
     feed.left = size - 3;
     bytes_out = 0;

@@ -94,8 +94,8 @@ def test_a_run_on_shared_cpus_is_no_measurement(suite, store):
     done = measure(suite, store, 'get', mode='full', first=f'taskset -cp {cpu} $$')
     assert done.returncode == 0, done.stdout + done.stderr
     assert {r['result'] for r in suite.records} == {'inconclusive'}
-    assert re.search(r'too few CPUs: 1 server and \d+ clients? shared 1 CPU of \S',
-                     suite.records[0]['reason'])
+    assert re.search(r'too few CPUs: 1 server and \d+ clients? shared 1 CPU instead '
+                     r'of \d', suite.records[0]['reason'])
 
 
 # What breaks, as an operator sees it ---------------------------------------
@@ -125,14 +125,14 @@ def test_port_that_is_taken(suite, store):
         port = taken.getsockname()[1]
         done = measure(suite, store, 'get', f'-SStoreServes.port={port}')
     output = refused(suite, done, 'service')
-    assert f'port {port} on ' in output and 'is in use by' in output
+    assert f'port {port} on ' in output and 'is in use: stop the program' in output
 
 
 def test_too_few_open_files(suite, store):
     done = measure(suite, store, 'get connections=1000', mode='nightly',
                    first='ulimit -n 900')
     output = refused(suite, done, 'service')
-    assert 'open files, but the limit is 900' in output
+    assert 'open files limit 900 (ulimit -Hn) is too low for 1000' in output
 
 
 def test_a_store_that_is_broken(suite, tmp_path):
@@ -344,32 +344,27 @@ def test_every_axis_begins_at_the_base_point_and_modes_grow():
     assert modes_of(Scenario('valkey', payload=16)) == {'full'}
     assert {scenario.payload for scenario in known} >= {16, 1 << 20}
     assert {scenario.connections for scenario in known} >= {1, 1000}
-    assert str(Scenario('valkey', 'set', tls=True)) == 'valkey set tls=True'
+    assert str(Scenario('valkey', 'set', shards=3)) == 'valkey set shards=3'
 
 
 @pytest.mark.parametrize('store', STORES)
-@pytest.mark.parametrize('tls', [False, True])
-def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
-    role = make_server_role(store, '/opt', Needs(tls=tls, threads=4))
-    values = dict.fromkeys(
-        ('address', 'port', 'bus_port', 'data', 'cpus', 'memory', 'index',
-         'ca', 'cert', 'key', 'user'), 'X') | {'password': 'SECRET'}
+def test_no_secret_on_a_command_line_and_no_open_door(store):
+    role = make_server_role(store, '/opt', Needs(threads=4))
+    values = dict.fromkeys(('address', 'port', 'data'), 'X') | {'password': 'SECRET'}
     command = [word.format_map(values) for word in role.command]
-    rest = '\n'.join(text.format_map(values) for text in (
-        role.config, *role.files.values()))
+    rest = role.config.format_map(values)
     assert 'SECRET' not in ' '.join(command)
     assert ('SECRET' in rest) == role.password == (store != 'memcached')
     bind = ' '.join(command) + '\n' + rest
     assert re.search(r'(^|\s)(-l |bind |--bind=)X', bind)
     assert '0.0.0.0' not in bind
-    assert ('X' in bind) and ('tls' in bind or '-Z' in bind) == tls
 
 
 @pytest.mark.parametrize('store', ['redis', 'valkey', 'keydb'])
 def test_threads_that_read_and_clients_without_a_password(store):
     role = make_server_role(store, '/opt', Needs(
         4, cpus=2, threads_read='yes', open=True))
-    assert (role.cpus, role.threads, role.password) == (2, 4, True)
+    assert (role.cpus, role.password) == (2, True)
     lines = role.config.splitlines()
     assert ('io-threads-do-reads yes' in lines) == (store == 'redis')
     assert ('server-threads 4' if store == 'keydb' else 'io-threads 4') in lines

@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -144,7 +145,6 @@ def service(folder: Path, where: str, *lines: str) -> list[object]:
 @pytest.mark.parametrize('lines, options, words', [
     (['cluster'], ['--protocol', 'memcache_binary'], 'speaks RESP'),
     (['password x'], ['--protocol', 'memcache_binary'], 'no password'),
-    (['tls'], [], "TLS needs a line 'ca PATH'"),
     (['user bench'], [], 'a user without a password')])
 def test_lines_of_a_service_file_that_contradict(load, tmp_path, lines, options,
                                                  words):
@@ -530,7 +530,8 @@ def test_misses_are_counted_and_filled_where_asked(load, fake):
             'did the store lose or evict it')
     done = load(*options, '--on-miss', 'set')
     assert counts(done)['Sets'] == len(server.data) == 50
-    assert values(done)['hit_ratio'] == 1 - 50 / 400
+    # From rates with few digits.
+    assert values(done)['hit_ratio'] == pytest.approx(1 - 50 / 400, abs=1e-4)
 
 
 def test_what_waited_is_in_the_latency_of_an_open_loop(load, fake):
@@ -616,17 +617,21 @@ def test_limit_of_open_files(load, fake):
     assert counts(load(*options, preexec_fn=limit(32, hard)))['Gets'] == 200
 
 
-def test_without_openssl(tmp_path):
-    (tmp_path / 'openssl').mkdir()
-    (tmp_path / 'openssl' / 'ssl.h').write_text('#error none\n')
-    done = subprocess.run(
-        [BUILD, tmp_path / 'embedded/out'], capture_output=True, text=True,
-        env={**os.environ, 'CC': f'cc -I{tmp_path}', 'CFLAGS': '-Werror'})
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == 'memtier_benchmark: without TLS: openssl/ssl.h not found\n'
-    refused(subprocess.run(
-        [tmp_path / 'embedded/out', *service(tmp_path, '127.0.0.1:1', 'tls', 'ca x')],
-        capture_output=True, text=True), 2, 'built without TLS')
+def test_too_few_ports_for_the_connections(program):
+    script = ('ip link set lo up && echo 40000 40009 '
+              '>/proc/sys/net/ipv4/ip_local_port_range && exec "$0" -c "$1" "$2"')
+    listen = ('import os, socket, sys\n'
+              'with socket.create_server(("127.0.0.1", 50000)) as server:\n'
+              '    server.set_inheritable(True)\n'
+              '    os.execv(sys.argv[1], [sys.argv[1], "--port", "50000", '
+              '"--threads", "1", "--clients", "20", "--requests", "1"])\n')
+    command = ['unshare', '-rn', 'sh', '-c', script, sys.executable, listen,
+               str(program)]
+    if subprocess.run([*command[:4], 'ip link set lo up'],
+                      capture_output=True).returncode:
+        pytest.skip('no namespaces for networks here')
+    refused(subprocess.run(command, capture_output=True, text=True), 1,
+            'no port is free here for another of 20 connections')
 
 
 # --- the gate ----------------------------------------------------------------
@@ -786,7 +791,8 @@ def test_what_limits_is_reported(load, tmp_path):
         options = ['--port', port, *GET, '--requests', 20000, '--rate-limiting']
         assert memtier.read_run(load(*options, 1e7).stdout).limited[0] != 'rate'
         options[options.index(20000)] = 100
-        assert memtier.read_run(load(*options, 200).stdout).limited == ('rate',)
+        # Unless another program has the server's CPU at that moment.
+        until(lambda: memtier.read_run(load(*options, 200).stdout).limited == ('rate',))
 
 
 def talk(port: int, *words: object) -> bytes:
@@ -826,46 +832,6 @@ def test_a_cluster(load, tmp_path):
                 'none of the .*keys')
         refused(load('--port', nodes[0], '--requests', 100), 1,
                 'MOVED.*needs the line .cluster.')
-
-
-def test_tls(load, program, tmp_path):
-    if not shutil.which('openssl'):
-        skip_missing('openssl', 'no openssl to make certificates with')
-    if b'built without' in subprocess.run(
-            [program, *service(tmp_path, '127.0.0.1:1', 'tls', 'ca x')],
-            capture_output=True).stderr:
-        skip_missing('openssl/ssl.h', 'memtier_benchmark was built without TLS')
-    server = find('redis-server')
-    # One that knows TLS finds fault with the number, not with the name.
-    if b'Bad directive' in subprocess.run(
-            [server, '--tls-port', 'none'], stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT).stdout:
-        skip_missing('redis-server', f'{server} was built without TLS')
-    for name in ('one', 'other'):
-        subprocess.run(
-            ['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes',
-             '-subj', f'/CN={name}', '-days', '2', '-keyout',
-             tmp_path / f'{name}.key', '-out', tmp_path / f'{name}.crt'],
-            check=True, capture_output=True)
-    port = free_port()
-    with running(port, server, '--port', 0, '--tls-port', port,
-                 '--bind', '127.0.0.1', '--save', '', '--dir', tmp_path,
-                 '--tls-cert-file', tmp_path / 'one.crt', '--tls-key-file',
-                 tmp_path / 'one.key', '--tls-ca-cert-file',
-                 tmp_path / 'one.crt'):
-        where = f'127.0.0.1:{port}'
-        refused(load('--port', port, '--requests', 10), 1, 'needs TLS')
-        refused(load(*service(tmp_path, where, 'tls', f'ca {tmp_path}/other.crt'),
-                     '--requests', 10), 1, 'is the CA its own')
-        options = [*service(tmp_path, where, 'tls', f'ca {tmp_path}/one.crt',
-                            f'cert {tmp_path}/one.crt', f'key {tmp_path}/one.key'),
-                   *keys(50), '--data-size', '100K', '--clients', 3]
-        values(load(*options, *FILL))
-        done = load(*options, *READ, '--requests', 300, '--pipeline', 4)
-        assert values(done)['hit_ratio'] == 1
-        assert json.loads(done.stdout)['configuration']['tls'] == 'true'
-        values(load(*options, *READ, '--reconnect-interval', 1, '--requests', 20))
-
 
 
 # --- beside the original -----------------------------------------------------

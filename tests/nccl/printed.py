@@ -10,13 +10,10 @@ from checks.nccl.programs import PROGRAMS, TYPES
 STYLES = ('2.0', '2.11', '2.13', '2.13.13', '2.16', '2.17', '2.17.5',
           '2.17.6', '2.19', 'rccl', 'rccl-O0', 'rccl-O1', 'rccl-M')
 
-#: Names in the files that rccl-tests write (-x).
-NAMES = {name: ''.join(
-    word.capitalize() for word in name.removesuffix('_perf').split('_'))
-    for name in PROGRAMS} | {'alltoall_perf': 'AlltoAll',
-                             'alltoallv_perf': 'AlltoAllv',
-                             'sendrecv_perf': 'SendRecv',
-                             'hypercube_perf': 'HyperCube'}
+
+#: Programs with a root, and those that check no data in place.
+ROOTED = {'broadcast_perf', 'reduce_perf', 'gather_perf', 'scatter_perf'}
+UNCHECKED_IN_PLACE = {'alltoall_perf', 'alltoallv_perf', 'sendrecv_perf'}
 
 
 def _time(value, style):
@@ -84,7 +81,7 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, minimum=1024,
         out.append(warn)
     out.append('#')
     redop = not old or kind.reduces
-    root = not old or kind.rooted
+    root = not old or program in ROOTED
     w = 6 if style == '2.0' else 8
     names = [('size', 10), ('count', 12), ('type', w)]
     names += [('redop', 6)] * redop + [('root', 6)] * root
@@ -122,11 +119,11 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, minimum=1024,
         if redop:
             line += f'  {"sum" if kind.reduces else "none":>6}'
         if root:
-            line += f'  {0 if kind.rooted else -1:>6}'
+            line += f'  {0 if program in ROOTED else -1:>6}'
         for half in halves:
             usec = latency + 0.37 * half + rows % 3 + bytes_ / rate / 1e3
             text, busbw = _half(bytes_, usec, ranks, program, style,
-                                not half or kind.checks_in_place)
+                                not half or program not in UNCHECKED_IN_PLACE)
             line, total, number = line + text, total + busbw, number + 1
         out.append(line + f'{"Ring":>8}  {"Simple":>8}  {64:>10}' * bool(
             chosen))
@@ -139,46 +136,3 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, minimum=1024,
     if style.startswith(('2.17', '2.19')):
         out += [f'# Collective test concluded: {program}', '#']
     return '\n'.join([*out, '', ''])
-
-
-def written(style='json', program='all_reduce_perf', ranks=8, minimum=64,
-            maximum=1 << 20, cycles=1, halves=(0, 1), type_='float', wrong='0',
-            factor=2, latency=12.3, rate=80.0):
-    """What rccl-tests write into a file: json (an array), lines (an entry
-    each, at first), csv, csv-old (with blanks, at first)."""
-    kind, width, entries = PROGRAMS[program], TYPES[type_], []
-    for cycle in range(cycles):
-        nominal = minimum
-        while nominal <= maximum:
-            size = nominal // width * width
-            if kind.split:
-                size = nominal // ranks // 16 * 16 * ranks
-            for half in halves:
-                usec = (latency + 0.37 * half + 0.21 * cycle
-                        + len(entries) % 5 / 7 + size / rate / 1e3)
-                algbw = size * kind.algbw_to_size_byte_ratio(ranks) / usec / 1e3
-                checked = not half or kind.checks_in_place
-                entries.append({
-                    'numCycle': cycle, 'name': f'"{NAMES[program]}"',
-                    'nodes': 1, 'ranks': ranks, 'ranksPerNode': ranks,
-                    'gpusPerRank': 1, 'size': size, 'type': f'"{type_}"',
-                    'redop': '"sum"' if kind.reduces else '"none"',
-                    'inPlace': half, 'time': f'{usec:.6f}',
-                    'algBw': f'{algbw:.6f}',
-                    'busBw': f'{algbw * kind.busbw_factor(ranks):.6f}',
-                    'wrong': f'"{wrong}"' if checked else '"N/A"'})
-            nominal *= factor
-    if style in ('lines', 'csv-old'):
-        for entry in entries:
-            del entry['numCycle']
-    if style in ('json', 'lines'):
-        texts = ['{' + ', '.join(f'"{key}":{value}' for key, value
-                                 in entry.items()) + '}' for entry in entries]
-        return ('[\n' + ',\n'.join(texts) + '\n]\n' if style == 'json'
-                else '\n'.join([*texts, '']))
-    comma = ', ' if style == 'csv-old' else ','
-    names = [*(['numCycle'] if style == 'csv' else []), 'collective', 'ranks',
-             'rankspernode', 'gpusperrank', 'size', 'type', 'redop',
-             'inplace', 'time', 'algbw', 'busbw', '#wrong']
-    return '\n'.join([comma.join(names), *(
-        comma.join(map(str, entry.values())) for entry in entries), ''])

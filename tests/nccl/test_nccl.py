@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.core import features, hardware
+from checks.core import features, hardware, limits
 from checks.nccl import log, parser, physics, programs, variants
 from config import families
 from tests.conftest import LIMIT, ROOT, of_family
@@ -216,29 +216,6 @@ def test_limits_by_links_and_nics(program, nodes, gpus, maximum):
     )
 
 
-#: NICs of a node whose figures are published, where it is not one a GPU.
-NICS = {'EFA-100': 32, ('A100-SXM4', 'Cassini-200'): 2,
-        ('MI250X-GCD', 'Cassini-200'): 4}
-
-
-@pytest.mark.parametrize('row', physics.published_busbw_rows(), ids=lambda row: (
-    f"{row['gpu']}-{row['nodes']}-{row['program']}"))
-def test_no_published_metric_is_beyond_the_limits(row):
-    results = [(row['gpu'], row['gpus'])]
-    if 'nic' in row:
-        pair = row['gpu'], row['nic']
-        results.append((row['nic'], NICS.get(pair) or NICS.get(
-            row['nic'], row['gpus'])))
-    site = hardware.bandwidth_extras(hardware.reframe_devices(*results))
-    case = row['program'], row['nodes'], row['gpus']
-    assert row['busbw'] < physics.busbw_limit(*case, site)[0]
-    ring = physics.expected_ring_busbw(*case, site)
-    assert ring is None or row['busbw'] > ring / 2.2
-    assert set(row) - {'nic'} == {'gpu', 'gpus', 'nodes', 'program', 'busbw',
-                                  'source', 'date'}
-    assert physics.find_published_busbw_row(*case, dict(results)) == row
-
-
 def test_measured_values_are_within_the_limits():
     """Above the ring, by reduction in the switch: 483 on eight H100, 839 on
     eight B200, 487 on two nodes of H100 with EFA."""
@@ -261,8 +238,20 @@ def test_unknown_hardware_has_no_limit():
     assert physics.busbw_limit('all_reduce_perf', 2, 8, {}) is None
     assert physics.busbw_limit('alltoallv_perf', 2, 8, H100) is None
     assert physics.busbw_limit('all_reduce_perf', 1, 1, H100) is None
-    assert physics.expected_ring_busbw('alltoall_perf', 2, 8, H100) is None
-    assert physics.expected_ring_busbw('all_reduce_perf', 2, 8, {}) is None
+
+
+@pytest.mark.parametrize('params, size, busbw, noted', [
+    ('gpus=8 nodes=2 program=all_reduce_perf', 1 << 30, 199, True),
+    ('gpus=8 nodes=16 program=all_gather_perf', 1 << 30, 199, True),
+    ('gpus=8 nodes=2 program=all_reduce_perf', 1 << 30, 201, False),
+    ('gpus=8 nodes=2 program=all_reduce_perf', 1 << 20, 1, False),
+    ('gpus=8 nodes=2 program=alltoall_perf', 1 << 30, 1, False),
+    ('gpus=8 nodes=1 program=all_reduce_perf', 1 << 30, 224, True),
+    ('gpus=8 nodes=1 program=all_reduce_perf', 1 << 30, 226, False),
+    ('gpus=1 nodes=1 program=all_reduce_perf', 1 << 30, 1, False)])
+def test_a_busbw_below_half_of_a_ring_is_noted(params, size, busbw, noted):
+    note = limits.low_values_note('nccl', {f'busbw@{size}B': busbw}, params, H100)
+    assert bool(note) is noted
 
 
 # ------------------------------------------------------------- NCCL's log
@@ -281,15 +270,11 @@ n1:71:92 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via SHM/direct/direct
 
 
 def test_summary_of_the_logs_of_nccl():
-    nccl = log.summarise_logs([LOG, LOG])
-    assert nccl.channels == {'NET/AWS Libfabric': 2, 'P2P': 2, 'SHM': 2}
-    assert nccl.networks == ('AWS Libfabric',) and nccl.version == '2.28.9'
-    assert nccl.providers == ('cxi',)
-    assert nccl.variables == {'NCCL_SOCKET_IFNAME': 'hsn',
-                              'NCCL_CROSS_NIC': '1'}
-    assert 'provider: cxi\n' in nccl.format_summary()
-    assert 'NCCL_CROSS_NIC=1\n' in nccl.format_summary()
-    assert log.summarise_logs([]).format_summary() == (
+    assert log.format_summary([LOG, LOG]) == (
+        'version: 2.28.9\nnetwork: AWS Libfabric\nprovider: cxi\n'
+        'channels via NET/AWS Libfabric: 2\nchannels via P2P: 2\nchannels via SHM: 2\n'
+        'NCCL_CROSS_NIC=1\nNCCL_SOCKET_IFNAME=hsn\n')
+    assert log.format_summary([]) == (
         'version: not in the log\nnetwork: not in the log\n')
 
 

@@ -28,9 +28,8 @@ def test_last_message_sizes(program, ranks, requested, first, last):
 
 def test_thread_counts():
     text = '# Number of Sender threads: 1 \n# Number of Receiver threads: 2\n'
-    assert parser.parse_thread_counts(text) == {
-        'sender_threads': 1, 'receiver_threads': 2}
-    assert parser.parse_thread_counts('# Size\n') == {}
+    assert parser.parse_setup(text) == {'sender_threads': '1', 'receiver_threads': '2'}
+    assert parser.parse_setup('# Size\n') == {}
 
 
 @pytest.mark.parametrize('params, metric, value, refused', [

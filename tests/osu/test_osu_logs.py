@@ -148,10 +148,11 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
     (LATENCY[:-5] + '\n' + TIMES, 'decimals'),
     (LATENCY + TIMES[:-15], 'no end'),
     (LATENCY + '\n'.join(TIMES.split('\n')[:2]) + '\n', 'incomplete'),
-    (LATENCY + TIMES + TIMES, 'belong to no output'),
+    (LATENCY + TIMES + TIMES, 'once for each output'),
     (RUN + HELLO + TIMES + TIMES, 'once for each output'),
     ('\n'.join(TIMES.split('\n')[:2]) + '\n' + LATENCY, 'incomplete'),
     (f'time {RUN}{HELLO}', 'the lines of `time` are missing'),
+    (RUN + HELLO + RUN + HELLO + TIMES, 'once for each output'),
     (RUN + 'Permission denied\n', 'no table'),
     (RUN + RUN + HELLO, 'no table'),
     (RUN + HELLO.replace('4', '1'), '1 of 4 ranks answered'),
@@ -161,7 +162,7 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
     (LATENCY + 'warning\n8388608                 512.00\n', 'not a line of OMB'),
     (LATENCY + 'mpirun noticed that process rank 0 exited on signal 9\n',
      'the run failed'),
-    ('METRICS OPERATOR COLLECTION START\n' + RUN + HELLO, 'has no end'),
+    ('METRICS OPERATOR COLLECTION START\n' + RUN + HELLO, 'cut off'),
     (f'METRICS OPERATOR COLLECTION START\n{HELLO}METRICS OPERATOR COLLECTION END\n',
      'no command line'),
     (HELLO + 'METRICS OPERATOR COLLECTION END\n', 'without the other'),
@@ -210,7 +211,7 @@ def test_windows_and_synchronisation_are_parameters():
     """Outputs of different windows are different test cases."""
     texts = sorted((ROOT / 'tests' / 'osu' / 'golden' / '7.2').glob(
         'osu_acc_latency.*.txt'))
-    params = {path.name.split('.')[1]: osu.parse_text_log(path.read_text())[0].params
+    params = {path.name.split('.')[1]: osu.parse_log(path.read_text())[0].params
              for path in texts}
     assert params['s-fence'] == 'synchronisation=fence window=allocate'
     assert params['s-lock_all'] == 'synchronisation=lock_all window=allocate'

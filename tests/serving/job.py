@@ -116,8 +116,7 @@ class Job:
     def services(self) -> tuple[Services, str]:
         """The record and the output of a job that ends without an error."""
         assert self.end() == 0, (self.messages(), (self.folder / 'err').read_text())
-        return split_service_record((self.folder / 'out').read_text(),
-                                    self.plan.spinning_threads_by_role())
+        return split_service_record((self.folder / 'out').read_text(), self.plan)
 
     def refusal(self) -> str:
         """The one message of a job that fails and leaves nothing."""

@@ -10,7 +10,7 @@ settings of the check that differ from its plain test case. Nothing is run.
 """
 import json
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +22,7 @@ from checks.services.parser import Counters, Step
 from cli.setup.venv import ROOT
 from cli.site import cases
 
-NONE = Counters(**{one.name: 0 for one in fields(Counters)})
+NONE = Counters()
 
 cases.select_site_in_reframe(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'smartredis')])
@@ -48,8 +48,7 @@ for name, run in json.load(sys.stdin).items():
     check._stagedir = str(folder)
     check.programs = SimpleNamespace(stagedir='', program_origin=lambda *_: {})
     check.facts_files = run.get('facts', {})
-    grown = replace(NONE, commands=run['commands'],
-                    evicted=run.get('evicted', 0))
+    grown = Counters(commands=run['commands'], evicted=run.get('evicted', 0))
     services = SimpleNamespace(
         servers=[SimpleNamespace(version='7.0.15')],
         steps={f'size{size}': Step(1.0, 0.0, NONE, grown)

@@ -26,13 +26,12 @@ SERVERS = {
 }
 
 
-def store_in(folder, server, says=None, tls=''):
-    """A server that knows its version and, asked about TLS, says `tls`."""
+def store_in(folder, server, says=None):
+    """A server that knows its version."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / server
     path.write_text('#!/bin/sh\n[ "$1" = --version ] && echo '
-                    f'"{SERVERS[server] if says is None else says}" '
-                    f'|| echo "{tls}"\n')
+                    f'"{SERVERS[server] if says is None else says}"\n')
     path.chmod(0o755)
     return path
 
@@ -46,7 +45,7 @@ def test_a_store_is_what_its_version_says(tmp_path, server, version):
     path = store_in(tmp_path / 'bin', server)
     assert identify_store_server(store, path, 'system') == {
         'store': store, 'version': version, 'prefix': str(tmp_path),
-        'source': 'system', 'tls': False, 'bench': False}
+        'source': 'system', 'bench': False}
 
 
 def test_a_server_that_is_no_such_store(tmp_path):
@@ -79,13 +78,11 @@ def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
 
 
 def test_what_a_store_brings_along(tmp_path):
-    path = store_in(tmp_path / 'bin', 'redis-server',
-                    tls='No tls-cert-file configured!')
+    path = store_in(tmp_path / 'bin', 'redis-server')
     for part in ('redis-cli', 'redis-benchmark'):
         assert not identify_store_server('redis', path, 'system')['bench']
         (tmp_path / 'bin' / part).touch(0o755)
-    result = identify_store_server('redis', path, 'system')
-    assert result['bench'] and result['tls']
+    assert identify_store_server('redis', path, 'system')['bench']
 
 
 @pytest.fixture
@@ -169,7 +166,7 @@ def test_lock_of_the_stores_is_that_of_its_list():
 
 def test_doctor_tells_of_stores(suite, tmp_path):
     folder = tmp_path / 'programs' / 'bin'
-    store_in(folder, 'keydb-server', tls='No tls-cert-file configured!')
+    store_in(folder, 'keydb-server')
     for part in ('cli', 'benchmark'):
         (folder / f'keydb-{part}').touch(0o755)
     path = f'{folder}:{os.environ["PATH"]}'
@@ -181,7 +178,7 @@ def test_doctor_tells_of_stores(suite, tmp_path):
     done = suite.plumb('doctor', '--all', PATH=path)
     assert done.returncode == 0, done.stderr
     assert re.search(r'^keydb-system +keyvalue: system ', done.stdout, re.M)
-    assert re.search(rf'^keydb +6\.3\.4 +system +{folder.parent} +yes +yes$',
+    assert re.search(rf'^keydb +6\.3\.4 +system +{folder.parent} +yes$',
                      done.stdout, re.M)
     assert 'stores under their own load generator: ' not in done.stdout
     if not shutil.which('memcached'):

@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from checks.machine.cpus import Cpu, divide_cpus, numa_nodes_of_cpus
+from checks.machine.cpus import Cpu, divide_cpus
 from checks.taobench import sizing
 from checks.taobench.sizing import JOBS, Machine, Sizes
 from tests.conftest import ROOT, each
@@ -58,9 +58,8 @@ def test_cpus_are_split_as_the_original_does(case):
         # An odd number of threads is paired wrongly there.
         assert list(map(len, parts)) == [38, 35]
         return
-    assert [(part, numa_nodes_of_cpus(cpus, part)) for part in parts] == [
-        (numbers_in_ranges(text), list(map(int, nodes.split(','))))
-        for text, nodes in GOLDEN['distribute'][case]]
+    assert parts == [
+        numbers_in_ranges(text) for text, _ in GOLDEN['distribute'][case]]
 
 
 def test_siblings_that_are_counted_side_by_side_stay_together():

@@ -15,6 +15,14 @@
  *     observe --tied SIGNAL PARENT PROGRAM...
  *                                 becomes the program, which gets SIGNAL when the
  *                                 process PARENT dies (0: its parent)
+ *     observe --wait [SECONDS FILE]
+ *                                 prints `ready` and waits for SIGTERM. FILE.HOST.csv
+ *                                 gets a row every SECONDS: seconds since 1970, then
+ *                                 ticks of the CPUs that it may use: in user mode, in
+ *                                 the system (with interrupts), idle, stolen
+ *                                 (/proc/stat, proc(5))
+ *     observe --tick MS           a line on standard output every MS milliseconds, if
+ *                                 the line before it has been read
  *
  * Unit: seconds. Processes below the parent (rank.sh), which reports them, are in no
  * sum. */
@@ -22,13 +30,16 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PF_KTHREAD = 0x00200000 };
@@ -177,7 +188,7 @@ static void forward(int number)
 
 static int run_in_group(char **command)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
+    static const int signals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT};
     struct sigaction action = {.sa_handler = forward}, old;
     sigset_t held, before;
     int status;
@@ -189,15 +200,17 @@ static int run_in_group(char **command)
     if (!(child = fork())) {
         setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGTERM, SIG_DFL), signal(SIGUSR1, SIG_DFL);
         sigprocmask(SIG_SETMASK, &before, NULL);
         execvp(command[0], command);
         perror(command[0]);
         _exit(127);
     }
     setpgid(child, child);
-    /* What is ignored (nohup, ^C in the background of a shell) stays so. */
+    /* What is ignored (nohup, ^C in the background of a shell) stays so, but for the
+     * signals that end a job. */
     for (int k = 0; k < 5; k++)
-        if (!sigaction(signals[k], NULL, &old) && old.sa_handler != SIG_IGN)
+        if (!sigaction(signals[k], NULL, &old) && (k < 2 || old.sa_handler != SIG_IGN))
             sigaction(signals[k], &action, NULL);
     sigaction(SIGALRM, &action, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
@@ -206,8 +219,76 @@ static int run_in_group(char **command)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* A row of the CPUs that this process may use. */
+static void print_row(FILE *file)
+{
+    unsigned long long sums[4] = {0}, v[8];
+    char line[512];
+    struct timespec now;
+    cpu_set_t usable;
+    int cpu;
+    FILE *stat = fopen("/proc/stat", "r");
+    sched_getaffinity(0, sizeof usable, &usable);
+    clock_gettime(CLOCK_REALTIME, &now);
+    while (stat && fgets(line, sizeof line, stat))
+        if (sscanf(line, "cpu%d %llu %llu %llu %llu %llu %llu %llu %llu", &cpu, v, v + 1,
+                   v + 2, v + 3, v + 4, v + 5, v + 6, v + 7) == 9
+            && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &usable)) {
+            sums[0] += v[0] + v[1], sums[1] += v[2] + v[5] + v[6];
+            sums[2] += v[3] + v[4], sums[3] += v[7];
+        }
+    if (stat)
+        fclose(stat);
+    fprintf(file, "%lld.%06ld,%llu,%llu,%llu,%llu\n", (long long)now.tv_sec,
+            now.tv_nsec / 1000, sums[0], sums[1], sums[2], sums[3]);
+    fflush(file);
+}
+
+static int wait_for_sigterm(double seconds, const char *name)
+{
+    struct timespec interval = {seconds, (seconds - (long)seconds) * 1e9};
+    char host[256] = "", path[4096];
+    FILE *file = NULL;
+    sigset_t end;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    sigprocmask(SIG_BLOCK, &end, NULL);
+    /* Some launchers signal all processes of a rank. */
+    signal(SIGUSR1, SIG_IGN);
+    if (name) {
+        gethostname(host, sizeof host - 1);
+        host[strcspn(host, ".")] = 0;
+        snprintf(path, sizeof path, "%s.%s.csv", name, host);
+        if (!(file = fopen(path, "w"))) {
+            perror(path);
+            return 1;
+        }
+        fprintf(file, "at,user,system,idle,steal\n");
+    }
+    dprintf(STDOUT_FILENO, "ready\n");
+    do
+        if (file)
+            print_row(file);
+    while (sigtimedwait(&end, NULL, file ? &interval : NULL) < 0);
+    return file && fclose(file);
+}
+
+static int print_ticks(int ms)
+{
+    for (int unread; !usleep(ms * 1000);)
+        if (ioctl(STDOUT_FILENO, FIONREAD, &unread)
+            || (!unread && write(STDOUT_FILENO, "\n", 1) < 0))
+            break;
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "--wait"))
+        return argc > 3 ? wait_for_sigterm(atof(argv[2]), argv[3])
+                        : wait_for_sigterm(0, NULL);
+    if (argc > 2 && !strcmp(argv[1], "--tick"))
+        return print_ticks(atoi(argv[2]));
     if (argc > 2 && !strcmp(argv[1], "--forward"))
         return run_in_group(argv + 2);
     if (argc > 4 && !strcmp(argv[1], "--tied")) {

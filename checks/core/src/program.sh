@@ -54,9 +54,13 @@ read -ru "$alive" own
 read -ru "$alive" children
 printf 'plumbline-end %s %s %s %s %s %s\n' "$host" "$code" "$own" "$children" \
     "$begin" "$REPLY" >&2
-read -rt "${signalled:+0.}5" -u "$alive"
-if [ $? -gt 128 ]; then
-    PLUMBLINE_RANK='' "${BASH_SOURCE[0]%/*}/leftovers.sh" \
-        "PLUMBLINE_RANK=$PLUMBLINE_RANK" >&2
+# It can be read at its end, when no process has it any more. (`read -t 5` would now and
+# then block signals at random, a fault of bash 5.2.)
+if ! read -rt 0 -u "$alive"; then
+    PLUMBLINE_RANK='' timeout "${signalled:+0.}5" cat <&"$alive"
+    if [ $? = 124 ]; then
+        PLUMBLINE_RANK='' "${BASH_SOURCE[0]%/*}/leftovers.sh" \
+            "PLUMBLINE_RANK=$PLUMBLINE_RANK" >&2
+    fi
 fi
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then exit "$code"; fi

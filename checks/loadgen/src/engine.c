@@ -54,12 +54,14 @@ static _Noreturn void connection_lost(const struct conn *c, bool broken)
 {
     const char *why = broken ? link_error() : "end of stream";
 
+    if (c->state == CONNECTING && errno == EADDRNOTAVAIL)
+        fail("%s: no port is free here for another of %u connections: request "
+             "fewer connections or more client nodes, or widen "
+             "net.ipv4.ip_local_port_range", c->node->name,
+             opt.threads * opt.clients);
     if (c->state == CONNECTING)
         fail("%s: %s: does the server run, and listen there?", c->node->name,
              why);
-    if (c->state == HANDSHAKE)
-        fail("%s: TLS: %s: does the server speak TLS, and is the CA its "
-             "own?", c->node->name, why);
     if (c->greetings)
         fail("%s closed the connection before it answered (%s): too many "
              "connections for it, or a server that needs TLS?",
@@ -125,22 +127,8 @@ static void open_one(struct conn *c)
     int fd = start_connect(c->node->server, 0);
     if (fd < 0)
         connection_lost(c, true);
-    if (!link_open(&c->link, fd))
-        fail("no memory for %u connections", opt.threads * opt.clients);
+    c->link.fd = fd;
     watch(c, EPOLL_CTL_ADD);
-}
-
-static void continue_handshake(struct conn *c)
-{
-    int done = link_handshake(&c->link);
-
-    if (done == LINK_AGAIN)
-        return;
-    if (done == LINK_BROKEN)
-        connection_lost(c, true);
-    c->state = OPEN;
-    put_greeting(c);
-    flush(c);
 }
 
 static void connected(struct conn *c)
@@ -153,8 +141,9 @@ static void connected(struct conn *c)
         errno = code;
         connection_lost(c, true);
     }
-    c->state = HANDSHAKE;
-    continue_handshake(c);
+    c->state = OPEN;
+    put_greeting(c);
+    flush(c);
 }
 
 /* --- written keys -------------------------------------------------------- */
@@ -392,10 +381,7 @@ static void input(struct conn *c, bool hung_up)
         if (c->state == CLOSED)
             return;
         /* A partly filled buffer: the socket is empty, no second recv. */
-        if (!hung_up && (c->link.ssl
-                         ? !c->in_flight && !c->greetings
-                           && !link_pending(&c->link)
-                         : n < BUFFER))
+        if (!hung_up && n < BUFFER)
             return;
     }
     watch(c, EPOLL_CTL_MOD);                /* serve the others first      */
@@ -408,8 +394,6 @@ static void handle(struct conn *c, uint32_t events)
 
     if (c->state == CONNECTING)
         connected(c);
-    else if (c->state == HANDSHAKE)
-        continue_handshake(c);
     else if (events & EPOLLOUT && c->piece_count)
         flush(c);
     if (c->state == OPEN && (events & EPOLLIN || hung_up))
@@ -433,8 +417,7 @@ static void check_timeouts(struct thread *t)
     t->next_check = t->now + CHECK_INTERVAL;
     for (unsigned i = 0; i < t->conn_count; i++) {
         const struct conn *c = &t->conns[i];
-        bool waits = c->state == CONNECTING || c->state == HANDSHAKE
-                     || c->greetings || c->in_flight;
+        bool waits = c->state == CONNECTING || c->greetings || c->in_flight;
         if (waits && t->now > c->since + limit)
             fail("%s: no answer for %g s on connection %u of %u%s: does the "
                  "server hang, or is it at its limit of connections?",

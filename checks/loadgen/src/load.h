@@ -130,7 +130,7 @@ struct conn {
     struct link link;
     struct node *node;
     struct thread *thread;
-    enum { CLOSED, CONNECTING, HANDSHAKE, OPEN } state;
+    enum { CLOSED, CONNECTING, OPEN } state;
     unsigned greetings;           /* replies to come before the load      */
     uint64_t since;               /* last progress; for timeouts, ns      */
     uint64_t begun;               /* to connect                           */

@@ -80,9 +80,6 @@ int main(int argc, char **argv)
     prepare_draw();
     /* Besides the sockets: an epoll a thread, the standard streams, files. */
     raise_open_files(opt.threads * opt.clients, opt.threads + 16);
-    if (opt.service.tls)
-        prepare_tls(false, opt.service.ca, opt.service.cert,
-                    opt.service.key);
     find_nodes();
     ids = allocate(opt.threads, sizeof *ids);
     threads = allocate(opt.threads, sizeof *threads);

@@ -67,8 +67,7 @@ static const struct setting rows[] = {
     {"cluster-mode", NULL, "each connection belongs to a master, and uses "
      "keys of its slots", FLAG, .target = &opt.service.cluster},
     {"service", "FILE", "(+) instead of all these: lines 'server HOST PORT', "
-     "'user NAME', 'password WORD', 'tls', 'ca PATH', 'cert PATH', 'key "
-     "PATH', 'cluster', 'gate'", WORD, .target = &service_file},
+     "'user NAME', 'password WORD', 'cluster', 'gate'", WORD, .target = &service_file},
 
     {"requests", .type = TITLE},
     {"ratio", "S:G", "SETs to GETs (1:10)", WORD, .target = &opt.ratio},
@@ -196,10 +195,6 @@ static void read_where(void)
         usage("%s: a user without a password", service_file);
     if (s->password && opt.protocol == MEMCACHE_BINARY)
         usage("no password with --protocol memcache_binary");
-    if (s->tls && !s->ca)
-        usage("%s: TLS needs a line 'ca PATH'", service_file);
-    if (s->tls && !with_tls)
-        usage("built without TLS: build it where openssl/ssl.h is");
 }
 
 static void read_keys(void)

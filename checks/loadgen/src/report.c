@@ -236,9 +236,9 @@ static void print_row(FILE *out, const char *name, bool reads,
 static void print_configuration(FILE *json)
 {
     fprintf(json, "{\n\"configuration\": {\n\"protocol\": \"%s\",\n\"ratio\": "
-            "\"%s\",\n\"key_pattern\": \"%s\",\n\"tls\": \"%s\",\n",
+            "\"%s\",\n\"key_pattern\": \"%s\",\n\"tls\": \"false\",\n",
             protocol_names[opt.protocol], opt.ratio,
-            opt.fills ? "P:P" : "R:R", opt.service.tls ? "true" : "false");
+            opt.fills ? "P:P" : "R:R");
     fprintf(json, "\"threads\": %u,\n\"clients\": %u,\n\"pipeline\": %u,\n"
             "\"requests\": %" PRIu64 ",\n\"test_time\": %g,\n"
             "\"rate_limit\": %g,\n\"reconnect_interval\": %u,\n",

@@ -20,26 +20,6 @@ static double over_ranks(double mine)
     return sum / num_ranks;
 }
 
-/* The columns after the size; the first is narrower where no size leads. */
-static void print_header(int first)
-{
-    printf("%*s", first, "Avg Latency(us)");
-    end_header();
-}
-
-static void print_mean(int first, double mean, long errors)
-{
-    printf("%*.2f", first, mean);
-    end_row(errors);
-}
-
-static void blank_and_title(void)
-{
-    if (my_rank == 0)
-        printf("\n");
-    print_title();
-}
-
 /* The receive buffer has to fit 512 MiB, as in the real program. */
 static void limit_max_size(size_t buffers)
 {
@@ -54,16 +34,6 @@ static void limit_max_size(size_t buffers)
 }
 
 typedef void collective(const void *send, void *recv, int n);
-
-static inline void call_allgather(const void *send, void *recv, int n)
-{
-    MPI_Allgather(send, n, MPI_CHAR, recv, n, MPI_CHAR, MPI_COMM_WORLD);
-}
-
-static inline void call_allreduce(const void *send, void *recv, int n)
-{
-    MPI_Allreduce(send, recv, n, MPI_CHAR, MPI_SUM, MPI_COMM_WORLD);
-}
 
 /* Small contributions: a sum over 63 ranks still fits a signed char. */
 static unsigned char addend(size_t k, int rank, int i)
@@ -107,13 +77,14 @@ int blocking(collective *call, bool sums)
     memset(send, 1, opt.max_size);
     memset(recv, 0, opt.max_size * blocks);
 
-    blank_and_title();
+    print_title();
     if (my_rank == 0) {
-        printf("# Datatype: MPI_CHAR.\n%-10s", "# Size");
-        print_header(FIELD);
+        printf("# Datatype: MPI_CHAR.\n%-10s%*s", "# Size", FIELD,
+               "Avg Latency(us)");
+        end_header();
     }
 
-    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+    for (size_t n = opt.min_size; n <= opt.max_size; n *= 2) {
         struct counts c = counts_for(n);
         double sum = 0, begin;
         long errors = 0;
@@ -147,21 +118,26 @@ int blocking(collective *call, bool sums)
         mean = over_ranks(sum * 1e6 / c.timed);
         if (opt.check)
             errors = sum_errors(errors);
-        if (my_rank == 0) {
-            printf("%-10zu", n);
-            print_mean(FIELD, mean, errors);
-        }
+        print_row(n, mean, FIELD, errors);
         if (errors)
             return validation_failed(n);
     }
-    free(send);
-    free(recv);
     return 0;
+}
+
+static inline void call_allgather(const void *send, void *recv, int n)
+{
+    MPI_Allgather(send, n, MPI_CHAR, recv, n, MPI_CHAR, MPI_COMM_WORLD);
 }
 
 int run_allgather(void)
 {
     return blocking(call_allgather, false);
+}
+
+static inline void call_allreduce(const void *send, void *recv, int n)
+{
+    MPI_Allreduce(send, recv, n, MPI_CHAR, MPI_SUM, MPI_COMM_WORLD);
 }
 
 int run_allreduce(void)
@@ -175,10 +151,10 @@ int run_barrier(void)
     double sum = 0, begin;
     double mean;
 
-    blank_and_title();
+    print_title();
     if (my_rank == 0) {
-        printf("# ");
-        print_header(FIELD - 3);
+        printf("# %*s", FIELD - 3, "Avg Latency(us)");
+        end_header();
     }
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < c.total; i++) {
@@ -189,8 +165,10 @@ int run_barrier(void)
     }
     MPI_Barrier(MPI_COMM_WORLD);
     mean = over_ranks(sum * 1e6 / c.timed);
-    if (my_rank == 0)
-        print_mean(FIELD - 1, mean, 0);
+    if (my_rank == 0) {
+        printf("%*.2f", FIELD - 1, mean);
+        end_row(0);
+    }
     return 0;
 }
 
@@ -238,7 +216,7 @@ int run_ibarrier(void)
         for (int j = 0; j < DIM; j++)
             matrix[i][j] = 0.01f;
     }
-    blank_and_title();
+    print_title();
     if (my_rank == 0) {
         printf("# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
                "# Overall(us)%*s%*s%*s\n", FIELD, "Compute(us)", FIELD,

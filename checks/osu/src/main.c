@@ -7,10 +7,10 @@
 #include "osu.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
@@ -80,13 +80,11 @@ static const struct bench benches[] = {
      .owns_init = true},
 };
 
-#define NUM_BENCHES (sizeof benches / sizeof *benches)
-
 static const struct bench *find_bench(const char *name)
 {
     if (strncmp(name, "osu_", 4) == 0)
         name += 4;
-    for (size_t i = 0; i < NUM_BENCHES; i++)
+    for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
         if (strcmp(benches[i].name, name) == 0)
             return benches + i;
     return NULL;
@@ -108,115 +106,83 @@ static bool number(const char *text, long lo, long hi, long *value,
            && *value <= hi;
 }
 
-static bool int_option(const char *text, long lo, long hi, int *value)
+static bool int_option(const char *text, long lo, int *value)
 {
-    long n;
+    long n = 0;
+    bool valid = number(text, lo, 1 << 24, &n, NULL);
 
-    if (!number(text, lo, hi, &n, NULL))
-        return false;
     *value = (int)n;
-    return true;
+    return valid;
 }
 
-/* "MAX", "MIN:" or "MIN:MAX". Size 0 would measure nothing; 1 follows. */
+/* "A" or "A:B"; returns how many numbers it is, 0 if they are not valid. */
+static int pair_option(const char *text, long hi, long *a, long *b)
+{
+    char *end;
+
+    if (!number(text, 0, hi, a, &end))
+        return 0;
+    if (*end == '\0')
+        return *a > 0;
+    return *end == ':' && number(end + 1, 1, hi, b, NULL) ? 2 : 0;
+}
+
+/* MAX or MIN:MAX. Size 0 would measure nothing; 1 follows. */
 static bool size_option(const char *text)
 {
     long a, b;
-    char *end;
+    int count = pair_option(text, (long)MAX_MESSAGE, &a, &b);
 
-    if (!number(text, 0, (long)MAX_MESSAGE, &a, &end))
-        return false;
-    if (*end == '\0') {
-        opt.max_size = (size_t)a;
-        return a > 0;
-    }
-    if (*end != ':')
-        return false;
-    opt.min_size = a ? (size_t)a : 1;
-    if (end[1] == '\0')
-        return opt.min_size <= opt.max_size;
-    if (!number(end + 1, 1, (long)MAX_MESSAGE, &b, NULL))
-        return false;
-    opt.max_size = (size_t)b;
-    return opt.min_size <= opt.max_size;
+    if (count == 2)
+        opt.min_size = a ? (size_t)a : 1;
+    opt.max_size = (size_t)(count == 2 ? b : a);
+    return count && opt.min_size <= opt.max_size;
 }
 
+/* RECEIVERS or SENDERS:RECEIVERS. */
 static bool team_option(const char *text)
 {
     long a, b;
-    char *end;
+    int count = pair_option(text, MAX_TEAM, &a, &b);
 
-    if (!number(text, 1, MAX_TEAM, &a, &end))
-        return false;
-    opt.senders = 1;
-    opt.receivers = (int)a;
-    if (*end == '\0')
-        return true;
-    if (*end != ':' || !number(end + 1, 1, MAX_TEAM, &b, NULL))
-        return false;
-    opt.senders = (int)a;
-    opt.receivers = (int)b;
-    return true;
+    opt.senders = count == 2 ? (int)a : 1;
+    opt.receivers = (int)(count == 2 ? b : a);
+    return count && opt.senders;
+}
+
+/* Index of a word; -1: it is none of them. */
+static int find_word(const struct word *words, const char *text)
+{
+    for (int i = 0; words[i].option; i++)
+        if (!strcmp(text, words[i].option))
+            return i;
+    return -1;
 }
 
 static bool sync_option(const char *text)
 {
-    static const char *words[] = {
-        [SYNC_LOCK] = "lock", [SYNC_FLUSH] = "flush",
-        [SYNC_FLUSH_LOCAL] = "flush_local", [SYNC_LOCK_ALL] = "lock_all",
-        [SYNC_PSCW] = "pscw", [SYNC_FENCE] = "fence",
-    };
+    int s = find_word(synchronisations, text);
 
-    for (int s = SYNC_LOCK; s <= SYNC_FENCE; s++)
-        if (strcmp(text, words[s]) == 0) {
-            opt.sync = (enum sync)s;
-            /* Both ranks put at once: only the active modes make sense. */
-            return !bench->active_only || s == SYNC_PSCW
-                   || s == SYNC_FENCE;
-        }
-    return false;
-}
-
-static bool win_option(const char *text)
-{
-    static const char *words[] = {
-        [WIN_CREATE] = "create", [WIN_ALLOCATE] = "allocate",
-        [WIN_DYNAMIC] = "dynamic",
-    };
-
-    for (int w = WIN_CREATE; w <= WIN_DYNAMIC; w++)
-        if (strcmp(text, words[w]) == 0) {
-            opt.win = (enum wintype)w;
-            return true;
-        }
-    return false;
+    opt.sync = (enum sync)s;
+    /* Both ranks put at once: only the active modes make sense. */
+    return s >= 0 && (!bench->active_only || s == SYNC_PSCW || s == SYNC_FENCE);
 }
 
 static bool set_option(int letter, const char *arg)
 {
     switch (letter) {
-    case 'm':
-        return size_option(arg);
+    case 'm': return size_option(arg);
     case 'i':
-        if (!int_option(arg, 1, INT_MAX / 4, &opt.iters))
-            return false;
-        opt.iters_large = opt.iters;
-        return true;
+        return int_option(arg, 1, &opt.iters)
+               && int_option(arg, 1, &opt.iters_large);
     case 'x':
-        if (!int_option(arg, 0, INT_MAX / 4, &opt.skip))
-            return false;
-        opt.skip_large = opt.skip;
-        return true;
-    case 'c':
-        return opt.check = true;
-    case 'w':
-        return win_option(arg);
-    case 's':
-        return sync_option(arg);
-    case 'W':
-        return int_option(arg, 1, 1 << 20, &opt.window);
-    case 't':
-        return team_option(arg);
+        return int_option(arg, 0, &opt.skip)
+               && int_option(arg, 0, &opt.skip_large);
+    case 'c': return opt.check = true;
+    case 'w': return (int)(opt.win = (enum wintype)find_word(windows, arg)) >= 0;
+    case 's': return sync_option(arg);
+    case 'W': return int_option(arg, 1, &opt.window);
+    case 't': return team_option(arg);
     }
     return false;
 }
@@ -229,68 +195,66 @@ static void parse(int argc, char **argv, char *complaint, size_t room)
 
     opterr = 0;
     while ((letter = getopt(argc, argv, bench->options)) != -1) {
-        if (letter == '?') {
+        if (letter == '?')
             snprintf(complaint, room, "Invalid option, or its argument is "
                      "missing [-%c]", optopt);
-            return;
-        }
-        if (!set_option(letter, optarg)) {
-            snprintf(complaint, room, "Invalid argument [-%c %s]", letter,
-                     optarg);
-            return;
-        }
+        else if (!set_option(letter, optarg))
+            snprintf(complaint, room, "Invalid argument [-%c %s]", letter, optarg);
+        else
+            continue;
+        return;
     }
     if (optind < argc)
         snprintf(complaint, room, "Unexpected argument [%s]", argv[optind]);
 }
 
-static void set_defaults(void)
-{
-    opt = (struct options){
-        .min_size = 1, .max_size = bench->max_size,
-        .iters = bench->iters, .skip = bench->skip,
-        .iters_large = bench->iters_large,
-        .skip_large = bench->skip_large,
-        .window = 64, .senders = bench->threads, .receivers = 2,
-        .win = bench->win, .sync = bench->sync,
-    };
-}
-
 static const char *wrong_ranks(void)
 {
-    switch (bench->ranks) {
-    case RANKS_TWO:
-        return num_ranks == 2 ? NULL
-               : "This test requires exactly two processes";
-    case RANKS_EVEN:
-        return num_ranks % 2 == 0 ? NULL
-               : "This test requires an even number of processes";
-    case RANKS_MANY:
-        return num_ranks >= 2 ? NULL
-               : "This test requires at least two processes";
-    case RANKS_ANY:
-        break;
-    }
+    if (bench->ranks == RANKS_TWO && num_ranks != 2)
+        return "This test requires exactly two processes";
+    if (bench->ranks == RANKS_EVEN && num_ranks % 2)
+        return "This test requires an even number of processes";
+    if (bench->ranks == RANKS_MANY && num_ranks < 2)
+        return "This test requires at least two processes";
     return NULL;
 }
 
-/* As OMB prints it; without MPI. */
-static void print_help(const char *name)
+/* --- osu_hello and osu_init: what it costs to start MPI at all --------- */
+
+int run_hello(void)
 {
-    static const struct { char letter; const char *text; } help[] = {
-        {'m', "-m [MIN:]MAX        message sizes in bytes"},
-        {'i', "-i ITERATIONS       for small messages"},
-        {'x', "-x ITERATIONS       warm-up"},
-        {'c', "-c, --validation    validate the data"},
-        {'w', "-w WINDOW           allocate, create, dynamic"},
-        {'s', "-s SYNCHRONISATION  flush, flush_local, lock, lock_all, pscw, fence"},
-        {'W', "-W MESSAGES         in flight"},
-        {'t', "-t SENDERS:THREADS  numbers of threads or processes"},
-    };
-    printf("Usage: %s [options]\n", name);
-    for (size_t i = 0; i < sizeof help / sizeof *help; i++)
-        if (strchr(bench->options, help[i].letter))
-            printf("  %s\n", help[i].text);
+    print_title();
+    if (my_rank == 0)
+        printf("This is a test with %d processes\n", num_ranks);
+    return 0;
+}
+
+static long now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000L + t.tv_nsec / 1000000L;
+}
+
+/* MPI_Wtime may not be called before MPI_Init, so this one takes the
+ * system's clock; start-up lasts long enough for whole milliseconds. */
+int run_init(void)
+{
+    long begin = now_ms(), mine, min, max, sum;
+
+    MPI_Init(NULL, NULL);
+    mine = now_ms() - begin;
+    MPI_Comm_rank(MPI_COMM_WORLD, &my_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &num_ranks);
+    MPI_Reduce(&mine, &min, 1, MPI_LONG, MPI_MIN, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&mine, &max, 1, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&mine, &sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    print_title();
+    if (my_rank == 0)
+        printf("nprocs: %d, min: %ld ms, max: %ld ms, avg: %ld ms\n",
+               num_ranks, min, max, sum / num_ranks);
+    return 0;
 }
 
 /* --- main -------------------------------------------------------------- */
@@ -307,11 +271,13 @@ int main(int argc, char **argv)
                 "ln -s osu_embedded osu_latency\n");
         return 1;
     }
-    if (argc == 2 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))) {
-        print_help(slash ? slash + 1 : argv[0]);
-        return 0;
-    }
-    set_defaults();
+    opt = (struct options){
+        .min_size = 1, .max_size = bench->max_size,
+        .iters = bench->iters, .skip = bench->skip,
+        .iters_large = bench->iters_large, .skip_large = bench->skip_large,
+        .window = 64, .senders = bench->threads, .receivers = 2,
+        .win = bench->win, .sync = bench->sync,
+    };
     parse(argc, argv, complaint, sizeof complaint);
 
     /* Every MPI error is fatal: that is the default of communicators and

@@ -26,20 +26,28 @@ static MPI_Win win;
 static MPI_Aint remote;              /* displacement at the other rank    */
 static MPI_Group peer_group;
 
-static const char *win_names[] = {
-    [WIN_CREATE] = "MPI_Win_create",
-    [WIN_ALLOCATE] = "MPI_Win_allocate",
-    [WIN_DYNAMIC] = "MPI_Win_create_dynamic",
+const struct word windows[] = {
+    [WIN_CREATE] = {"create", "MPI_Win_create"},
+    [WIN_ALLOCATE] = {"allocate", "MPI_Win_allocate"},
+    [WIN_DYNAMIC] = {"dynamic", "MPI_Win_create_dynamic"}, {0},
 };
 
-static const char *sync_names[] = {
-    [SYNC_LOCK] = "MPI_Win_lock/unlock",
-    [SYNC_FLUSH] = "MPI_Win_flush",
-    [SYNC_FLUSH_LOCAL] = "MPI_Win_flush_local",
-    [SYNC_LOCK_ALL] = "MPI_Win_lock_all/unlock_all",
-    [SYNC_PSCW] = "MPI_Win_post/start/complete/wait",
-    [SYNC_FENCE] = "MPI_Win_fence",
+const struct word synchronisations[] = {
+    [SYNC_LOCK] = {"lock", "MPI_Win_lock/unlock"},
+    [SYNC_FLUSH] = {"flush", "MPI_Win_flush"},
+    [SYNC_FLUSH_LOCAL] = {"flush_local", "MPI_Win_flush_local"},
+    [SYNC_LOCK_ALL] = {"lock_all", "MPI_Win_lock_all/unlock_all"},
+    [SYNC_PSCW] = {"pscw", "MPI_Win_post/start/complete/wait"},
+    [SYNC_FENCE] = {"fence", "MPI_Win_fence"}, {0},
 };
+
+static unsigned char *filled_buffer(size_t bytes, int value)
+{
+    unsigned char *p = page_alloc(bytes);
+
+    memset(p, value, bytes);
+    return p;
+}
 
 static void open_window(size_t bytes)
 {
@@ -53,14 +61,12 @@ static void open_window(size_t bytes)
                          &win_mem, &win);
         break;
     case WIN_CREATE:
-        win_mem = page_alloc(bytes);
-        memset(win_mem, 'a', bytes);
+        win_mem = filled_buffer(bytes, 'a');
         MPI_Win_create(win_mem, (MPI_Aint)bytes, 1, MPI_INFO_NULL,
                        MPI_COMM_WORLD, &win);
         break;
     case WIN_DYNAMIC:
-        win_mem = page_alloc(bytes);
-        memset(win_mem, 'a', bytes);
+        win_mem = filled_buffer(bytes, 'a');
         MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
         MPI_Win_attach(win, win_mem, (MPI_Aint)bytes);
         MPI_Get_address(win_mem, &here);
@@ -84,31 +90,18 @@ static void close_window(void)
         free(win_mem);
 }
 
-static unsigned char *filled_buffer(size_t bytes, int value)
-{
-    unsigned char *p = page_alloc(bytes);
-
-    memset(p, value, bytes);
-    return p;
-}
-
-static void set_up_group(void)
+/* Title and header; also the group of the other rank. */
+static void begin(const char *value, bool datatype)
 {
     MPI_Group all;
-    int peer = 1 - my_rank;
 
     MPI_Comm_group(MPI_COMM_WORLD, &all);
-    MPI_Group_incl(all, 1, &peer, &peer_group);
-    MPI_Group_free(&all);
-}
-
-static void print_one_sided_header(const char *value, bool datatype)
-{
+    MPI_Group_incl(all, 1, &(int){1 - my_rank}, &peer_group);
     print_title();
     if (my_rank)
         return;
     printf("# Window creation: %s\n# Synchronization: %s\n",
-           win_names[opt.win], sync_names[opt.sync]);
+           windows[opt.win].call, synchronisations[opt.sync].call);
     if (datatype)
         printf("# Datatype: MPI_CHAR.\n");
     print_value_header(value);
@@ -315,55 +308,29 @@ ALWAYS_INLINE double timed_loop(enum kind kind, enum op op, size_t n,
     int count = kind == LATENCY ? 1 : opt.window;
 
     switch (opt.sync) {
-    case SYNC_LOCK:
-        return passive(op, SYNC_LOCK, n, c, count);
-    case SYNC_FLUSH:
-        return passive(op, SYNC_FLUSH, n, c, count);
-    case SYNC_FLUSH_LOCAL:
-        return passive(op, SYNC_FLUSH_LOCAL, n, c, count);
-    case SYNC_LOCK_ALL:
-        return passive(op, SYNC_LOCK_ALL, n, c, count);
-    case SYNC_PSCW:
-        return active(kind, op, SYNC_PSCW, n, c);
-    case SYNC_FENCE:
-        return active(kind, op, SYNC_FENCE, n, c);
+    case SYNC_LOCK: return passive(op, SYNC_LOCK, n, c, count);
+    case SYNC_FLUSH: return passive(op, SYNC_FLUSH, n, c, count);
+    case SYNC_FLUSH_LOCAL: return passive(op, SYNC_FLUSH_LOCAL, n, c, count);
+    case SYNC_LOCK_ALL: return passive(op, SYNC_LOCK_ALL, n, c, count);
+    case SYNC_PSCW: return active(kind, op, SYNC_PSCW, n, c);
+    case SYNC_FENCE: return active(kind, op, SYNC_FENCE, n, c);
     }
     return 0;
 }
 
 typedef double loop(size_t n, struct counts c);
 
-#define LOOP(name, kind, op)                                             \
-    static __attribute__((noinline)) double name(size_t n,               \
-                                                 struct counts c)        \
-    {                                                                    \
-        return timed_loop(kind, op, n, c);                               \
-    }
-
-LOOP(put_latency, LATENCY, OP_PUT)
-LOOP(get_latency, LATENCY, OP_GET)
-LOOP(acc_latency, LATENCY, OP_ACC)
-LOOP(get_acc_latency, LATENCY, OP_GET_ACC)
-LOOP(fop_latency, LATENCY, OP_FOP)
-LOOP(cas_latency, LATENCY, OP_CAS)
-LOOP(put_window, ONE_WAY, OP_PUT)
-LOOP(get_window, ONE_WAY, OP_GET)
-LOOP(put_both, BOTH_WAYS, OP_PUT)    /* main.c allows only active modes */
-
 /* --- the tables -------------------------------------------------------- */
 
-static int latency_table(enum op op, loop *run)
+/* `once`: get_acc is the one that allocates once; its buffers hold zeros. */
+static int latency_table(loop *run, bool once)
 {
-    /* get_acc is the one that allocates once; its buffers hold zeros. */
-    bool once = op == OP_GET_ACC;
-
-    print_one_sided_header("Latency (us)", op != OP_GET_ACC);
-    set_up_group();
+    begin("Latency (us)", !once);
     if (once) {
         user_buf = filled_buffer(opt.max_size, 0);
         result_buf = filled_buffer(opt.max_size, 0);
     }
-    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+    for (size_t n = opt.min_size; n <= opt.max_size; n *= 2) {
         struct counts c = counts_for(n);
         double seconds;
 
@@ -376,23 +343,16 @@ static int latency_table(enum op op, loop *run)
         if (!once)
             free(user_buf);
     }
-    if (once) {
-        free(user_buf);
-        free(result_buf);
-    }
-    MPI_Group_free(&peer_group);
     return 0;
 }
 
-/* One element in 4 MiB buffers and a 4 MiB window, and a single row. */
-static int element_table(loop *run)
+/* One element in buffers and a window of `room` bytes, and a single row. */
+static int element_table(loop *run, size_t room)
 {
-    size_t room = bench->max_size;
     struct counts c = counts_for(1);
     double seconds;
 
-    print_one_sided_header("Latency (us)", true);
-    set_up_group();
+    begin("Latency (us)", true);
     user_buf = filled_buffer(room, 'a');
     result_buf = filled_buffer(room, 'a');
     compare_buf = filled_buffer(room, 'a');
@@ -400,18 +360,13 @@ static int element_table(loop *run)
     seconds = run(1, c);
     close_window();
     print_row(1, seconds * 1e6 / c.timed, FIELD, 0);
-    free(user_buf);
-    free(result_buf);
-    free(compare_buf);
-    MPI_Group_free(&peer_group);
     return 0;
 }
 
 static int bandwidth_table(loop *run, int directions)
 {
-    print_one_sided_header("Bandwidth (MB/s)", true);
-    set_up_group();
-    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+    begin("Bandwidth (MB/s)", true);
+    for (size_t n = opt.min_size; n <= opt.max_size; n *= 2) {
         struct counts c = counts_for(n);
         size_t room = n * (size_t)opt.window;
         double seconds;
@@ -424,51 +379,25 @@ static int bandwidth_table(loop *run, int directions)
         print_row(n, (double)room / 1e6 * c.timed * directions / seconds,
                   FIELD, 0);
     }
-    MPI_Group_free(&peer_group);
     return 0;
 }
 
-int run_put_latency(void)
-{
-    return latency_table(OP_PUT, put_latency);
-}
+/* --- the benchmarks ---------------------------------------------------- */
 
-int run_get_latency(void)
-{
-    return latency_table(OP_GET, get_latency);
-}
+#define RUN(name, kind, op, table, ...)                                  \
+    static __attribute__((noinline)) double name(size_t n,               \
+                                                 struct counts c)        \
+    {                                                                    \
+        return timed_loop(kind, op, n, c);                               \
+    }                                                                    \
+    int run_##name(void) { return table(name, __VA_ARGS__); }
 
-int run_acc_latency(void)
-{
-    return latency_table(OP_ACC, acc_latency);
-}
-
-int run_get_acc_latency(void)
-{
-    return latency_table(OP_GET_ACC, get_acc_latency);
-}
-
-int run_fop_latency(void)
-{
-    return element_table(fop_latency);
-}
-
-int run_cas_latency(void)
-{
-    return element_table(cas_latency);
-}
-
-int run_put_bw(void)
-{
-    return bandwidth_table(put_window, 1);
-}
-
-int run_get_bw(void)
-{
-    return bandwidth_table(get_window, 1);
-}
-
-int run_put_bibw(void)
-{
-    return bandwidth_table(put_both, 2);
-}
+RUN(put_latency, LATENCY, OP_PUT, latency_table, false)
+RUN(get_latency, LATENCY, OP_GET, latency_table, false)
+RUN(acc_latency, LATENCY, OP_ACC, latency_table, false)
+RUN(get_acc_latency, LATENCY, OP_GET_ACC, latency_table, true)
+RUN(fop_latency, LATENCY, OP_FOP, element_table, bench->max_size)
+RUN(cas_latency, LATENCY, OP_CAS, element_table, bench->max_size)
+RUN(put_bw, ONE_WAY, OP_PUT, bandwidth_table, 1)
+RUN(get_bw, ONE_WAY, OP_GET, bandwidth_table, 1)
+RUN(put_bibw, BOTH_WAYS, OP_PUT, bandwidth_table, 2)

@@ -27,6 +27,10 @@ enum sync {
     SYNC_FENCE
 };
 
+/* A word of an option, and the MPI calls that it selects. */
+struct word { const char *option, *call; };
+extern const struct word windows[], synchronisations[];
+
 struct bench {
     const char *name;        /* without "osu_"                           */
     const char *title;       /* as the real program prints it            */
@@ -83,11 +87,6 @@ int validation_failed(size_t size);      /* prints the line, returns 1     */
 #endif
 
 #define FIELD 18             /* width of every column but the first       */
-
-static inline bool wanted(size_t size)
-{
-    return size <= opt.max_size;
-}
 
 /* --- the benchmarks ---------------------------------------------------- */
 int run_latency(void), run_bw(void), run_bibw(void), run_latency_mt(void);

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,39 +27,9 @@ static unsigned char *send_buf, *recv_buf;
 static MPI_Request *send_req, *recv_req;
 static MPI_Status *statuses;
 
-static void set_up(size_t bytes)
+static void begin(const char *value)
 {
-    send_buf = page_alloc(bytes);
-    recv_buf = page_alloc(bytes);
-}
-
-static void set_up_window(void)
-{
-    size_t n = (size_t)opt.window;
-
-    send_req = page_alloc(n * sizeof *send_req);
-    recv_req = page_alloc(n * sizeof *recv_req);
-    statuses = page_alloc(n * sizeof *statuses);
-}
-
-static void tear_down(void)
-{
-    free(send_buf);
-    free(recv_buf);
-    free(send_req);
-    free(recv_req);
-    free(statuses);
-}
-
-static void start_size(size_t n)
-{
-    memset(send_buf, 'a', n);
-    memset(recv_buf, 'b', n);
-    MPI_Barrier(MPI_COMM_WORLD);
-}
-
-static void print_pt2pt_header(const char *value)
-{
+    print_title();
     print_value_header(value);
     if (my_rank == 0) {
         printf("# Datatype: MPI_CHAR.\n");
@@ -89,17 +58,16 @@ static long verify(int i, size_t n, int peer)
  * way. The first half of the ranks sends to the second half. */
 enum exchange { PING_PONG, ONE_WAY, BOTH_WAYS };
 
-ALWAYS_INLINE void send_message(size_t n, int peer)
-{
-    MPI_Send(send_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD);
-}
-
-ALWAYS_INLINE void receive_message(size_t n, int peer)
+ALWAYS_INLINE void ping_pong(void *send, void *recv, size_t n, bool sender,
+                             int peer)
 {
     MPI_Status status;
 
-    MPI_Recv(recv_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD,
-             &status);
+    if (sender)
+        MPI_Send(send, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD);
+    MPI_Recv(recv, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD, &status);
+    if (!sender)
+        MPI_Send(send, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD);
 }
 
 ALWAYS_INLINE void start_sends(size_t n, int peer, int tag)
@@ -129,11 +97,7 @@ ALWAYS_INLINE void exchange_once(enum exchange kind, size_t n, bool sender,
 
     switch (kind) {
     case PING_PONG:
-        if (sender)
-            send_message(n, peer);
-        receive_message(n, peer);
-        if (!sender)
-            send_message(n, peer);
+        ping_pong(send_buf, recv_buf, n, sender, peer);
         break;
     case ONE_WAY:
         /* The reply makes the time cover the arrival of the last message. */
@@ -201,7 +165,9 @@ ALWAYS_INLINE double measure_size(enum exchange kind, size_t n,
     double sum;
 
     *errors = 0;
-    start_size(n);
+    memset(send_buf, 'a', n);
+    memset(recv_buf, 'b', n);
+    MPI_Barrier(MPI_COMM_WORLD);
     if (!opt.check)
         return timed_loop(kind, n, c, meet, false, errors);
     sum = timed_loop(kind, n, c, meet, true, errors);
@@ -213,31 +179,28 @@ ALWAYS_INLINE double measure_size(enum exchange kind, size_t n,
 
 ALWAYS_INLINE int latency_table(bool meet, bool fresh, int width)
 {
-    if (!fresh)
-        set_up(opt.max_size);
-    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+    for (size_t n = opt.min_size; n <= opt.max_size; n *= 2) {
         struct counts c = counts_for(n);
         long errors;
         double sum;
 
-        if (fresh)
-            set_up(n);
+        if (fresh || !send_buf) {
+            free(send_buf);
+            free(recv_buf);
+            send_buf = page_alloc(fresh ? n : opt.max_size);
+            recv_buf = page_alloc(fresh ? n : opt.max_size);
+        }
         sum = measure_size(PING_PONG, n, c, meet, &errors);
         print_row(n, sum * 1e6 / (2.0 * c.timed), width, errors);
-        if (fresh)
-            tear_down();
         if (errors)
             return validation_failed(n);
     }
-    if (!fresh)
-        tear_down();
     return 0;
 }
 
 int run_latency(void)
 {
-    print_title();
-    print_pt2pt_header("Latency (us)");
+    begin("Latency (us)");
     return latency_table(false, false, FIELD);
 }
 
@@ -245,8 +208,7 @@ int run_latency(void)
  * own figure rather than a mean over the pairs: all as in 7.2. */
 int run_multi_lat(void)
 {
-    print_title();
-    print_pt2pt_header("Latency (us)");
+    begin("Latency (us)");
     return latency_table(true, true, FIELD);
 }
 
@@ -262,8 +224,7 @@ int run_latency_mp(void)
         printf("# Number of forked processes in sender: %d\n"
                "# Number of forked processes in receiver: %d\n",
                opt.senders, opt.receivers);
-    print_title();
-    print_pt2pt_header("Latency (us)");
+    begin("Latency (us)");
     for (int i = 0; i < children; i++) {
         pids[i] = fork();
         if (pids[i] < 0)
@@ -282,52 +243,45 @@ int run_latency_mp(void)
 
 /* --- windows of messages ----------------------------------------------- */
 
-/* `flows`: windows that are under way at once. */
+/* `flows`: windows that are under way at once; `rate`: a second column. */
 ALWAYS_INLINE int window_table(enum exchange kind, bool meet, int flows,
-                               void (*print)(size_t n, double rate, long errors))
+                               bool rate)
 {
-    set_up(opt.max_size);
-    set_up_window();
-    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+    size_t window = (size_t)opt.window;
+
+    send_buf = page_alloc(opt.max_size);
+    recv_buf = page_alloc(opt.max_size);
+    send_req = page_alloc(window * sizeof *send_req);
+    recv_req = page_alloc(window * sizeof *recv_req);
+    statuses = page_alloc(window * sizeof *statuses);
+    for (size_t n = opt.min_size; n <= opt.max_size; n *= 2) {
         struct counts c = counts_for(n);
         long errors;
         double sum = measure_size(kind, n, c, meet, &errors);
+        double per_second = (double)flows * c.timed * opt.window / sum;
 
-        print(n, (double)flows * c.timed * opt.window / sum, errors);
+        if (my_rank == 0) {
+            printf("%-10zu%*.2f", n, FIELD, per_second * (double)n / 1e6);
+            if (rate)
+                printf("%*.2f", FIELD, per_second);
+            end_row(errors);
+        }
         if (errors)
             return validation_failed(n);
     }
-    tear_down();
     return 0;
-}
-
-/* `rate`: messages per second. */
-static void print_bandwidth(size_t n, double rate, long errors)
-{
-    print_row(n, rate * (double)n / 1e6, FIELD, errors);
 }
 
 int run_bw(void)
 {
-    print_title();
-    print_pt2pt_header("Bandwidth (MB/s)");
-    return window_table(ONE_WAY, false, 1, print_bandwidth);
+    begin("Bandwidth (MB/s)");
+    return window_table(ONE_WAY, false, 1, false);
 }
 
 int run_bibw(void)
 {
-    print_title();
-    print_pt2pt_header("Bandwidth (MB/s)");
-    return window_table(BOTH_WAYS, false, 2, print_bandwidth);
-}
-
-static void print_bandwidth_and_rate(size_t n, double rate, long errors)
-{
-    if (my_rank)
-        return;
-    printf("%-10zu%*.2f%*.2f", n, FIELD, rate * (double)n / 1e6, FIELD,
-           rate);
-    end_row(errors);
+    begin("Bandwidth (MB/s)");
+    return window_table(BOTH_WAYS, false, 2, false);
 }
 
 /* As in 7.2 all meet before each iteration and rank 0's clock stands for
@@ -344,7 +298,7 @@ int run_mbw_mr(void)
         printf("# Datatype: MPI_CHAR.\n");
         fflush(stdout);
     }
-    return window_table(ONE_WAY, true, pairs, print_bandwidth_and_rate);
+    return window_table(ONE_WAY, true, pairs, true);
 }
 
 /* --- several threads per rank ------------------------------------------ */
@@ -373,50 +327,23 @@ static int team_size(void)
     return my_rank == 0 ? opt.senders : opt.receivers;
 }
 
-ALWAYS_INLINE void thread_exchange(struct worker *w, size_t n)
-{
-    const int there = 1, back = 2;
-    MPI_Status status;
-
-    if (my_rank == 0) {
-        MPI_Send(w->send, (int)n, MPI_CHAR, 1, there, MPI_COMM_WORLD);
-        MPI_Recv(w->recv, (int)n, MPI_CHAR, 1, back, MPI_COMM_WORLD,
-                 &status);
-    } else {
-        MPI_Recv(w->recv, (int)n, MPI_CHAR, 0, there, MPI_COMM_WORLD,
-                 &status);
-        MPI_Send(w->send, (int)n, MPI_CHAR, 0, back, MPI_COMM_WORLD);
-    }
-}
-
 /* Iterations are dealt out by stride on either side. Any receiver may answer
  * any sender: both sides handle as many messages in total. */
 ALWAYS_INLINE void thread_loop(struct worker *w, size_t n, struct counts c)
 {
-    double begin;
-
     for (int i = w->id; i < c.total; i += team_size()) {
         if (my_rank == 0 && i >= c.skip) {
-            begin = MPI_Wtime();
-            thread_exchange(w, n);
+            double begin = MPI_Wtime();
+
+            ping_pong(w->send, w->recv, n, true, 1);
             w->sum += MPI_Wtime() - begin;
         } else {
-            thread_exchange(w, n);
+            ping_pong(w->send, w->recv, n, my_rank == 0, 1 - my_rank);
         }
     }
 }
 
 static struct worker *workers;
-
-/* The sums of all threads are read between two local barriers. */
-static void finish_size(size_t n, struct counts c)
-{
-    double sum = 0;
-
-    for (int k = 0; k < team_size(); k++)
-        sum += workers[k].sum;
-    print_row(n, sum * 1e6 / (2.0 * c.timed), FIELD, 0);
-}
 
 static void *work(void *arg)
 {
@@ -424,7 +351,7 @@ static void *work(void *arg)
 
     w->send = page_alloc(opt.max_size);
     w->recv = page_alloc(opt.max_size);
-    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+    for (size_t n = opt.min_size; n <= opt.max_size; n *= 2) {
         struct counts c = counts_for(n);
 
         w->sum = 0;
@@ -433,12 +360,13 @@ static void *work(void *arg)
         all_threads_meet();
         thread_loop(w, n, c);
         pthread_barrier_wait(&local_barrier);
-        if (w->id == 0)
-            finish_size(n, c);
+        if (w->id == 0) {               /* between two local barriers */
+            for (int k = 1; k < team_size(); k++)
+                w->sum += workers[k].sum;
+            print_row(n, w->sum * 1e6 / (2.0 * c.timed), FIELD, 0);
+        }
         pthread_barrier_wait(&local_barrier);
     }
-    free(w->send);
-    free(w->recv);
     return NULL;
 }
 
@@ -457,8 +385,7 @@ int run_latency_mt(void)
         printf("# Number of Sender threads: %d \n"
                "# Number of Receiver threads: %d\n",
                opt.senders, opt.receivers);
-    print_title();
-    print_pt2pt_header("Latency (us)");
+    begin("Latency (us)");
 
     workers = page_alloc((size_t)team * sizeof *workers);
     if (pthread_barrier_init(&local_barrier, NULL, (unsigned)team))
@@ -470,8 +397,6 @@ int run_latency_mt(void)
     }
     for (int k = 0; k < team; k++)
         pthread_join(workers[k].thread, NULL);
-    pthread_barrier_destroy(&local_barrier);
-    free(workers);
     /* Unlike 7.2 this returns, so that main() calls MPI_Finalize. */
     return 0;
 }

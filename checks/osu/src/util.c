@@ -49,10 +49,9 @@ struct counts counts_for(size_t size)
 
 void print_title(void)
 {
-    if (my_rank)
-        return;
-    printf("# OSU MPI%s Test " OSU_VERSION "\n", bench->title);
-    fflush(stdout);
+    if (my_rank == 0)
+        printf("%s# OSU MPI%s Test " OSU_VERSION "\n",
+               bench->ranks == RANKS_MANY ? "\n" : "", bench->title);
 }
 
 void end_header(void)

@@ -19,5 +19,4 @@ if [ -n "${SMARTREDIS_PREFIX:-}" ]; then
     done
     set -- "$@" -lsmartredis -lstdc++
 fi
-CC=${CC:-mpicc} exec "$here/../../core/src/common/build.sh" --tls tensorload \
-    "$out" "$@"
+CC=${CC:-mpicc} exec "$here/../../core/src/common/build.sh" "$out" "$@"

@@ -88,10 +88,6 @@ struct service *read_servers(void)
 static void open_client(void)
 {
     read_servers();
-    if (service.tls && !service.ca)
-        usage("%s needs a line 'ca FILE' for TLS", arg.service);
-    if (service.tls)
-        prepare_tls(false, service.ca, service.cert, service.key);
     if (service.cluster && !arg.colocated)
         find_masters(&service, arg.limit);
     open_wires(&mine);

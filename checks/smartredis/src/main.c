@@ -12,7 +12,7 @@
 /* --- options -------------------------------------------------------------- */
 static const struct setting rows[] = {
     {"service", "FILE", "lines 'server HOST PORT', 'password WORD', "
-     "'cluster', 'tls', 'ca FILE'", WORD, .target = &arg.service},
+     "'cluster'", WORD, .target = &arg.service},
     {"bytes", "N", "of a tensor of floats (1024)", LONG, &arg.bytes, 4,
      .high = 1e12},
     {"iterations", "N", "of the loop (100)", COUNT, &arg.iterations, 1,

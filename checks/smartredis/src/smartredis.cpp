@@ -43,9 +43,6 @@ static void open_library()
     const std::string unix_name = "unix:";
     std::string addresses;
 
-    if (service->tls)
-        usage("SmartRedis has no TLS: remove the line 'tls' of %s",
-              arg.service);
     for (int i = 0; i < service->count; i++) {
         std::string name = service->servers[i].name;
         if (!name.compare(0, unix_name.size(), unix_name))

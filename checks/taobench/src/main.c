@@ -74,18 +74,16 @@ int main(int argc, char **argv)
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     raise_open_files(opt.connections, opt.threads + 64);
-    if (opt.tls)
-        prepare_tls(true, NULL, opt.cert, opt.key);
     prepare_cache();
     prepare_serving();
     start_stats();
     start_slow_path();
     start_serving();
     printf("tao_server " VERSION " (embedded) on %s port %s: %u fast "
-           "threads, %u dispatchers, %u slow threads (%s), %u MB, TLS %s\n",
+           "threads, %u dispatchers, %u slow threads (%s), %u MB\n",
            opt.address, opt.port, opt.threads, opt.dispatchers,
            opt.slow_threads, opt.semaphore ? "semaphore" : "nanosleep",
-           opt.memory, opt.tls ? "on" : "off");
+           opt.memory);
     fflush(stdout);
     for (uint64_t due = started_ns, now;;) {
         due += (uint64_t)opt.stats_sleep * 1000000;

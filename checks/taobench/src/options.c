@@ -39,9 +39,6 @@ static const struct setting names[] = {
      "(0)", COUNT, &opt.pin, 0, .high = 1},
     {"tao_stats_sleep_ms", "N", "a line of figures on stdout each (5000)",
      COUNT, &opt.stats_sleep, 10, .high = 1u << 30},
-    {"ssl_chain_cert", "FILE", "certificate of this server",
-     WORD, .target = &opt.cert},
-    {"ssl_key", "FILE", "and its key", WORD, .target = &opt.key},
 };
 static const struct settings extended = {
     names, sizeof names / sizeof *names, .before = "-o ", .between = "="};
@@ -75,8 +72,6 @@ static const struct setting letters[] = {
      .high = 1 << 24},
     {"-c", "N", "connections (1024)", COUNT, &opt.connections, 1,
      .high = 1 << 20},
-    {"-Z", NULL, "TLS; with -o ssl_chain_cert and ssl_key", FLAG,
-     .target = &opt.tls},
     {"-S", "N", "print the sizes of N values, made and stored, and end",
      COUNT, &opt.print_sizes, 1, .high = 1u << 30},
     {"-h", NULL, "print this help", .type = FLAG},
@@ -107,12 +102,6 @@ void read_options(int argc, char **argv)
     long port = strtol(opt.port, &end, 10);
     if (*end || port < 1 || port > 65535)
         usage("-p %s: expected a port from 1 to 65535", opt.port);
-    if (opt.tls && !with_tls)
-        usage("-Z: this program was built without TLS (without OpenSSL)");
-    if (opt.tls && (!opt.cert || !opt.key))
-        usage("-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE");
-    if (!opt.tls && (opt.cert || opt.key))
-        usage("-o ssl_... needs -Z, because nothing is encrypted without it");
     if (!opt.dispatchers)
         opt.dispatchers = opt.threads / 4 ? opt.threads / 4 : 1;
     if (!opt.slow_threads)

@@ -36,7 +36,6 @@ enum { FINE = 0, NOT_FOUND = 1, TOO_BIG = 3, INVALID = 4, UNKNOWN = 0x81,
 struct connection {
     struct link link;
     struct fast *fast;
-    bool handshake;                   /* of TLS: not complete                */
     unsigned queue;                   /* the dispatcher of its next miss     */
     bool closing;                     /* nothing more is read from it: it is
                                        * closed when all is sent             */
@@ -348,18 +347,16 @@ static void input(struct connection *c)
 {
     struct fast *f = c->fast;
 
-    do {
-        ssize_t n = link_read(&c->link, f->in + c->in_size, CHUNK);
-        if (n == LINK_AGAIN)
-            return;
-        if (n <= 0) {
-            c->broken = true;
-            return;
-        }
-        if (c->in_size)
-            memcpy(f->in, c->in, c->in_size);
-        consume(c, f->in, c->in_size + (size_t)n);
-    } while (link_pending(&c->link) && !c->out && !c->closing && !c->broken);
+    ssize_t n = link_read(&c->link, f->in + c->in_size, CHUNK);
+    if (n == LINK_AGAIN)
+        return;
+    if (n <= 0) {
+        c->broken = true;
+        return;
+    }
+    if (c->in_size)
+        memcpy(f->in, c->in, c->in_size);
+    consume(c, f->in, c->in_size + (size_t)n);
 }
 
 static void output(struct connection *c)
@@ -379,31 +376,14 @@ static void output(struct connection *c)
         memcpy(c->fast->in, c->in, c->in_size);
         consume(c, c->fast->in, c->in_size);
     }
-    /* Bytes that OpenSSL has buffered do not wake epoll. */
-    if (!c->out && !c->closing && !c->broken && link_pending(&c->link))
-        input(c);
-}
-
-static void proceed_handshake(struct connection *c)
-{
-    int done = link_handshake(&c->link);
-
-    if (done == 1)
-        c->handshake = false;
-    else if (done == LINK_BROKEN)
-        c->broken = true;
 }
 
 static void handle(struct connection *c)
 {
-    if (c->handshake)
-        proceed_handshake(c);
-    if (!c->handshake && !c->broken) {
-        if (c->out)
-            output(c);
-        else
-            input(c);
-    }
+    if (c->out)
+        output(c);
+    else
+        input(c);
     if (c->broken || (c->closing && !c->out))
         close_connection(c);
 }
@@ -424,8 +404,7 @@ static void *serve(void *argument)
 /* --- new connections ----------------------------------------------------- */
 static void refuse(int fd, const char *words)
 {
-    if (!opt.tls)
-        send(fd, words, strlen(words), MSG_NOSIGNAL | MSG_DONTWAIT);
+    send(fd, words, strlen(words), MSG_NOSIGNAL | MSG_DONTWAIT);
     close(fd);
 }
 
@@ -434,14 +413,13 @@ static void open_connection(int fd, struct fast *f)
     struct connection *c = calloc(1, sizeof *c);
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
 
-    if (!c || !link_open(&c->link, fd)) {
-        free(c);
+    if (!c) {
         refuse(fd, "SERVER_ERROR out of memory\r\n");
         return;
     }
     send_at_once(fd);
+    c->link.fd = fd;
     c->fast = f;
-    c->handshake = opt.tls;
     add(&connections.accepted, 1);
     atomic_fetch_add(&connections.open, 1);
     epoll_ctl(f->epoll, EPOLL_CTL_ADD, fd, &e);

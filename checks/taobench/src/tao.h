@@ -29,8 +29,6 @@ struct options {
     unsigned slow_path_sleep;                                 /* us          */
     unsigned stats_sleep;                                     /* ms          */
     unsigned semaphore, pin, smart, print_sizes;
-    bool tls;
-    const char *cert, *key;
 };
 extern struct options opt;
 void read_options(int argc, char **argv);

@@ -1,30 +1,12 @@
 #!/bin/sh
-# Builds a C program with this library: build.sh [--tls] NAME OUT SOURCE...,
-# with $CC (cc) and $CFLAGS. With --tls the program speaks TLS if OpenSSL's
-# headers and libraries are installed; one line reports which.
+# Builds a C program with this library: build.sh OUT SOURCE..., with $CC (cc) and
+# $CFLAGS.
 set -eu
-with_tls=
-if [ "$1" = --tls ]; then
-    with_tls=yes
-    shift
-fi
-name=$1 out=$2
-shift 2
+out=$1
+shift
 cc=${CC:-cc}
 here=$(dirname "$0")
-define='' libraries=''
-if [ -z "$with_tls" ]; then
-    :
-elif echo '#include <openssl/ssl.h>
-int main(void) { return !TLS_method(); }' |
-        $cc -x c - -o "$out" -lssl -lcrypto 2>/dev/null; then
-    define=-DWITH_TLS libraries='-lssl -lcrypto'
-    echo "$name: with TLS"
-elif echo '#include <openssl/ssl.h>' | $cc -x c -E - >/dev/null 2>&1; then
-    echo "$name: without TLS: libssl cannot be linked"
-else
-    echo "$name: without TLS: openssl/ssl.h not found"
-fi
+define=''
 # One compiler per source, all at once.
 flags="-O2 -std=gnu11 -pthread -Wall -Wextra ${CFLAGS:-}"
 objects=$out.objects
@@ -53,6 +35,5 @@ for compiler in $compilers; do
     wait "$compiler" || failed=yes
 done
 if [ -n "$failed" ]; then exit 1; fi
-# The libraries come last: the linker takes from them what is missing then.
 # shellcheck disable=SC2086
-$cc $flags -o "$out" "$@" $libraries -lm
+$cc $flags -o "$out" "$@" -lm

@@ -103,8 +103,7 @@ static _Noreturn void lost(const struct wire *w, ssize_t how)
              "at its limit of connections?", w->server->name, w->timeout,
              w->asked);
     fail("%s closed the connection before it answered %s (%s): did the "
-         "server die, has it too many connections, or is it a server that "
-         "needs TLS?",
+         "server die, has it too many connections, or does it need TLS?",
          w->server->name, w->asked, how ? link_error() : "end of stream");
 }
 
@@ -116,20 +115,16 @@ static _Noreturn void unexpected(const struct wire *w, const char *line)
 
 void wire_open(struct wire *w, const struct server *s, double timeout)
 {
-    int fd = start_connect(s, timeout), done;
+    int fd = start_connect(s, timeout);
 
     *w = (struct wire){.server = s, .timeout = timeout,
                        .asked = "the greeting", .input = malloc(INPUT)};
     if (fd < 0)
         fail("%s: %s: does the server run, and listen there?", s->name,
              strerror(errno));
-    if (!w->input || !link_open(&w->link, fd))
+    if (!w->input)
         fail("%s: no memory for a connection", s->name);
-    done = link_handshake(&w->link);
-    if (done != 1)
-        fail("%s: TLS: %s: does the server speak TLS, and is the CA its "
-             "own?", s->name, done == LINK_AGAIN ? "no answer"
-             : link_error());
+    w->link.fd = fd;
 }
 
 void wire_close(struct wire *w)

@@ -34,10 +34,9 @@ static bool add_line(struct service *s, const char *text)
 static bool read_line(struct service *s, const char *word, const char *rest)
 {
     const struct { const char *name; bool *flag; } flags[] = {
-        {"tls", &s->tls}, {"cluster", &s->cluster}, {"gate", &s->gate}};
+        {"cluster", &s->cluster}, {"gate", &s->gate}};
     const struct { const char *name, **text; } texts[] = {
-        {"user", &s->user}, {"password", &s->password}, {"ca", &s->ca},
-        {"cert", &s->cert}, {"key", &s->key}};
+        {"user", &s->user}, {"password", &s->password}};
 
     if (!strcmp(word, "server"))
         return add_line(s, rest);

@@ -11,15 +11,14 @@
 struct service {
     struct server *servers;
     int count, family;            /* family: of addresses, see resolve()  */
-    const char *user, *password, *ca, *cert, *key;
-    bool tls, cluster, gate;
+    const char *user, *password;
+    bool cluster, gate;
 };
 
 /* Another server, HOST:PORT or unix:PATH. False: it has another form. */
 bool add_server(struct service *s, const char *where);
 /* Lines 'server HOST PORT' (or 'server unix:PATH'), 'user NAME', 'password
- * WORD', 'tls', 'ca PATH', 'cert PATH', 'key PATH', 'cluster' and 'gate'.
- * Another line ends the program. `name`: of the file, for messages. */
+ * WORD', 'cluster' and 'gate'. Another line ends the program. `name`: of the file, for messages. */
 void read_service(struct service *s, FILE *file, const char *name);
 /* The same for a file by its path. */
 void open_service(struct service *s, const char *path);

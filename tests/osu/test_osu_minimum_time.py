@@ -3,8 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from checks.osu import claims
-from checks.osu.programs import find_program
+from checks.osu.programs import find_program, minimum_seconds
 
 #: Iterations of small and of large messages.
 SMALL, BIG = 10000, 1000
@@ -34,20 +33,20 @@ SMALL, BIG = 10000, 1000
     ('osu_hello', {'ranks': 2.0}, {}, 0.0),
 ])
 def test_a_sum_by_hand(program, values, counts, expected):
-    assert claims.minimum_seconds(find_program(program), '7.2', values, 8, 1, **counts
+    assert minimum_seconds(find_program(program), '7.2', values, 8, 1, **counts
                                   ) == pytest.approx(expected)
 
 
 def test_threads_measure_at_the_same_time():
     row = find_program('osu_latency_mt')
-    one, two = (claims.minimum_seconds(row, '7.2', {'latency@8B': 1.0}, 2, threads)
+    one, two = (minimum_seconds(row, '7.2', {'latency@8B': 1.0}, 2, threads)
                 for threads in (1, 2))
     assert one == pytest.approx(2e-6 * SMALL) and two == one / 2
 
 
 @pytest.mark.parametrize('version', ['5.3', '5.6.3', ''])
 def test_versions_that_count_otherwise_claim_nothing(version):
-    assert claims.minimum_seconds(find_program('osu_latency'), version,
+    assert minimum_seconds(find_program('osu_latency'), version,
                                   {'latency@8B': 1.0}, 2, 1) == 0
 
 
@@ -55,5 +54,5 @@ def test_a_slow_message_among_timed_iterations_is_no_false_claim():
     """Of 220 iterations one waited 0.2 s for a lost frame: a timed one."""
     lost = {'latency@8B': (0.2 + 199 * 100e-6) / 200 / 2 * 1e6}
     took = 0.2 + 219 * 100e-6
-    assert claims.minimum_seconds(find_program('osu_latency'), '7.2', lost, 2, 1, 200
+    assert minimum_seconds(find_program('osu_latency'), '7.2', lost, 2, 1, 200
                                   ) < took

@@ -392,6 +392,22 @@ def nested_tests(folder: Path, text: str) -> list[str]:
             '-p', 'no:cacheprovider']
 
 
+def each(values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """A decorator: one test of many values, where a test of each would cost more
+    than what it looks at. pytest prints the arguments of the one that fails.
+
+    :param values: an argument each, or a tuple of arguments
+    """
+    def decorate(check: Callable[..., None]) -> Callable[[], None]:
+        def test() -> None:
+            for value in values:
+                check(*(value if isinstance(value, tuple) else (value,)))
+        for name in '__name__', '__doc__', '__module__':
+            setattr(test, name, getattr(check, name))
+        return test
+    return decorate
+
+
 def free_port() -> int:
     """A free port of 127.0.0.1, below the range of ephemeral ports and in a
     range of this worker's own, so that it stays free until it is used."""
@@ -513,16 +529,20 @@ def until(true: Callable[[], object],
           job: subprocess.Popen[Any] | None = None) -> None:
     """Waits until a condition is true, at most LIMIT seconds.
 
+    A condition that starts programs is asked less often: a test that waits uses at
+    most a quarter of a core, and leaves the rest to what it waits for.
+
     :param job: the process that makes it true; fails at once if it has ended
     """
     end = time.monotonic() + LIMIT
     while True:
+        begin = time.monotonic()
         ended = job is not None and job.poll() is not None
         if true():
             return
         assert not ended, 'the process has ended before'
         assert time.monotonic() < end, f'not true within {LIMIT} s'
-        time.sleep(0.02)
+        time.sleep(max(0.02, 3 * (time.monotonic() - begin)))
 
 
 def accepts_connections(port: int) -> bool:
@@ -572,6 +592,8 @@ class Suite:
     """The suite with its own perflogs, references and results."""
     tmp: Path
     variables: dict[str, str]
+    #: The files of the records that were read last, with size and time; the records.
+    _read: tuple[list[tuple[str, int, int]], list[dict[str, str]]] | None = None
 
     def plumb(self, *args: str, timeout: int = LIMIT, **more: str
               ) -> subprocess.CompletedProcess[str]:
@@ -643,7 +665,18 @@ class Suite:
 
     @property
     def records(self) -> list[dict[str, str]]:
-        """The records of all sessions, as texts: '' for what is unknown."""
+        """The records of all sessions, as texts: '' for what is unknown.
+
+        They are read again when a file has changed.
+        """
+        files = sorted((str(path), path.stat().st_size, path.stat().st_mtime_ns)
+                       for path in (self.tmp / 'perflogs').rglob('*')
+                       if path.suffix in ('.json', '.log'))
+        if not self._read or self._read[0] != files:
+            self._read = files, self._read_records()
+        return self._read[1]
+
+    def _read_records(self) -> list[dict[str, str]]:
         import pandas as pd
 
         from config.sessions import judged

@@ -52,7 +52,7 @@ PACKAGES = ('reframe.frontend.cli', 'pandas', 'matplotlib.figure',
             'matplotlib.dates', 'matplotlib.ticker',
             'matplotlib.backends.backend_svg',
             'matplotlib.backends.backend_agg', 'jsonschema', 'yaml',
-            'jinja2', 'difflib', 'statistics')
+            'jinja2', 'difflib', 'statistics', 'duckdb')
 #: Variables that are read when Python starts or a package is imported.
 EARLY = re.compile('PYTHON|LC_|LANG|MPL|LD_|OMP_|OPENBLAS|XDG_|TZ$|HOME$')
 #: Limits that a child inherits.

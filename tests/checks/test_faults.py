@@ -401,11 +401,10 @@ def test_references_in_a_run(judged, name):
         assert (mean['result'], mean['point']) == ('pass', '')
 
 
-@pytest.mark.parametrize('text, words', [
-    ('OsuPt2pt: [\n', 'osu.yaml:2: not YAML'),
+@pytest.mark.parametrize('text, words, options', [
+    ('OsuPt2pt: [\n', 'osu.yaml:2: not YAML', []),
     ('OsuPt2pt: {$index: [speed], x: {latency@8B: [1.0, null, 0.1, us]}}',
-     "osu.yaml:1: OsuPt2pt: no test case has the level 'speed'")])
-@pytest.mark.parametrize('options', [[], ['-Sbringup=1']])
+     "osu.yaml:1: OsuPt2pt: no test case has the level 'speed'", ['-Sbringup=1'])])
 def test_broken_reference_file(faulty, text, words, options):
     faulty.write_references(text)
     failed_for(faulty, faulty.run('none', *options), words)

@@ -7,14 +7,9 @@ from conftest import of_family
 
 @pytest.mark.parametrize('setting, words', [
     ('OsuStartup.threads=9', 'threads is not a setting of OsuStartup'),
-    ('OsuStartup.min_size=8', 'min_size is not a setting of OsuStartup'),
-    ('OsuPt2pt.accept=1', 'accept is not a setting of OsuPt2pt'),
-    ('OsuPt2pt.number_of_values=1', 'number_of_values is not a setting'),
     ('OsuStartup.inconclusive=x', "not set: 'inconclusive'"),
     ('repetitions=0', '0 is too small; the smallest value is 1'),
     ('node_counts=2,0', '0 is too small; the smallest value is 1'),
-    ('OsuPt2pt.min_size=-4', '-4 is too small; the smallest value is 0'),
-    ('repetitions=abc', "=abc: the value cannot be used: invalid literal"),
     ('node_counts=2:4', "=2:4: the value cannot be used: invalid literal"),
 ])
 def test_a_wrong_setting_ends_before_anything_is_submitted(suite, setting, words):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LIMIT, OSU, ROOT, two_cpus, until
+from conftest import LIMIT, OSU, ROOT, until
 from data.perflogs_factory import record, short_id, write
 
 from cli import __main__
@@ -235,28 +235,6 @@ def test_what_was_measured_is_written(machine, monkeypatch, tmp_path, text, code
         assert after == text
     else:
         assert f'program={A}' in after and 'osu_get_bw' not in after
-
-
-@two_cpus
-@pytest.mark.timeout(1200)
-def test_from_a_bare_machine_to_a_judgement(suite):
-    """The path of docs/how-to/references.md: run, calibrate, run."""
-    pick = ['--', *OSU, '-n', 'OsuStartup', '-E',
-            'program == "osu_init"']
-    done = suite.plumb('run', *pick)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert './plumb references calibrate' in done.stdout
-    done = suite.plumb('references', 'calibrate', '--interval', '1', *pick,
-                       timeout=800)
-    assert done.returncode == 0, done.stdout + done.stderr
-    # The session of `run` counts.
-    assert 'round 4: 1 of 1 test case ready' in done.stdout
-    path = suite.tmp / 'references' / 'osu.yaml'
-    assert path.is_file(), done.stdout + done.stderr
-    assert '$from' in path.read_text()
-    done = suite.plumb('run', *pick)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'Bring-up' not in done.stdout
 
 
 def test_a_signal_ends_it_and_keeps_what_was_measured(suite):

@@ -62,15 +62,6 @@ def test_no_compiler(suite, tmp_path):
     assert 'it calls the C compiler' in complaint(done)
 
 
-def test_no_network(suite, tmp_path):
-    done = suite.plumb(
-        'env', PLUMBLINE_WORK=str(tmp_path / 'fresh'), PIP_NO_INDEX='1',
-        PIP_FIND_LINKS='', PIP_RETRIES='0')
-    assert 'package index' in complaint(done)
-    # Half a venv must not pass for one the next time.
-    assert not list((tmp_path / 'fresh').glob('venv/*.stamp'))
-
-
 def test_work_folder_that_cannot_be_written(suite):
     done = suite.plumb('env', PLUMBLINE_WORK='/proc/plumbline')
     assert 'set PLUMBLINE_WORK' in complaint(done)

@@ -232,6 +232,7 @@ def step_outputs(text: str) -> list[str]:
     return re.split(r'^\d+\. .*$', text, flags=re.M)[1:]
 
 
+@pytest.mark.strict
 @pytest.mark.timeout(600)
 @two_cpus
 def test_the_faults_of_the_live_demo_are_found_and_go(tmp_path, monkeypatch, capfd):

@@ -13,6 +13,7 @@ import pytest
 from cli.session.commands import MODES
 from cli.site import doctor, programs, schedulers
 from cli.site.cases import max_seconds_in_mode
+from tests.cli.test_run_cost import SITE as CLUSTER
 
 SITE = {
     'systems': [{'name': 'cluster', 'partitions': [{
@@ -243,7 +244,8 @@ def test_the_site_of_this_machine(suite):
 
 
 def test_a_cluster_does_not_run_on_another_machine(suite):
-    done = suite.plumb('doctor', '--site', 'gcp-slurm')
+    suite.write_site(suite.tmp / 'cluster', CLUSTER)
+    done = suite.plumb('doctor', '--site', str(suite.tmp / 'cluster'))
     output = done.stdout
     assert 'runs here' not in output
     assert 'NOT READY: mode quick' in output and done.returncode == 1

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from conftest import OSU, git, skip_missing, suite_in, two_cpus
+from conftest import OSU, git, two_cpus
 from data.perflogs_factory import case, short_id, write
 
 from cli import __main__
@@ -15,12 +15,14 @@ from config.version import VERSION
 #: Few iterations: where other tests use the CPUs, each waits for its turn.
 FEW = [f'-S{check}.{setting}' for check in ('OsuPt2pt', 'OsuCollective', 'OsuRma')
        for setting in ('iterations=200', 'warmup=20')]
-PICK = ['--', '-E', 'program in ("osu_latency", "osu_ibarrier", "osu_init")',
+PICK = ['--', *OSU, '-E', 'program in ("osu_latency", "osu_ibarrier", "osu_init")',
         '-SOsuPt2pt.min_size=4', *FEW]
 
 
 @two_cpus
 def test_run_records_judges_and_shows(suite):
+    """And leaves the repository as it was."""
+    before = git('status', '--porcelain') if shutil.which('git') else ''
     done = suite.plumb('run', '--require-compared', *PICK)
     text = done.stdout + done.stderr
     assert done.returncode == 3, text
@@ -45,36 +47,7 @@ def test_run_records_judges_and_shows(suite):
         assert sum(r['metric'] == metric for r in records) == 3
     page = suite.tmp / 'report' / 'index.html'
     assert page.is_file() and 'osu_latency' in page.read_text()
-
-
-@pytest.fixture(scope='module')
-def repeated(tmp_path_factory):
-    """A session of three repetitions, its records, and what git said of the
-    repository before and after it (None without git).
-    """
-    suite = suite_in(tmp_path_factory.mktemp('repeated'))
-    has_git = shutil.which('git')
-    before = git('status', '--porcelain') if has_git else None
-    done = suite.plumb('run', '--', *OSU, '-E',
-                       'program == "osu_fop_latency"', '--tag', 'quick',
-                       '-S', 'repetitions=3', *FEW)
-    assert done.returncode == 0, done.stdout + done.stderr
-    after = git('status', '--porcelain') if has_git else None
-    return suite.records, before, after
-
-
-def test_repetitions_are_records_and_their_median_is_judged(repeated):
-    values = {r['repetition']: float(r['value']) for r in repeated[0]
-              if r['metric'] == 'latency'}
-    assert set(values) == {'0', '1', '2', '3'}
-    assert values['0'] == sorted(values[r] for r in '123')[1]
-
-
-def test_repository_is_left_as_it_was(repeated):
-    _, before, after = repeated
-    if before is None:
-        skip_missing('git', 'no git on PATH')
-    assert before == after
+    assert before == (git('status', '--porcelain') if shutil.which('git') else '')
 
 
 @two_cpus
@@ -83,12 +56,14 @@ def test_from_runs_to_references_to_a_verdict(suite):
             'quick', '-SOsuRma.max_size=1024', *FEW]
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
-    suite.again(4)
+    suite.again(3)
     # Sessions of `run` count, so one round is enough.
     path = suite.tmp / 'references' / 'osu.yaml'
     done = suite.plumb('references', 'calibrate', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert 'round 1: 1 of 1 test case ready' in done.stdout
     assert f'{path}: new file' in ' '.join(done.stdout.split())
+    assert '$from' in path.read_text()
     # Which metrics have a tolerance depends on the machine.
     text, count = re.subn(
         r'latency@8B: \[([\d.]+),.*', lambda m: 'latency@8B: '
@@ -97,7 +72,7 @@ def test_from_runs_to_references_to_a_verdict(suite):
     path.write_text(text)
     done = suite.plumb('run', *pick)
     assert done.returncode == 1
-    assert 'have no reference' not in done.stdout
+    assert 'have no reference' not in done.stdout and 'Bring-up' not in done.stdout
     assert 'against its reference' in done.stdout
     assert '1 fail of 1 test case' in done.stdout
 

@@ -51,10 +51,9 @@ def run_in_terminal(suite, answer, *words):
 
 
 def test_a_person_is_asked_and_may_refuse(cluster):
-    code, text = run_in_terminal(cluster, b'n\n', '--mode', 'smoke')
+    code, text = run_in_terminal(cluster, b'n\n', '--mode', 'smoke', *TAOBENCH)
     assert code == 0, text
-    # Two nodes for at most ten minutes (twice), one node for the third.
-    assert 'First session of mode smoke on cluster: 3 jobs, at most ' in text
+    assert 'First session of mode smoke on cluster: 1 job, at most ' in text
     assert ' node-hours by the time limits, without builds' in text
     assert 'Run it? y(es), [N]o:' in text and 'nothing was run' in text
     assert not cluster.records
@@ -71,15 +70,9 @@ def test_a_script_is_not_asked_and_its_log_has_the_cost(cluster):
     assert 'First session' not in done.stdout
 
 
-def test_yes_is_the_answer(cluster):
-    code, text = run_in_terminal(cluster, b'', '--mode', 'smoke', *TAOBENCH,
-                                 '--yes')
-    assert 'Run it?' not in text and 'cluster: 1 job, ' in text
-
-
-@pytest.mark.parametrize('answer, runs', [
-    ('YES', True), ('', False), (None, False)])
-def test_answers(monkeypatch, capsys, tmp_path, answer, runs):
+@pytest.mark.parametrize('answer, yes, runs', [
+    ('YES', False, True), ('', False, False), (None, False, False), ('', True, True)])
+def test_answers(monkeypatch, capsys, tmp_path, answer, yes, runs):
     def ask(_):
         if answer is None:
             raise EOFError
@@ -91,9 +84,10 @@ def test_answers(monkeypatch, capsys, tmp_path, answer, runs):
     work = commands.Work(
         {'name': 'alpha', 'partitions': [{'scheduler': 'slurm'}]},
         {'PLUMBLINE_PERFLOGS': str(tmp_path)}, [], [], False, [], False)
-    assert commands.is_cost_accepted(work, 'quick', False) == runs
+    assert commands.is_cost_accepted(work, 'quick', yes) == runs
     out = capsys.readouterr().out
-    assert 'mode quick on alpha: 7 node-hours' in out and '--mode smoke' in out
+    assert 'mode quick on alpha: 7 node-hours' in out
+    assert ('--mode smoke' in out) == (not yes)
 
 
 def test_zero_test_cases_are_an_error_without_a_question(cluster):

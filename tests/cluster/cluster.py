@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import namespaces as ns
 from packages import package_of
 
 HERE = Path(__file__).resolve().parent
@@ -328,12 +329,20 @@ class Cluster:
             '--', *command], **more)
 
     def ask(self, *command: str, node: str = LOGIN) -> str:
-        """The output of a command that must succeed.
+        """The output of a short command that must succeed.
+
+        Tests ask until an answer is as they want it, and nsenter starts in a
+        twentieth of the time that `box exec` takes.
 
         :raises ClusterError: with its last words.
         """
-        self.alive(node)
-        done = self.exec(*command, node=node)
+        pid = self.alive(node)
+        user = [] if ns.same_user_namespace(pid) else ['-U', '--preserve-credentials']
+        done = subprocess.run(
+            ['nsenter', '-t', str(pid), '-m', '-u', '-i', '-n', '-p', *user, 'sh', '-c',
+             'cd "$0" && exec "$@"', os.getcwd(), *command], text=True,
+            env={**os.environ, 'PATH': PATH}, stdin=subprocess.DEVNULL,
+            capture_output=True)
         if done.returncode:
             words = (done.stderr or done.stdout).strip().splitlines()
             raise ClusterError(f'{" ".join(command[:3])} on {node}: '

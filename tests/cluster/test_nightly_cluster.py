@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,21 +95,33 @@ def test_a_session_that_a_wrapper_ends_leaves_a_summary_and_no_job(
     until(lambda: not cluster.ask('squeue', '-h').strip())
 
 
+#: Prints what a session reports of its jobs, in a minute.
+REPORT = '''
+import pathlib, sys
+from config.sessions import slurm_jobs
+print(slurm_jobs.pending_jobs_text(
+    slurm_jobs.query_jobs_in_folders([pathlib.Path(sys.argv[1])])))
+'''
+
+
 def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster):
     # The test case needs two nodes; its build needs one.
     other = cluster.submit('#!/bin/sh\nsleep 1000\n', '-N3', '--exclusive')
     until(lambda: cluster.job(other)['JobState'] == 'RUNNING')
     try:
-        text, code, nightly_session = site.run(
-            'none', '--max-node-age', '0', '--max-pending', '75s')
+        job = site.start('none', '--max-node-age', '0', '--max-pending', '30s')
+        until(lambda: 'PENDING' in cluster.ask('squeue', '-h', '-o', '%T'), job)
+        reported = cluster.exec(sys.executable, '-c', REPORT, site.tmp, cwd=ROOT).stdout
+        text, _ = job.communicate(timeout=LIMIT)
         assert cluster.ask('squeue', '-h', '-o', '%A').split() == [other]
     finally:
         cluster.ask('scancel', other)
         cluster.wait(other)
-    assert code == 1, text
-    assert re.search(r'1 min: 1 job waits \((Resources|Priority)\)', text), text
+    assert job.returncode == 1, text
+    assert re.fullmatch(r'1 job waits \((Resources|Priority)\)\n', reported), reported
+    nightly_session = json.loads((site.tmp / 'night.json').read_text())
     [failed] = nightly_session['failed']
-    assert 'before it started (max_pending_time is 75 s)' in failed['why'], text
+    assert 'before it started (max_pending_time is 30 s)' in failed['why'], text
     assert nightly_session['state'] == 'failed'
     # It is not run again, which would wait as long.
     assert failed['guard'] == 'pending' and not failed['again'], text

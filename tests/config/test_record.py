@@ -218,8 +218,7 @@ def checks(suite):
     """Class of a check -> its declared settings, and names in the record."""
     path = suite.tmp / 'inspect_checks.py'
     path.write_text(INSPECT)
-    done = suite.reframe('-c', str(ROOT / 'checks'), '-R', '-c', str(path), '-l',
-                         PLUMBLINE_SITE='hgx-h100')
+    done = suite.reframe('-c', str(ROOT / 'checks'), '-R', '-c', str(path), '-l')
     assert done.returncode == 0, done.stdout + done.stderr
     answer, = re.findall('^INSPECTED (.*)', done.stdout, re.M)
     return json.loads(answer)
@@ -274,23 +273,3 @@ def test_files_of_a_measurement_are_all_there_or_none(tmp_path):
     assert os.listdir(folder.parent) == []
     attached.save_files(folder, {'a': 'x', 'b/c': 'y'})
     assert (folder / 'b' / 'c').read_text() == 'y'
-
-
-@pytest.mark.cluster
-def test_copies_on_chosen_nodes_of_a_cluster(tmp_path, cluster):
-    """Each copy of a test case runs on its nodes, and says so."""
-    suite = suite_in(tmp_path)
-    job = suite.on(cluster, '-r', *OSU, '-n',
-                   '^OsuPt2pt%program=osu_latency%placement=inter_node', '-p', '^mpich',
-                   '--system=devcluster:slurm-srun', '-Sbringup=1',
-                   '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.iterations=100',
-                   '-SOsuPt2pt.warmup=10',
-                   '-POsuPt2pt.pinned_nodes=n1+n2,n3+n4')
-    out, _ = job.communicate(timeout=LIMIT)
-    assert job.returncode == 0, out
-    rows = rows_of(suite)
-    assert {(row['display_name'].rpartition('%')[2], row['nodes'], row['num_nodes'])
-            for row in rows if row['session'] != 'null'} == {
-        ('.pinned_nodes=n1+n2', 'n[1-2]', '2'), ('.pinned_nodes=n3+n4', 'n[3-4]', '2')}
-    assert len({row['test_case'] for row in rows if row['session'] != 'null'}) == 1
-    assert not [row for row in rows if row['job_completion_time'] == 'null']

@@ -13,9 +13,8 @@ from checks.loadgen import memtier
 from checks.services.parser import split_service_record
 from tests.conftest import LIMIT, ROOT, of_family, skip_missing, until
 
-#: Store -> the package that has its server.
-PROGRAMS = {'redis': 'redis-server', 'valkey': 'valkey-server',
-            'keydb': 'keydb-server', 'memcached': 'memcached'}
+#: Store -> the package that has its server: one of each protocol.
+PROGRAMS = {'redis': 'redis-server', 'memcached': 'memcached'}
 
 #: Metrics that come from the counters of the server, not from the client.
 OF_SERVER = {'server_cpu', 'ready_time', 'memory_ratio', 'evictions', 'completed',

@@ -87,12 +87,9 @@ def test_a_script_that_fails_is_named_with_its_last_line(suite, prefix):
 
 @pytest.mark.parametrize('setting, expected', [
     ('options=--num-jobs 4', 'options: remove --num-jobs: use the setting reduce_jobs'),
-    ('options=--chunk 1M', 'options: remove --chunk: use the setting chunksize'),
-    ('client_options=-n 5', 'client_options: remove -n: use the setting iterations'),
     ('client_options=-g2', 'client_options: remove -g2: use the setting clients'),
     ('sizes=1M,2M', 'run.py measures one size'),
-    ('nsplit=2', 'nsplit 2 exceeds the number of servers'),
-    ('reduce_threads=0', '0 is too small; the smallest value is 1')])
+    ('nsplit=2', 'nsplit 2 exceeds the number of servers')])
 def test_settings_that_are_refused(suite, prefix, setting, expected):
     done = run(suite, prefix, '--dry-run', f'-SOptcastOriginal.{setting}')
     assert expected in done.stdout and done.returncode == 1, done.stdout

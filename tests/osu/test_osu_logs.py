@@ -11,7 +11,7 @@ import pytest
 from checks.core.parsers import ParseError
 from checks.osu import logs as osu
 from tests.checks.test_parser_mutations import MUTATIONS, deep_json
-from tests.conftest import ROOT
+from tests.conftest import ROOT, each
 
 STUDY = ROOT / 'tests' / 'data' / 'osu-study'
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '5.8'
@@ -142,7 +142,7 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
                 osu.parse_log(text)
 
 
-@pytest.mark.parametrize('text, reason', [
+@each([
     ('nothing\n', 'no title'),
     (LATENCY[:-1], 'no end'),
     (LATENCY[:-5] + '\n' + TIMES, 'decimals'),

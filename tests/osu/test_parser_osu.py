@@ -15,6 +15,7 @@ from checks.core.parsers import ParseError, Record
 from checks.osu import parser as osu
 from cli.session import parse
 from config import families
+from tests.conftest import each
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden'
@@ -74,7 +75,7 @@ def test_every_real_output_is_expected():
                              for path in GOLDEN.glob('*/*.txt')}
 
 
-@pytest.mark.parametrize('name', EXPECTED)
+@each(EXPECTED)
 def test_real_output(name):
     want = EXPECTED[name]
     text = text_of(name)
@@ -303,14 +304,14 @@ SAMPLES = [
 ]
 
 
-@pytest.fixture(params=SAMPLES)
-def sample(request):
-    text = text_of(request.param)
-    return text, osu.parse(text)
+def samples():
+    """The text and the records of each."""
+    for name in SAMPLES:
+        yield text_of(name), osu.parse(text_of(name))
 
 
-def test_cut_at_every_byte(sample):
-    text, records = sample
+@each(samples())
+def test_cut_at_every_byte(text, records):
     whole_rows = {text.index('\n') + 1}
     place = 0
     lines = text.splitlines(keepends=True)
@@ -333,9 +334,9 @@ def test_cut_at_every_byte(sample):
     assert taken < len(lines)
 
 
-def test_drop_a_line(sample):
+@each(samples())
+def test_drop_a_line(text, records):
     """Only the first rows, the last and comments can go unseen."""
-    text, records = sample
     lines = text.splitlines(keepends=True)
     rows = rows_of(text.split('\n'))
     for number, line in enumerate(lines):
@@ -353,8 +354,8 @@ def test_drop_a_line(sample):
             same_or_refused(left, records)
 
 
-def test_double_a_line(sample):
-    text, records = sample
+@each(samples())
+def test_double_a_line(text, records):
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines):
         double = ''.join(lines[:number + 1] + lines[number:])
@@ -363,8 +364,8 @@ def test_double_a_line(sample):
             assert missing or 'Multiple Bandwidth' in line
 
 
-def test_swap_two_rows(sample):
-    text, _ = sample
+@each(samples())
+def test_swap_two_rows(text, _):
     lines = text.splitlines(keepends=True)
     rows = rows_of(lines)
     for one in rows:
@@ -394,8 +395,8 @@ NO_VALUES = ('nan', '-nan', 'inf', '-inf', 'Fail', '-1.00', '1.5', '1.500', '1e3
              '0x10', '1,50', '٣.٢٥', '*****', '1.00.00', '', '1.00 1.00', '007.00')
 
 
-def test_replace_a_value(sample):
-    text, records = sample
+@each(samples())
+def test_replace_a_value(text, records):
     lines = text.split('\n')
     ends = {records[0].line: records[0], records[-1].line: records[-1]}.values()
     for record, bad in itertools.product(ends, NO_VALUES):
@@ -420,7 +421,7 @@ def test_replace_a_value(sample):
 
 
 # A rate wider than its column pushes the others on in the table of windows.
-@pytest.mark.parametrize('name', [n for n in SAMPLES if 'varywin' not in n])
+@each([n for n in SAMPLES if 'varywin' not in n])
 def test_lose_or_win_a_character_in_a_row(name):
     text = text_of(name)
     records = osu.parse(text)
@@ -447,15 +448,15 @@ FRAME = (
     ('Pass', 'Fail'), ('MB/sec', 'GB/sec'), ('(%)', ''))
 
 
-def test_change_the_frame(sample):
-    text, _ = sample
+@each(samples())
+def test_change_the_frame(text, _):
     for old, new in FRAME:
         if old in text and (old != 'Latency' or '# Size' in text):
             refused(text.replace(old, new))
 
 
-def test_fuse_lines(sample):
-    text, records = sample
+@each(samples())
+def test_fuse_lines(text, records):
     lines = text.split('\n')
     for number in range(len(lines) - 2):
         fused = '\n'.join([*lines[:number],
@@ -469,8 +470,8 @@ OTHERS = ('5.8/osu_latency.txt', '5.8/osu_bw.txt', '7.2/osu_mbw_mr.txt',
           '7.4-openmpi5/osu_ibarrier.txt')
 
 
-def test_two_outputs_in_one(sample):
-    text, records = sample
+@each(samples())
+def test_two_outputs_in_one(text, records):
     one = text.splitlines(keepends=True)
     refused(''.join(line for line in one for _ in range(2)))
     for more in map(text_of, OTHERS):
@@ -492,8 +493,8 @@ FOREIGN = (
     '# 8                       0.50', '8', 'slurmstepd: error: *** JOB')
 
 
-def test_add_a_line(sample):
-    text, records = sample
+@each(samples())
+def test_add_a_line(text, records):
     lines = text.split('\n')
     for number, line in itertools.product(
             range(records[0].line, len(lines)), FOREIGN):
@@ -501,7 +502,7 @@ def test_add_a_line(sample):
         assert error.line == number + 1
 
 
-@pytest.mark.parametrize('text, line, reason', [
+@each([
     ('', 1, 'is empty'), ('\n \n', 1, 'is empty'),
     ('hello\n', 1, 'has no title'),
     ('Usage: osu_bw [options]\n', 1, 'usage'),

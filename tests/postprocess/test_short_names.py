@@ -1,8 +1,7 @@
 """The short names of test cases are unique, short and without a gap."""
 from __future__ import annotations
 
-import pytest
-from conftest import ROOT
+from conftest import ROOT, each
 
 from postprocess.names import WIDTH, short_name
 
@@ -14,7 +13,7 @@ def lines_of_sites() -> list[tuple[str, str]]:
             if line and line[0] not in '#[' and ' ' in line]
 
 
-@pytest.mark.parametrize('check, params', lines_of_sites()[::17])
+@each(lines_of_sites()[::17])
 def test_names_of_real_test_cases_fit(check, params):
     name = short_name(check, params, '', 'abcdef12')
     assert len(name) <= WIDTH and name.endswith(' abcdef12')

@@ -16,7 +16,7 @@ from checks.core.parsers import ParseError
 from checks.taobench import parser as tao
 from cli.session.parse import convert_output_to_csv
 from config import families
-from tests.conftest import ROOT
+from tests.conftest import ROOT, each
 
 GOLDEN = ROOT / 'tests' / 'taobench' / 'golden'
 LOG = (GOLDEN / 'server_v1.log').read_text()
@@ -109,7 +109,7 @@ def test_the_original_has_the_same_values():
         {name: expected[name] for name in tao.UNITS}, rel=1e-12)
 
 
-@pytest.mark.parametrize('name', VARIANTS)
+@each(VARIANTS)
 def test_the_original_has_the_same_values_of_a_variant(name):
     expected = json.loads((GOLDEN / 'variants.json').read_text())[name]
     # Python 3.12 and newer round the sum of floats only once.
@@ -141,9 +141,7 @@ def test_a_short_window_takes_fewer_points():
 
 # What is left out ----------------------------------------------------------
 
-@pytest.mark.parametrize(
-    'text, expected',
-    [
+@each([
         (
             LOG,
             [

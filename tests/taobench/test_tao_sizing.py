@@ -14,7 +14,7 @@ import pytest
 from checks.machine.cpus import Cpu, divide_cpus
 from checks.taobench import sizing
 from checks.taobench.sizing import JOBS, Machine, Sizes
-from tests.conftest import ROOT
+from tests.conftest import ROOT, each
 
 GOLDEN = json.loads((ROOT / 'tests' / 'taobench' / 'golden'
                      / 'sizing.json').read_text())
@@ -45,7 +45,7 @@ def numbers_in_ranges(text):
             for n in range(int(first), int(last) + 1)]
 
 
-@pytest.mark.parametrize('case', GOLDEN['distribute'])
+@each(GOLDEN['distribute'])
 def test_cpus_are_split_as_the_original_does(case):
     count, smt, nodes = case.split()
     count, smt = int(count), smt == 'smt'

@@ -329,7 +329,6 @@ def test_a_job_that_is_deprecated_says_so(suite):
 
 @pytest.mark.parametrize('setting, expected', [
     ("options='-m 64'", 'options: remove -m: use the setting memory'),
-    ("options='-m64'", 'options: remove -m64: use the setting memory'),
     ("client_options='--key-maximum=5'",
      'client_options: remove --key-maximum=5: use the setting keys'),
     ("options='-o \"x'", 'No closing quotation'),

@@ -11,6 +11,8 @@ from typing import Any
 
 from config.records.scenarios import modes_starting_at, non_default_fields
 
+from ..stores.aimodule import NETWORKS
+
 #: Sizes of a tensor in the last version of the original. Unit: bytes.
 SIZES = (1024, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1024000,
          2048000, 4096000)
@@ -21,6 +23,9 @@ FEW = (1024, 65536, 1024000)
 #: Databases: a store -> the feature of an environment that has it and an MPI.
 DATABASES = {'redis': 'tensor_redis', 'valkey': 'tensor_valkey',
              'keydb': 'tensor_keydb'}
+
+#: The network with the layers of ResNet-50 and random weights, in TorchScript.
+RESNET50 = 'resnet50.pt'
 
 #: Feature of an environment whose client is SmartRedis' library.
 LIBRARY = 'smartredis'
@@ -54,8 +59,9 @@ class Scenario:
     #: AI: tensors as RedisAI's module keeps them; plain: strings of a
     #: database without a module.
     commands: str = 'AI'
-    #: Threads of each device of the module, and their network: a stack of
-    #: matrix products, or with `.pt` TorchScript, run by libtorch.
+    #: Threads of each device of the module, and their network: a stack of matrix
+    #: products (NETWORKS), or TorchScript, which needs a libtorch: ResNet-50 with
+    #: random weights (RESNET50), or the file of a model.
     db_tpq: int = 1
     network: str = ''
     batch_size: int = 1
@@ -76,7 +82,7 @@ class Scenario:
     @property
     def uses_torchscript(self) -> bool:
         """Whether model and script are TorchScript."""
-        return self.network.endswith('.pt')
+        return self.network not in ('', *NETWORKS)
 
     @property
     def rank_count(self) -> int:
@@ -95,18 +101,14 @@ class Scenario:
         return self.db_nodes + self.client_nodes + consumers
 
     @property
-    def required_features(self) -> tuple[str, ...]:
-        """Required features of an environment."""
-        return (DATABASES[self.db],
-                *(['libtorch'] if self.uses_torchscript else []))
-
-    @property
-    def excluded_features(self) -> tuple[str, ...]:
-        """Features that an environment must not have."""
+    def environments(self) -> list[str]:
+        """Environments that can run it, as in `valid_prog_environs`."""
+        words = [f'+{DATABASES[self.db]}', *['+libtorch'] * self.uses_torchscript]
         # SmartRedis has no client for strings, and of a device's name it accepts
         # only CPU, or a name with GPU, but not CPU:1.
-        return ((LIBRARY,) if self.commands == 'plain' or self.num_devices > 1
-                else ())
+        if self.commands == 'plain' or self.num_devices > 1:
+            words.append(f'-{LIBRARY}')
+        return [' '.join(words)]
 
     def __str__(self) -> str:
         """The database, and all other fields with unusual values."""
@@ -153,7 +155,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             # 8 GFLOP per image take seconds on a CPU.
             {'network': 'resnet50', 'iterations': 5, 'db_cpus': 4,
              'db_tpq': 4},
-            {'network': 'resnet50.pt', 'iterations': 20, 'db_cpus': 4,
+            {'network': RESNET50, 'iterations': 20, 'db_cpus': 4,
              'db_tpq': 4}),
         # At most eight nodes of ranks per database: with more nodes the images
         # take longer than the limit of a step.

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from reframe.core.builtins import (
 )
 
 from config.records import metrics, samples
+from config.sessions import selection
 
 from ..core import base, guards, placement
 from ..core.options import split_options
@@ -38,6 +40,7 @@ from .scenarios import (
     DATABASES,
     FEW,
     LIBRARY,
+    RESNET50,
     SIZES,
     Scenario,
     modes_of_scenario,
@@ -45,6 +48,9 @@ from .scenarios import (
 )
 
 SRC = Path(__file__).resolve().parent / 'src'
+
+#: What the AI module writes into the log of its server.
+MODULE = re.compile(r'(embedded AI module, (?:stand-in|libtorch [\d.]+))')
 
 #: Default of Redis' tcp-backlog.
 TCP_BACKLOG = 511
@@ -69,13 +75,21 @@ REFUSED = {
 def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
     """The arrangements of a kind that some environment and partition of this
     system can run."""
-    environments = [env.features for part in rt.runtime().system.partitions
-                    for env in part.environs]
     return [scenario for scenario, _ in scenarios_with_first_mode(kind)
-            if any(set(scenario.required_features) <= set(features)
-                   and not set(scenario.excluded_features) & set(features)
-                   for features in environments)
+            if has_environment(scenario)
             and has_partition_with_nodes('smartredis', scenario.node_count(consumers))]
+
+
+def has_environment(scenario: Scenario) -> bool:
+    """Whether this system has an environment for an arrangement."""
+    return any(selection.offers(part, *scenario.environments)
+               for part in rt.runtime().system.partitions)
+
+
+def arrangement(kind: Any) -> Any:
+    """A setting for the field of Scenario that has its name; null: as the test case
+    has it."""
+    return variable(kind, type(None), value=None)
 
 
 class TensorPrograms(base.Programs):
@@ -122,10 +136,13 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     family = 'smartredis'
     SETTINGS: ClassVar[Mapping[str, Any]] = {
-        'tensor_bytes': [], 'iterations': 0, 'clients_per_node': 0, 'client_nodes': -1,
-        'db_nodes': 0, 'db_cpus': 0, 'io_threads': 0, 'io_threads_do_reads': '',
+        'tensor_bytes': [], **dict.fromkeys((
+            'deployment', 'iterations', 'clients_per_node', 'client_nodes', 'db_nodes',
+            'db_cpus', 'io_threads', 'io_threads_do_reads')),
         'net_type': 'uds', 'db_port': 0, 'net_ifname': '', 'options': ''}
-    SMALLEST = {**ServiceBenchmark.SMALLEST, 'tensor_bytes': 4}
+    SMALLEST = {**ServiceBenchmark.SMALLEST, 'tensor_bytes': 4, **dict.fromkeys((
+        'iterations', 'clients_per_node', 'db_nodes', 'db_cpus', 'db_tpq', 'batch_size',
+        'num_devices', 'client_threads', 'tensors_per_dataset'), 1)}
     program = 'tensorload'
 
     has_mpi_steps = True
@@ -142,18 +159,14 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     #: Sizes of a tensor; empty: those of the arrangement. Unit: bytes.
     tensor_bytes = variable(typ.List[int], value=[])
 
-    #: Numbers of the arrangement under the original's names; 0 (client_nodes: -1): as
-    #: the test case has them. `client_nodes` 0: clients and database share one node.
-    iterations = variable(int, value=0)
-    clients_per_node = variable(int, value=0)
-    client_nodes = variable(int, value=-1)
-    db_nodes = variable(int, value=0)
-    db_cpus = variable(int, value=0)
-    io_threads = variable(int, value=0)
-
-    #: Redis: whether the threads of io_threads read requests, too; empty: as the test
-    #: case has it.
-    io_threads_do_reads = variable(typ.Str[r'(yes|no)?'], value='')
+    deployment = arrangement(typ.Str[r'standard|colocated'])
+    iterations = arrangement(int)
+    clients_per_node = arrangement(int)
+    client_nodes = arrangement(int)
+    db_nodes = arrangement(int)
+    db_cpus = arrangement(int)
+    io_threads = arrangement(int)
+    io_threads_do_reads = arrangement(typ.Str[r'yes|no'])
 
     #: Transport to a colocated database.
     net_type = variable(typ.Str[r'uds|tcp'], value='uds')
@@ -178,22 +191,15 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
-        without = self.scenario.excluded_features
         changed = self.changed_fields()
         self.scenario = replace(self.scenario, **changed)
-        if self.is_colocated and self.scenario.client_nodes and self.consumers:
-            raise ValueError(
-                'client_nodes: the consumer cannot reach the colocated databases '
-                'of several nodes; remove client_nodes')
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
-        nodes = self.scenario.node_count(self.consumers)
-        self.require_nodes(nodes)
-        if changed and not self.valid_systems:
-            print(f'{type(self).__name__}: left out, because no partition has '
-                  f'{nodes} nodes for a job: {self.scenario}', file=sys.stderr)
-        self.valid_prog_environs = [' '.join((
-            *(f'+{name}' for name in self.scenario.required_features),
-            *(f'-{name}' for name in without)))]
+        self.require_nodes(self.scenario.node_count(self.consumers))
+        self.valid_prog_environs = self.scenario.environments
+        if changed and (cause := self.cause_left_out()):
+            print(f'{type(self).__name__}: left out, because {cause}: {self.scenario}',
+                  file=sys.stderr)
+            self.valid_systems = []
         # With one client the check runs on any machine, although its result
         # may be inconclusive.
         single_client = self.scenario.clients_per_node == 1
@@ -207,8 +213,23 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """
         if len(set(self.tensor_bytes)) < len(self.tensor_bytes):
             raise ValueError('tensor_bytes: a size occurs twice')
-        return {name: getattr(self, name) for name, default in self.SETTINGS.items()
-                if name in vars(self.scenario) and getattr(self, name) != default}
+        return {name: getattr(self, name) for name in self.SETTINGS
+                if name in vars(self.scenario) and getattr(self, name) is not None}
+
+    def cause_left_out(self) -> str:
+        """Why the arrangement that settings changed cannot run; empty: it can."""
+        scenario = self.scenario
+        if self.is_colocated and scenario.db_nodes > 1:
+            return 'colocated databases are no cluster (deployment, db_nodes)'
+        if self.is_colocated and scenario.client_nodes and self.consumers:
+            return ('the consumer cannot reach the colocated databases of several '
+                    'nodes (deployment, client_nodes)')
+        if not self.valid_systems:
+            return (f'no partition has {scenario.node_count(self.consumers)} nodes '
+                    'for a job')
+        if not has_environment(scenario):
+            return f'no environment has {" or ".join(scenario.environments)}'
+        return ''
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
@@ -217,14 +238,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                                                            or 1):
             self.env_vars.update(
                 placement.launcher_extra(part, 'oversubscribe_env') or {})
-
-    @run_after('setup')
-    def refuse_devices_unknown_to_library(self) -> None:
-        if self.scenario.num_devices > 1 and self.client_name == LIBRARY:
-            raise ValueError(
-                f'num_devices is {self.scenario.num_devices}, but the library of '
-                'SmartRedis accepts only one CPU device; set num_devices=1, or use -p '
-                'to select an environment without the feature smartredis')
 
     @run_after('setup')
     def skip_databases_whose_threads_always_read(self) -> None:
@@ -422,7 +435,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
-        self.version = services.servers[0].version
+        self.version = ', '.join(filter(None, [
+            services.servers[0].version, self.served_module(run)]))
         self.calls = []
         values: dict[str, float] = {}
         for size in self.tensor_sizes:
@@ -449,6 +463,15 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 step.counter_increase('cpu') for step in grown) / max(
                 1, sum(step.counter_increase('commands') for step in grown)) * 1e6
         return values
+
+    def served_module(self, run: guards.Run) -> str:
+        """The AI module that served, from the log of the first server."""
+        if self.scenario.commands == 'plain':
+            return ''
+        log = Path(self.stagedir, f'{run.name}.server0.log')
+        if not (served := MODULE.search(log.read_text(errors='replace'))):
+            guards.fail_test_case('client', f'{log.name} names no AI module')
+        return served[1]
 
     def values_of_session(self, session: Session) -> dict[str, float]:
         """Metrics of the times of a program."""
@@ -538,17 +561,16 @@ class SmartRedisInference(TensorBenchmark):
     pre-process, run, read."""
 
     kind = 'inference'
-    SETTINGS = {**TensorBenchmark.SETTINGS, 'db_tpq': 0, 'batch_size': 0,
-                'num_devices': 0, 'intra_op_threads': 1, 'model': ''}
+    SETTINGS = {**TensorBenchmark.SETTINGS, 'intra_op_threads': 1, **dict.fromkeys((
+        'network', 'db_tpq', 'batch_size', 'num_devices'))}
     scenario = parameter(
         runnable_scenarios('inference'), fmt=lambda scenario: str(scenario)
     )
 
-    #: Threads of each device, images per call and devices; 0: as the test case has
-    #: them.
-    db_tpq = variable(int, value=0)
-    batch_size = variable(int, value=0)
-    num_devices = variable(int, value=0)
+    network = arrangement(str)
+    db_tpq = arrangement(int)
+    batch_size = arrangement(int)
+    num_devices = arrangement(int)
 
     #: Threads that share the work of each thread of a device.
     intra_op_threads = variable(int, value=1)
@@ -556,16 +578,26 @@ class SmartRedisInference(TensorBenchmark):
     def threads_of_operator(self) -> int:
         return self.intra_op_threads
 
-    #: File of torch.jit.save for the scenario with TorchScript, for example the
-    #: model of SmartSim-Scaling; empty: ResNet-50 with random weights.
-    model = variable(str, value='')
+    def changed_fields(self) -> dict[str, Any]:
+        changed = super().changed_fields()
+        if Path(changed.get('network', '')).suffix and changed['network'] != RESNET50:
+            # ReFrame changes to the stage directory later.
+            changed['network'] = str(Path(changed['network']).resolve())
+        return changed
+
+    def cause_left_out(self) -> str:
+        names = (*aimodule.NETWORKS, RESNET50)
+        if self.scenario.network not in names and not Path(
+                self.scenario.network).is_file():
+            return f'network is not a file, and none of {", ".join(names)}'
+        return super().cause_left_out()
 
     @run_after('setup')
     def refuse_shared_work_without_libtorch(self) -> None:
         if self.intra_op_threads > 1 and not self.scenario.uses_torchscript:
             raise ValueError(
                 'intra_op_threads: only libtorch shares the work of an operation; '
-                'select a scenario with network=resnet50.pt, or set db_tpq')
+                'set network=resnet50.pt, or set db_tpq')
 
     @run_before('run')
     def write_model(self) -> None:
@@ -581,11 +613,13 @@ class SmartRedisInference(TensorBenchmark):
         """File of the model that the first rank stores."""
         if not self.scenario.uses_torchscript:
             return f'{self.stagedir}/network'
-        return self.model or f'{self.programs.stagedir}/{self.scenario.network}'
+        return str(Path(self.programs.stagedir, self.scenario.network))
 
     @property
     def neural_network(self) -> aimodule.Network:
-        return aimodule.NETWORKS[self.scenario.network.removesuffix('.pt')]
+        # A model has the images and the classes of ResNet-50, as in the original.
+        return aimodule.NETWORKS.get(self.scenario.network,
+                                     aimodule.NETWORKS['resnet50'])
 
     @property
     def tensor_sizes(self) -> tuple[int, ...]:
@@ -645,16 +679,15 @@ class SmartRedisAggregation(TensorBenchmark):
     consumer reads them."""
 
     kind = 'aggregation'
-    SETTINGS = {**TensorBenchmark.SETTINGS, 'client_threads': 0,
-                'tensors_per_dataset': 0}
+    SETTINGS = {**TensorBenchmark.SETTINGS, **dict.fromkeys((
+        'client_threads', 'tensors_per_dataset'))}
     consumers = 1
     scenario = parameter(
         runnable_scenarios('aggregation', 1), fmt=lambda scenario: str(scenario)
     )
 
-    #: Threads of the consumer, and tensors of a dataset; 0: as the test case has them.
-    client_threads = variable(int, value=0)
-    tensors_per_dataset = variable(int, value=0)
+    client_threads = arrangement(int)
+    tensors_per_dataset = arrangement(int)
 
     def tensors_per_rank(self) -> int:
         return self.scenario.tensors_per_dataset

@@ -45,6 +45,8 @@ for name, run in json.load(sys.stdin).items():
         file = folder / f'run.1.{end}'
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
+    (folder / 'run.1.server0.log').write_text(
+        run.get('log', 'M * <ai> embedded AI module, stand-in\n'))
     check._stagedir = str(folder)
     check.programs = SimpleNamespace(stagedir='', program_origin=lambda *_: {})
     check.facts_files = run.get('facts', {})
@@ -57,7 +59,7 @@ for name, run in json.load(sys.stdin).items():
         results[name] = {
             **check.extract_service_values(services, '', Run(
                 1, 0, 1e3, 0, 0, '', '', 'run.1')),
-            'limits': check.listen_backlog_notes()}
+            'version': check.version, 'limits': check.listen_backlog_notes()}
     except Exception as error:  # ReFrame's copies of our classes
         results[name] = str(error)
 json.dump(results, sys.stdout)

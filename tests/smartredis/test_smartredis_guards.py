@@ -131,6 +131,7 @@ RUNS = {
     'lists-elsewhere': (aggregation(commands=2399),
                         'redis counted only 2399 of at least 2400 commands'),
     'evicted': (throughput(evicted=3), '1024 B: redis evicted 3 keys'),
+    'no-module': (throughput(log='Ready'), 'run.1.server0.log names no AI module'),
     'cut': (throughput('# end\n', ''), 'size65536.0.out:'),
     'missing': (without(throughput(), 'size1024.0.out'), 'No such file')}
 
@@ -168,6 +169,7 @@ def test_a_run_that_is_none_is_refused(judged, name):
         assert output['one_way_bandwidth@65536B'] == pytest.approx(524.288)
         assert output['bandwidth@65536B'] == pytest.approx(2 * 524.288)
         assert 'dip' in output and output['limits'] == []
+        assert output['version'] == '7.0.15, embedded AI module, stand-in'
     elif name == 'good-inference':
         assert output['inference_rate@602112B'] == pytest.approx(4 * 100 / 2)
         assert output['run_model@602112B'] == pytest.approx(16)

@@ -49,26 +49,28 @@ def scripts(suite, tmp_path):
             if 'run_services' in path.read_text()}
 
 
-def test_one_consumer_cannot_read_databases_of_several_nodes(suite, tmp_path):
-    suite.write_site(tmp_path / 'cluster', SITE)
-    done = suite.reframe(
-        '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
-        'SmartRedisAggregation', '-E', 'scenario.deployment == "colocated"',
-        '-SSmartRedisAggregation.client_nodes=2')
-    assert 'remove client_nodes' in done.stdout + done.stderr
-    assert 'Ran 1/1' not in done.stdout
-
-
-def test_several_devices_are_refused_with_the_library(suite, tmp_path):
+@pytest.mark.parametrize('kind, settings, cause', [
+    ('Aggregation', ['deployment=colocated', 'client_nodes=2'],
+     'the consumer cannot reach the colocated databases of several nodes'),
+    ('Throughput', ['deployment=colocated', 'db_nodes=3'],
+     'colocated databases are no cluster'),
+    ('Throughput', ['client_nodes=4'], 'no partition has 5 nodes for a job'),
+    ('Inference', ['network=resnet50.pt'],
+     'no environment has +tensor_redis +libtorch'),
+    ('Inference', ['network=nothing.pt'], 'network is not a file'),
+    ('Inference', ['num_devices=2'],
+     'no environment has +tensor_redis -smartredis')])
+def test_a_combination_that_cannot_run_is_named(suite, tmp_path, kind, settings,
+                                                cause):
     suite.write_site(tmp_path / 'cluster', SITE.replace(
         "['tensor_redis']", "['tensor_redis', 'smartredis']"))
     done = suite.reframe(
         '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
-        'SmartRedisInference', '-E', 'scenario.clients_per_node == 1',
-        '-SSmartRedisInference.num_devices=2')
-    assert ('num_devices is 2, but the library of SmartRedis accepts only one CPU '
-            'device; set num_devices=1') in ' '.join(
-                (done.stdout + done.stderr).split())
+        f'SmartRedis{kind}', '-E',
+        'scenario.clients_per_node == 1 and scenario.client_nodes == 0',
+        *(f'-SSmartRedis{kind}.{setting}' for setting in settings))
+    assert f'SmartRedis{kind}: left out, because {cause}' in done.stderr
+    assert 'Ran 0/0' in done.stdout
 
 
 @pytest.mark.parametrize('store, version, reads, why', [

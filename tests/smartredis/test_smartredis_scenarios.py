@@ -53,21 +53,19 @@ def test_torchscript_needs_a_libtorch():
     results = [scenario for scenario, mode in scenarios_with_first_mode('inference')
                if scenario.uses_torchscript and mode == 'nightly']
     assert {scenario.network for scenario in results} == {'resnet50.pt'}
-    assert all(scenario.required_features == (DATABASES[scenario.db], 'libtorch')
+    assert all(scenario.environments == [f'+{DATABASES[scenario.db]} +libtorch']
                for scenario in results)
     assert not any(
-        'libtorch' in scenario.required_features
-        for kind in ARRANGEMENTS
+        'libtorch' in spec for kind in ARRANGEMENTS
         for scenario, _ in scenarios_with_first_mode(kind)
-        if not scenario.uses_torchscript
-    )
+        if not scenario.uses_torchscript for spec in scenario.environments)
 
 
 def test_smartredis_library_has_one_device():
     """It refuses CPU:0 and CPU:1, as which the devices are sent."""
-    by_devices = {scenario.num_devices: scenario.excluded_features
-                  for scenario, _ in scenarios_with_first_mode('inference')}
-    assert by_devices == {1: (), 2: (LIBRARY,)}
+    assert {scenario.num_devices: f'-{LIBRARY}' in scenario.environments[0]
+            for scenario, _ in scenarios_with_first_mode('inference')} == {
+                1: False, 2: True}
 
 
 def test_only_threads_of_redis_may_read_or_not():

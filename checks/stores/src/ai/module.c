@@ -102,7 +102,11 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
                              commands[i].flags, key, key, key) != GOOD)
             return BAD;
     }
-    RM_Log(context, "notice", "plumbline ai (embedded, no RedisAI): %lld "
-           "threads per queue", settings.threads_per_queue);
+    RM_Log(context, "notice", "plumbline ai: embedded AI module, %s%s",
+#ifdef WITH_TORCH
+           "libtorch ", torch_version());
+#else
+           "stand-in", "");
+#endif
     return GOOD;
 }

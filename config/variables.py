@@ -81,7 +81,8 @@ VARIABLES: tuple[Variable, ...] = (
          "Optcast's `optcast-reduction-server` and `libnccl-net.so`", 'none'),
         ('SMARTREDIS_PREFIX',
          '`include` and `lib` of SmartRedis, redis-plus-plus and hiredis', 'none'),
-        ('LIBTORCH', 'a libtorch, for models in TorchScript', 'none')),
+        ('LIBTORCH', 'a libtorch, for models in TorchScript', 'none'),
+        ('REDISAI', 'a `redisai.so`, with its folder `backends` beside it', 'none')),
     *_section(
         'Noise on the site `local`', 'carried',
         ('PLUMBLINE_OTHERS_LIMIT',

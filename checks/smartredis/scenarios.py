@@ -30,6 +30,9 @@ RESNET50 = 'resnet50.pt'
 #: Feature of an environment whose client is SmartRedis' library.
 LIBRARY = 'smartredis'
 
+#: Feature of an environment whose servers load RedisAI instead of the embedded module.
+REDISAI = 'redisai'
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -103,12 +106,17 @@ class Scenario:
     @property
     def environments(self) -> list[str]:
         """Environments that can run it, as in `valid_prog_environs`."""
-        words = [f'+{DATABASES[self.db]}', *['+libtorch'] * self.uses_torchscript]
+        words = [f'+{DATABASES[self.db]}']
         # SmartRedis has no client for strings, and of a device's name it accepts
         # only CPU, or a name with GPU, but not CPU:1.
         if self.commands == 'plain' or self.num_devices > 1:
             words.append(f'-{LIBRARY}')
-        return [' '.join(words)]
+        if self.num_devices > 1 or self.network in NETWORKS:
+            words.append(f'-{REDISAI}')
+        # The build with libtorch makes ResNet-50 for RedisAI, too.
+        runs = (['+libtorch'] if self.network == RESNET50 else
+                ['+libtorch', f'+{REDISAI}'] if self.uses_torchscript else [''])
+        return [' '.join([*words, one]).strip() for one in runs]
 
     def __str__(self) -> str:
         """The database, and all other fields with unusual values."""

@@ -40,6 +40,7 @@ from .scenarios import (
     DATABASES,
     FEW,
     LIBRARY,
+    REDISAI,
     RESNET50,
     SIZES,
     Scenario,
@@ -50,7 +51,8 @@ from .scenarios import (
 SRC = Path(__file__).resolve().parent / 'src'
 
 #: What the AI module writes into the log of its server.
-MODULE = re.compile(r'(embedded AI module, (?:stand-in|libtorch [\d.]+))')
+MODULE = re.compile(
+    r'embedded AI module, (?:stand-in|libtorch [\d.]+)|RedisAI version \d+')
 
 #: Default of Redis' tcp-backlog.
 TCP_BACKLOG = 511
@@ -95,7 +97,8 @@ def arrangement(kind: Any) -> Any:
 class TensorPrograms(base.Programs):
     """tensorload and the AI module, built with the environment's MPI.
 
-    The client of tensorload is SmartRedis' library if the environment has it.
+    The client of tensorload is SmartRedis' library if the environment has it. A
+    RedisAI of the environment is linked as redisai.so, with its backends beside it.
     """
 
     family = 'smartredis'
@@ -127,7 +130,23 @@ class TensorPrograms(base.Programs):
                 self, 'ai.so', aimodule.module_build_command('ai.so', cc)),
             *(['TORCH_PREFIX="$LIBTORCH" '
                + aimodule.module_build_command('ai_torch.so', cc, 'resnet50.pt')]
-              if with_torch else [])]
+              if with_torch else []),
+            *([redisai_link_command(self.stack_record)]
+              if REDISAI in self.current_environ.features else [])]
+
+
+def redisai_link_command(stack_record: Mapping[str, Any] | None) -> str:
+    """A command of the shell that links RedisAI and its backends.
+
+    It is the file of the variable REDISAI, which the environment or a module sets,
+    otherwise the one below the view of the stack.
+    """
+    default = (f'$(find -L {shlex.quote(stack_record["view"])} -name redisai.so -print '
+               '-quit)' if stack_record else '')
+    return (f'REDISAI=${{REDISAI:-{default}}}; if [ ! -f "$REDISAI" ]; then echo '
+            '"error: REDISAI is not the path of redisai.so: $REDISAI" >&2; false; else '
+            'ln -sfn "$REDISAI" redisai.so && ln -sfn "${REDISAI%/*}/backends" '
+            'backends; fi')
 
 
 class TensorBenchmark(ServiceBenchmark, special=True):
@@ -330,7 +349,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Lines of the servers' configuration that load the module."""
         if self.scenario.commands == 'plain':
             return ()
-        name = 'ai_torch.so' if self.scenario.uses_torchscript else 'ai.so'
+        name = ('redisai.so' if REDISAI in self.current_environ.features else
+                'ai_torch.so' if self.scenario.uses_torchscript else 'ai.so')
         return (aimodule.module_load_line(f'"{self.programs.stagedir}/{name}"',
                                           threads=self.scenario.db_tpq,
                                           intra=self.threads_of_operator()),)
@@ -471,7 +491,10 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         log = Path(self.stagedir, f'{run.name}.server0.log')
         if not (served := MODULE.search(log.read_text(errors='replace'))):
             guards.fail_test_case('client', f'{log.name} names no AI module')
-        return served[1]
+        if (REDISAI in self.current_environ.features) != served[0].startswith('Redis'):
+            guards.fail_test_case('client', f'{log.name}: {served[0]} served, but '
+                                  f'{self.database_module_load_lines()[0]} was planned')
+        return served[0]
 
     def values_of_session(self, session: Session) -> dict[str, float]:
         """Metrics of the times of a program."""

@@ -110,16 +110,23 @@ def _tensors(result: dict) -> dict:
             'cc': 'mpicc', 'cxx': '', 'ftn': '',
             'features': [f"tensor_{result['store']}",
                          *(['libtorch'] if _libtorch else []),
+                         *(['redisai'] if _redisai else []),
                          *(['smartredis'] if _smartredis else [])],
             'extras': {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
                        'programs': {'keyvalue': origin, 'smartredis': client}},
-            **({'env_vars': [['LIBTORCH', _libtorch]]} if _libtorch else {})}
+            'env_vars': [[name, value] for name, value in (
+                ('LIBTORCH', _libtorch), ('REDISAI', _redisai)) if value]}
 
 
 #: Prefix of a libtorch (build.sh of the AI module finds it below lib).
 _libtorch = os.environ.get('LIBTORCH', '')
 if _libtorch and not Path(_libtorch, 'include', 'torch').is_dir():
     raise ConfigError(f'LIBTORCH={_libtorch}: no include/torch in it')
+
+#: RedisAI, for example of `smart build`.
+_redisai = os.environ.get('REDISAI', '')
+if _redisai and not Path(_redisai).is_file():
+    raise ConfigError(f'REDISAI={_redisai}: no such file')
 
 #: Prefix of SmartRedis' library and of its own libraries.
 _smartredis = os.environ.get('SMARTREDIS_PREFIX', '')

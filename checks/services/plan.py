@@ -35,6 +35,8 @@ class Server:
     #: Instances divide all CPUs of the node, core by core; `cpus` is the size of the
     #: largest part.
     divided: bool = False
+    #: Not bound to CPUs.
+    unbound: bool = False
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
     #: First port; 0: any free port.
@@ -150,12 +152,14 @@ class Plan:
     def required_cpus_per_node(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
         layout, server = self.node_numbers_by_role(), self.server
+        # Role -> CPUs of its processes on a node.
+        needs = {'server': server.instances * server.cpus, **{
+            role.name: role.instances * (max(role.cpus, role.spinning)
+                                         if role.unbound else role.cpus)
+            for role in self.clients}}
+        unbound = {name for name, role in (('server', server), *(
+            (role.name, role) for role in self.clients)) if role.unbound}
         # Bound processes need theirs besides the others'; unbound ones share.
-        bound = {'server': server.instances * server.cpus, **{
-            role.name: role.instances * role.cpus
-            for role in self.clients if not role.unbound}}
-        unbound = [role.instances * max(role.cpus, role.spinning)
-                   for role in self.clients if role.unbound]
-        return max(1, *unbound, *(
-            sum(count for name, count in bound.items() if node in layout[name])
-            for node in range(self.node_count)))
+        return max(1, *(sum(count for name, count in needs.items()
+                            if node in layout[name] and (name in unbound) is kind)
+                        for node in range(self.node_count) for kind in (True, False)))

@@ -133,7 +133,8 @@ class Writer:
     def roles_on(self, node: int) -> str:
         """The servers and clients of a node that are bound; node.py has the form."""
         server, texts = self.plan.server, []
-        if server.instances and node in self.layout['server']:
+        if (server.instances and node in self.layout['server']
+                and not server.unbound):
             texts.append(f'server={server.instances}x'
                          f'{0 if server.divided else server.cpus}')
         texts += [f'{role.name}={role.instances}x{role.cpus}'

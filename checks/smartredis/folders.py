@@ -54,10 +54,10 @@ class Session:
 
     @property
     def size(self) -> int | None:
-        """Size of a tensor; None: unknown. Unit: bytes."""
+        """Size of a tensor, of whole floats; None: unknown. Unit: bytes."""
         name = _SIZE.search(self.path.name)
         text = self.attributes.get('tensor_bytes') or (name[1] if name else '')
-        return int(text) if text.isdigit() else None
+        return int(text) // 4 * 4 if text.isdigit() else None
 
     @property
     def version(self) -> str:

@@ -158,7 +158,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         'tensor_bytes': [], **dict.fromkeys((
             'deployment', 'iterations', 'clients_per_node', 'client_nodes', 'db_nodes',
             'db_cpus', 'io_threads', 'io_threads_do_reads')),
-        'net_type': 'uds', 'db_port': 0, 'net_ifname': '', 'options': ''}
+        'net_type': 'uds', 'pin': 'on', 'db_port': 0, 'net_ifname': '', 'options': ''}
     SMALLEST = {**ServiceBenchmark.SMALLEST, 'tensor_bytes': 4, **dict.fromkeys((
         'iterations', 'clients_per_node', 'db_nodes', 'db_cpus', 'db_tpq', 'batch_size',
         'num_devices', 'client_threads', 'tensors_per_dataset'), 1)}
@@ -189,6 +189,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     #: Transport to a colocated database.
     net_type = variable(typ.Str[r'uds|tcp'], value='uds')
+
+    #: Whether servers and clients are bound to CPUs. The original binds none.
+    pin = variable(typ.Str[r'on|off'], value='on')
 
     #: First port of the servers; 0: any free port.
     db_port = variable(int, value=0)
@@ -230,7 +233,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
         :raises ValueError: a size of tensors occurs twice
         """
-        if len(set(self.tensor_bytes)) < len(self.tensor_bytes):
+        if len(set(self.tensor_sizes)) < len(self.tensor_sizes):
             raise ValueError('tensor_bytes: a size occurs twice')
         return {name: getattr(self, name) for name in self.SETTINGS
                 if name in vars(self.scenario) and getattr(self, name) is not None}
@@ -289,8 +292,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     @property
     def tensor_sizes(self) -> tuple[int, ...]:
-        """Sizes of a tensor. Unit: bytes."""
-        return tuple(self.tensor_bytes) or (
+        """Sizes of a tensor, of whole floats as the original sends it. Unit: bytes."""
+        return tuple(size // 4 * 4 for size in self.tensor_bytes) or (
             SIZES if self.scenario.sizes == 'all' else FEW)
 
     @property
@@ -342,7 +345,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                   # SmartRedis cannot send a password.
                   open=self.client_name == LIBRARY and not self.uses_unix_socket,
                   modules=self.database_module_load_lines()),
-            nodes=nodes, port=self.db_port,
+            nodes=nodes, port=self.db_port, unbound=self.pin == 'off',
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
 
     def database_module_load_lines(self) -> tuple[str, ...]:
@@ -352,12 +355,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         name = ('redisai.so' if REDISAI in self.current_environ.features else
                 'ai_torch.so' if self.scenario.uses_torchscript else 'ai.so')
         return (aimodule.module_load_line(f'"{self.programs.stagedir}/{name}"',
-                                          threads=self.scenario.db_tpq,
-                                          intra=self.threads_of_operator()),)
+                                          **self.module_threads()),)
 
-    def threads_of_operator(self) -> int:
-        """Threads that share the work of each thread of a device."""
-        return 1
+    def module_threads(self) -> dict[str, int]:
+        """Threads of the module: arguments of `module_load_line`."""
+        return {}
 
     @property
     def uses_unix_socket(self) -> bool:
@@ -379,7 +381,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         scenario = self.scenario
         return (
             Clients(max(1, scenario.client_nodes), scenario.clients_per_node,
-                    apart=self.has_separate_clients),
+                    apart=self.has_separate_clients, unbound=self.pin == 'off'),
         )
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
@@ -584,8 +586,9 @@ class SmartRedisInference(TensorBenchmark):
     pre-process, run, read."""
 
     kind = 'inference'
-    SETTINGS = {**TensorBenchmark.SETTINGS, 'intra_op_threads': 1, **dict.fromkeys((
-        'network', 'db_tpq', 'batch_size', 'num_devices'))}
+    SETTINGS = {**TensorBenchmark.SETTINGS, 'inter_op_threads': 1,
+                'intra_op_threads': 1, **dict.fromkeys((
+                    'network', 'db_tpq', 'batch_size', 'num_devices'))}
     scenario = parameter(
         runnable_scenarios('inference'), fmt=lambda scenario: str(scenario)
     )
@@ -595,11 +598,14 @@ class SmartRedisInference(TensorBenchmark):
     batch_size = arrangement(int)
     num_devices = arrangement(int)
 
-    #: Threads that share the work of each thread of a device.
+    #: Operations that a thread of a device runs at once, and threads that share the
+    #: work of an operation.
+    inter_op_threads = variable(int, value=1)
     intra_op_threads = variable(int, value=1)
 
-    def threads_of_operator(self) -> int:
-        return self.intra_op_threads
+    def module_threads(self) -> dict[str, int]:
+        return {'threads': self.scenario.db_tpq, 'inter': self.inter_op_threads,
+                'intra': self.intra_op_threads}
 
     def changed_fields(self) -> dict[str, Any]:
         changed = super().changed_fields()
@@ -617,10 +623,11 @@ class SmartRedisInference(TensorBenchmark):
 
     @run_after('setup')
     def refuse_shared_work_without_libtorch(self) -> None:
-        if self.intra_op_threads > 1 and not self.scenario.uses_torchscript:
+        if (max(self.inter_op_threads, self.intra_op_threads) > 1
+                and not self.scenario.uses_torchscript):
             raise ValueError(
-                'intra_op_threads: only libtorch shares the work of an operation; '
-                'set network=resnet50.pt, or set db_tpq')
+                'inter_op_threads, intra_op_threads: only libtorch divides the work of '
+                'a run; set network=resnet50.pt, or set db_tpq')
 
     @run_before('run')
     def write_model(self) -> None:
@@ -724,12 +731,14 @@ class SmartRedisAggregation(TensorBenchmark):
             Clients(
                 max(1, scenario.client_nodes),
                 scenario.clients_per_node,
+                unbound=self.pin == 'off',
                 name='producer',
                 apart=self.has_separate_clients,
             ),
             Clients(
                 1,
                 cpus=scenario.client_threads,
+                unbound=self.pin == 'off',
                 name='consumer',
                 apart=bool(scenario.client_nodes),
             ),

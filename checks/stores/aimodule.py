@@ -72,11 +72,14 @@ def module_build_command(out: str, cc: str = 'cc', model: str = '') -> str:
     return f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} {out} {model}'.rstrip()
 
 
-def module_load_line(path: str, *, threads: int = 1, intra: int = 1) -> str:
+def module_load_line(path: str, *, threads: int = 1, inter: int = 1, intra: int = 1
+                     ) -> str:
     """The line of a server's configuration that loads it (`Needs.modules`).
 
     :arg threads: threads of each device (SmartSim's threads per queue).
-    :arg intra: threads that share the work of one such thread; more than one
-        only with libtorch.
+    :arg inter: operations that one such thread runs at once, and
+    :arg intra: threads that share the work of an operation; more than one only with
+        libtorch.
     """
-    return f'{path} THREADS_PER_QUEUE {threads} INTRA_OP_PARALLELISM {intra}'
+    return (f'{path} THREADS_PER_QUEUE {threads} INTER_OP_PARALLELISM {inter} '
+            f'INTRA_OP_PARALLELISM {intra}')

@@ -149,6 +149,11 @@ def judged(tmp_path_factory):
     runs['colocated'] = throughput(
         ranks=8, facts=facts(3, 4), settings={'net_type': 'tcp'}, commands=1600,
         scenario={'deployment': 'colocated', 'client_nodes': 2})
+    # A default size of the original, which sends whole floats.
+    runs['original-size'] = {
+        'check': 'SmartRedisThroughput', 'commands': 1600,
+        'files': program('throughput', 8, 32768, 800),
+        'settings': {'tensor_bytes': [32769]}}
     done = subprocess.run(
         [sys.executable, HERE / 'judge.py', site, folder / 'runs'],
         input=json.dumps(runs), capture_output=True, text=True, timeout=LIMIT,
@@ -187,3 +192,7 @@ def test_a_limit_on_connections_is_noted(judged):
     (output,) = judged['colocated']['limits']
     assert '4 clients connect to a server at once, but somaxconn is 3' in (
         output)
+
+
+def test_a_size_of_the_original_is_measured_as_it_is_sent(judged):
+    assert judged['original-size']['put_tensor@32768B'] == pytest.approx(200)

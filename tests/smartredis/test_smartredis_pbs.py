@@ -42,7 +42,7 @@ def scripts(suite, tmp_path):
         'SmartRedis', '-E',
         'scenario.client_nodes == 2 and scenario.clients_per_node == 4 and '
         'scenario.deployment == "standard"',
-        '-SSmartRedisThroughput.time_limit=1h2m3s')
+        '-SSmartRedisThroughput.time_limit=1h2m3s', '-SSmartRedisInference.pin=off')
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.parent.name.partition('_')[0]: path.read_text()
             for path in suite.tmp.rglob('rfm_job.sh')
@@ -113,6 +113,8 @@ def test_the_script_of_a_job_under_pbs(scripts):
                     ':OVERSUBSCRIBE --bind-to none --host %s ')
         assert ('server 0 ' + launcher % (1, '"${nodes[0]}:1"')
                 + '"${node[@]}" serve ') in words
+        assert ('server=1*' in words) == (name == 'SmartRedisInference')
+        assert 'client=4*' in words if 'server=1*' in words else '=4x1' in words
         # Ranks on named nodes, inside the same job.
         assert launcher % (8, '"${nodes[1]}:4,${nodes[2]}:4"') in words
         assert '--interface ib0' in words
@@ -136,7 +138,7 @@ def test_nodes_of_a_job_under_pbs(tmp_path):
 @pytest.mark.parametrize('setting, expected', [
     ('client_nodes=-2', 'client_nodes=-2: -2 is too small; the smallest value is 0'),
     ('tensor_bytes=1024,2', '2 is too small; the smallest value is 4'),
-    ('tensor_bytes=8,8', 'tensor_bytes: a size occurs twice'),
+    ('tensor_bytes=8,9', 'tensor_bytes: a size occurs twice'),
     ('options=--bytes 5', 'options: remove --bytes: use the setting tensor_bytes')])
 def test_settings_that_are_refused(suite, tmp_path, setting, expected):
     suite.write_site(tmp_path / 'cluster', SITE)

@@ -476,8 +476,8 @@ def test_random_argument_vectors(ask, store, seed):
     ('CPUS: settings are THREADS_PER_QUEUE n', ['CPUS', 1]),
     ('n from 1 to 256', ['THREADS_PER_QUEUE', 0]),
     ('n from 1 to 256', ['THREADS_PER_QUEUE']),
-    ('above 1 needs a module that was built with libtorch',
-     ['INTRA_OP_PARALLELISM', 2]),
+    ('above 1 need a module that was built with libtorch', ['INTRA_OP_PARALLELISM', 2]),
+    ('above 1 need a module that was built with libtorch', ['INTER_OP_PARALLELISM', 2]),
 ])
 def test_a_setting_that_is_none(module, tmp_path, words, options):
     name = next(iter(servers()), '')

@@ -45,21 +45,26 @@ static int take_settings(Context *context, String **argv, int argc)
     for (int at = 0; at < argc; at += 2) {
         long long *value = is_word(argv[at], "THREADS_PER_QUEUE")
             ? &settings.threads_per_queue
+            : is_word(argv[at], "INTER_OP_PARALLELISM") ? &settings.inter_op
             : is_word(argv[at], "INTRA_OP_PARALLELISM") ? &settings.intra_op
             : NULL;
         if (!value || at + 1 == argc ||
             RM_StringToLongLong(argv[at + 1], value) != GOOD || *value < 1 ||
             *value > 256) {
             RM_Log(context, "warning", "plumbline ai: %s: settings are "
-                   "THREADS_PER_QUEUE n and INTRA_OP_PARALLELISM n, n from 1 "
-                   "to 256", RM_StringPtrLen(argv[at], NULL));
+                   "THREADS_PER_QUEUE n, INTER_OP_PARALLELISM n and "
+                   "INTRA_OP_PARALLELISM n, n from 1 to 256",
+                   RM_StringPtrLen(argv[at], NULL));
             return BAD;
         }
     }
-#ifndef WITH_TORCH
-    if (settings.intra_op > 1) {
-        RM_Log(context, "warning", "plumbline ai: INTRA_OP_PARALLELISM above "
-               "1 needs a module that was built with libtorch");
+#ifdef WITH_TORCH
+    torch_operations((int)settings.inter_op);
+#else
+    if (settings.inter_op > 1 || settings.intra_op > 1) {
+        RM_Log(context, "warning", "plumbline ai: INTER_OP_PARALLELISM and "
+               "INTRA_OP_PARALLELISM above 1 need a module that was built "
+               "with libtorch");
         return BAD;
     }
 #endif

@@ -54,7 +54,7 @@ struct job {
 
 /* Settings behind the path of the module. */
 struct settings {
-    long long threads_per_queue, intra_op;
+    long long threads_per_queue, inter_op, intra_op;
 };
 extern struct settings settings;
 
@@ -106,6 +106,8 @@ void torch_drop(struct program *program);
  * above, or NULL. Outputs that were made are there either way. */
 const char *torch_run(const struct program *program, const char *function,
                       struct job *jobs);
+/* Operations of a run at once, in the whole process; before the first run. */
+void torch_operations(int inter);
 /* Threads that share the work of one operation of this thread. */
 void torch_threads(int intra);
 /* "1.13.0" */

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 enum { DEVICES = 64 };
-struct settings settings = {1, 1};
+struct settings settings = {1, 1, 1};
 
 struct queue {
     pthread_mutex_t lock;

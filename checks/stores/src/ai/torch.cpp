@@ -206,6 +206,11 @@ const char *torch_run(const struct program *program, const char *name,
     }
 }
 
+void torch_operations(int inter)
+{
+    at::set_num_interop_threads(inter);
+}
+
 void torch_threads(int intra)
 {
     at::set_num_threads(intra);

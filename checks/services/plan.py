@@ -145,7 +145,8 @@ class Plan:
 
     def required_cpus_by_role(self) -> dict[str, int]:
         """CPUs without which a process of a role is slower than it could be."""
-        return {'server': 0 if self.server.divided else self.server.cpus,
+        return {'server': (0 if self.server.divided or self.server.unbound
+                           else self.server.cpus),
                 **{role.name: role.spinning if role.unbound else role.cpus
                    for role in self.clients}}
 

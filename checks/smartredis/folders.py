@@ -147,13 +147,10 @@ def read_session(path: Path) -> Session:
     total = attributes.get('client_total', '')
     ranks = (int(total) if total.isdigit() and calls and session.kind != 'consumer'
              else max(calls, default=0) + 1)
-    if len(calls) > ranks:
-        raise ParseError(1, '', f'{len(calls)} ranks have times, but client_total in '
-                         f'run.cfg is {ranks}')
-    if missing := sorted({*range(ranks)} - {*calls}):
+    if odd := sorted({*range(ranks)} ^ {*calls}):
         raise ParseError(
-            1, '', f'unfinished: {len(missing)} of {ranks} ranks have no '
-            f'rank_N_timing.csv, the first of them is rank {missing[0]}')
+            1, '', f'unfinished: {len(calls)} ranks have a rank_N_timing.csv instead '
+            f'of ranks 0 to {ranks - 1}; the first difference is rank {odd[0]}')
     for rank, times in session.calls.items():
         for name in sorted(functions):
             counts = len(times.get(name, ())), len(session.calls[0].get(name, ()))

@@ -22,7 +22,12 @@ from typing import NoReturn
 from ..core import text as saved
 from ..core.parsers import Output, ParseError
 from .folders import read_sessions
-from .saved import RankStatistics, SessionRecords, session_parameters
+from .saved import (
+    SessionRecords,
+    session_parameters,
+    statistics_rows,
+    write_statistics,
+)
 
 _TITLE = re.compile(r'# tensorload \d')
 _OUTPUT = re.compile(
@@ -105,7 +110,7 @@ def parse_folder(folder: Path, options: argparse.Namespace | None = None
     statistics, perflogs = given.get('statistics'), given.get('perflogs')
     if (statistics or perflogs) and len(given['files']) > 1:
         raise ValueError('--statistics and --perflogs need exactly one folder')
-    ranks, records = RankStatistics(), SessionRecords()
+    records, rows = SessionRecords(), []
     sessions: list[tuple[Path, Output | ParseError]] = []
     for path, session in read_sessions(folder):
         if isinstance(session, ParseError):
@@ -114,12 +119,12 @@ def parse_folder(folder: Path, options: argparse.Namespace | None = None
         sessions.append((path, Output(session.records(),
                                       params=session_parameters(session))))
         if statistics:
-            ranks.add(session, folder)
+            rows += statistics_rows(session, folder)
         if perflogs:
             records.add(session)
     finished = sum(not isinstance(result, ParseError) for _, result in sessions)
     if statistics:
-        ranks.write(statistics)
+        write_statistics(rows, statistics)
     if perflogs and finished:
         records.write(perflogs, folder.resolve().name)
     return sessions, ('' if finished == len(sessions) else

@@ -1,6 +1,6 @@
 """Files that are made of result folders of SmartSim-Scaling.
 
-RankStatistics is the table of all sessions. SessionRecords are perflogs with
+A table has the statistics of all sessions. SessionRecords are perflogs with
 raw samples (config/records/writing.py, config/records/samples.py), so that all
 commands that read perflogs read these sessions, too:
 
@@ -45,40 +45,33 @@ _CHECKS = {'throughput': 'SmartRedisThroughput', 'inference': 'SmartRedisInferen
 _RUN = re.compile(r'(\d{4}-\d\d-\d\d)-(\d\d:\d\d:\d\d)$')
 
 
-class RankStatistics:
-    """A row per session, rank and function, with all attributes of run.cfg."""
+def statistics_rows(session: Session, folder: Path) -> list[dict[str, Any]]:
+    """A row per rank and function, with all attributes of run.cfg. Unit: seconds.
 
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-
-    def add(self, session: Session, folder: Path) -> None:
-        """Adds the rows of a session.
-
-        :param folder: the result folder; sessions are named relative to it
-        """
-        own = {'session': str(session.path.relative_to(folder)), **session.attributes}
-        self.rows += [
-            {**own, 'rank': rank, 'function': function, 'calls': len(times),
+    :param folder: the result folder; sessions are named relative to it
+    """
+    own = {'session': str(session.path.relative_to(folder)), **session.attributes}
+    return [{**own, 'rank': rank, 'function': function, 'calls': len(times),
              'mean': statistics.fmean(times), 'min': min(times), 'max': max(times),
              'median': statistics.median(times),
              'std': statistics.stdev(times) if len(times) > 1 else ''}
             for rank, functions in session.calls.items()
             for function, times in functions.items()]
 
-    def write(self, file: Path) -> None:
-        """Writes the rows as CSV; an attribute that a session lacks is empty.
-        Unit of times: seconds; `std` is empty if there is one call.
 
-        :raises OSError: the file cannot be written
-        """
-        columns = ('rank', 'function', 'calls', 'mean', 'min', 'max', 'median', 'std')
-        attributes = dict.fromkeys(
-            name for row in self.rows for name in row if name not in columns)
-        with open(file, 'w', encoding='utf-8', newline='') as out:
-            writer = csv.DictWriter(out, [*attributes, *columns] if self.rows else [
-                'session', *columns], restval='', lineterminator='\n')
-            writer.writeheader()
-            writer.writerows(self.rows)
+def write_statistics(rows: list[dict[str, Any]], file: Path) -> None:
+    """Write rows as CSV; an attribute that a session lacks is empty.
+
+    :raises OSError: the file cannot be written
+    """
+    columns = ('rank', 'function', 'calls', 'mean', 'min', 'max', 'median', 'std')
+    attributes = dict.fromkeys(
+        ['session', *(name for row in rows for name in row if name not in columns)])
+    with open(file, 'w', encoding='utf-8', newline='') as out:
+        writer = csv.DictWriter(out, [*attributes, *columns], restval='',
+                                lineterminator='\n')
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 class SessionRecords:
@@ -93,7 +86,8 @@ class SessionRecords:
         """Adds a session."""
         key = (_run_time_and_id(session), _CHECKS[session.kind],
                session_parameters(session))
-        self.cases[key].append((session.records(), _call_samples(session)))
+        self.cases[key].append(
+            (session.records(), _thinned(session.call_samples(), MAX_CALLS)))
 
     def write(self, folder: Path, system: str) -> None:
         """Writes all perflogs to a new folder.
@@ -142,33 +136,26 @@ def _samples_of_test_case(sessions: list) -> list[samples.Sample]:
     Equal sessions have the same ranks and calls, so the iterations of the later
     ones are counted on.
     """
-    by_call: dict[str, list[samples.Sample]] = defaultdict(list)
-    for number, (_, calls) in enumerate(sessions):
-        for one in calls:
-            by_call[one.call].append(
-                one._replace(iteration=one.iteration + number * 10**9))
-    count = min(MAX_CALLS, samples.MAXIMUM // max(len(by_call), 1))
-    return [one for calls in by_call.values()
-            for one in _calls_by_duration(calls, count)]
+    every = [one._replace(iteration=one.iteration + number * 10**9)
+             for number, (_, calls) in enumerate(sessions) for one in calls]
+    functions = len({one.call for one in every})
+    return _thinned(every, min(MAX_CALLS, samples.MAXIMUM // max(functions, 1)))
 
 
-def _call_samples(session: Session) -> list[samples.Sample]:
-    """The samples of a session, at most MAX_CALLS of each function."""
+def _thinned(calls: list[samples.Sample], count: int) -> list[samples.Sample]:
+    """At most so many calls of each function, evenly in the order of their durations,
+    with the shortest and the longest."""
     by_call: dict[str, list[samples.Sample]] = defaultdict(list)
-    for one in session.call_samples():
+    for one in calls:
         by_call[one.call].append(one)
-    return [one for calls in by_call.values()
-            for one in _calls_by_duration(calls, MAX_CALLS)]
-
-
-def _calls_by_duration(calls: list[samples.Sample], count: int) -> list[samples.Sample]:
-    """So many of the calls, evenly in the order of their durations, with the
-    shortest and the longest; all, if there are not more."""
-    if len(calls) <= count:
-        return calls
-    ordered = sorted(calls, key=lambda one: one.seconds)
-    return [ordered[round(n * (len(calls) - 1) / max(count - 1, 1))]
-            for n in range(count)]
+    thinned = []
+    for each in by_call.values():
+        if len(each) > count:
+            each = sorted(each, key=lambda one: one.seconds)
+            each = [each[round(n * (len(each) - 1) / (count - 1))]
+                    for n in range(count)]
+        thinned += each
+    return thinned
 
 
 def session_parameters(session: Session) -> str:

@@ -56,10 +56,8 @@ MODULE = re.compile(
 
 #: Default of Redis' tcp-backlog.
 TCP_BACKLOG = 511
-#: Version from which on Redis accepts io-threads-do-reads without effect: CONFIG GET
-#: does not list the option there.
+#: Version from which on Redis accepts io-threads-do-reads without effect.
 READS_WITH_THREADS = 8
-
 
 #: Options of tensorload that the check sets itself -> what to use instead.
 REFUSED = {
@@ -246,6 +244,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         if self.is_colocated and scenario.client_nodes and self.consumers:
             return ('the consumer cannot reach the colocated databases of several '
                     'nodes (deployment, client_nodes)')
+        if scenario.io_threads_do_reads and scenario.db != 'redis':
+            return 'io_threads_do_reads is an option of Redis'
         if not self.valid_systems:
             return (f'no partition has {scenario.node_count(self.consumers)} nodes '
                     'for a job')
@@ -262,11 +262,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 placement.launcher_extra(part, 'oversubscribe_env') or {})
 
     @run_after('setup')
-    def skip_databases_whose_threads_always_read(self) -> None:
-        self.skip_if(self.scenario.db != 'redis'
-                     and bool(self.scenario.io_threads_do_reads),
-                     'io_threads_do_reads is an option of Redis: threads of '
-                     f'{self.scenario.db} always read')
+    def skip_redis_whose_threads_always_read(self) -> None:
         version = str(self.programs.program_origin('redis').get('version', ''))
         major = version.partition('.')[0]
         self.skip_if(self.scenario.io_threads_do_reads == 'no' and major.isdigit()
@@ -277,16 +273,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def cpus_needed_per_node(self) -> int:
         """CPUs that all programs on the node with the most ranks need."""
         scenario = self.scenario
-        if self.is_colocated:
-            return (scenario.clients_per_node + scenario.db_cpus
-                    + self.consumers * scenario.client_threads)
-        if scenario.client_nodes:
+        if scenario.client_nodes and not self.is_colocated:
             return max(scenario.clients_per_node, scenario.db_cpus)
-        return (
-            scenario.clients_per_node
-            + scenario.db_nodes * scenario.db_cpus
-            + self.consumers * scenario.client_threads
-        )
+        # A colocated node has one of the servers.
+        return (scenario.clients_per_node + scenario.db_nodes * scenario.db_cpus
+                + self.consumers * scenario.client_threads)
 
     # The plan ------------------------------------------------------------
 
@@ -299,8 +290,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     @property
     def client_name(self) -> str:
         """The client of the database that tensorload is built with."""
-        return (LIBRARY if LIBRARY in self.current_environ.features
-                else 'embedded')
+        return LIBRARY if LIBRARY in self.current_environ.features else 'embedded'
 
     @property
     def is_colocated(self) -> bool:
@@ -324,22 +314,17 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """The server role."""
         scenario = self.scenario
         prefix = self.programs.program_origin(scenario.db).get('prefix', '/usr')
-        data = (
-            scenario.rank_count
-            * self.tensors_per_rank()
-            * max(self.tensor_sizes, default=0)
-        )
+        data = scenario.rank_count * self.tensors_per_rank() * max(self.tensor_sizes)
         apart = self.has_separate_clients
         nodes = (max(1, scenario.client_nodes) if self.is_colocated
                  else scenario.db_nodes if apart else 1)
         return make_server_role(
             scenario.db, prefix,
-            # A model of TorchScript has up to 102 MB, sent and kept.
             Needs(scenario.io_threads or scenario.db_cpus,
                   cpus=scenario.db_cpus,
                   threads_read=scenario.io_threads_do_reads,
-                  memory=(320 if scenario.uses_torchscript else 96)
-                  + (3 * data >> 20),
+                  # Sent and kept, and room for copies.
+                  memory=96 + (3 * (data + self.model_bytes()) >> 20),
                   connections=2 * self.connections_per_server() + 16,
                   cluster=scenario.db_nodes > 1, socket=self.uses_unix_socket,
                   # SmartRedis cannot send a password.
@@ -347,6 +332,10 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                   modules=self.database_module_load_lines()),
             nodes=nodes, port=self.db_port, unbound=self.pin == 'off',
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
+
+    def model_bytes(self) -> int:
+        """Maximum size of the model. Unit: bytes."""
+        return 0
 
     def database_module_load_lines(self) -> tuple[str, ...]:
         """Lines of the servers' configuration that load the module."""
@@ -379,10 +368,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def client_roles(self) -> tuple[Clients, ...]:
         scenario = self.scenario
-        return (
-            Clients(max(1, scenario.client_nodes), scenario.clients_per_node,
-                    apart=self.has_separate_clients, unbound=self.pin == 'off'),
-        )
+        return (Clients(max(1, scenario.client_nodes), scenario.clients_per_node,
+                        apart=self.has_separate_clients, unbound=self.pin == 'off'),)
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
         """Programs that run at the same time for one size of tensors."""
@@ -416,33 +403,27 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         if out.client != planned_client:
             guards.fail_test_case('client', f'{where}: tensorload used the client '
                                   f'{out.client} instead of {planned_client}')
-        expected = (self.rank_count_of_tensorload_mode(out.mode),
-                    self.scenario.iterations, session.size)
-        if (out.ranks, out.iterations, out.bytes) != expected:
-            guards.fail_test_case('ranks', f'{where}: {out.mode} ran {out.ranks} '
-                                  f'ranks and {out.iterations} iterations with '
-                                  f'{out.bytes} B; requested: {expected[0]} and '
-                                  f'{expected[1]} with {expected[2]} B')
-        if len(session.calls) != out.ranks:
-            guards.fail_test_case('ranks', f'{where}: {len(session.calls)} of '
-                                  f'{out.ranks} ranks of {out.mode} wrote '
-                                  'rank_N_timing.csv')
+        ranks = self.rank_count_of_tensorload_mode(out.mode)
+        if (out.ranks, len(session.calls), out.iterations, out.bytes) != (
+                ranks, ranks, self.scenario.iterations, session.size):
+            guards.fail_test_case(
+                'ranks', f'{where}: {len(session.calls)} of {out.ranks} ranks of '
+                f'{out.mode} wrote the times of {out.iterations} iterations with '
+                f'{out.bytes} B; requested: {ranks} ranks, {self.scenario.iterations} '
+                f'iterations with {session.size} B')
         for function in METRICS[out.mode]:
-            calls = len(session.calls[0].get(function, ()))
-            if calls != (1 if function in ONCE else out.iterations):
-                guards.fail_test_case('table', f'{where}: rank_0_timing.csv of '
-                                      f'{out.mode} has {calls} calls of {function} '
-                                      f'in {out.iterations} iterations')
-        if 'loop_time' in METRICS[out.mode] and not all(session.loop_times):
+            times = session.calls[0].get(function, ())
+            if len(times) != (1 if function in ONCE else out.iterations):
+                guards.fail_test_case(
+                    'table', f'{where}: rank_0_timing.csv of {out.mode} has '
+                    f'{len(times)} calls of {function} in {out.iterations} iterations')
+        if not all(session.loop_times):
             guards.fail_test_case('table', f'{where}: loop_time of a rank of '
                                   f'{out.mode} is 0')
         if out.verified != self.verified_value_count(out.mode):
             guards.fail_test_case(
-                'verify',
-                f'{where}: {out.mode} compared '
-                f'{out.verified} of {self.verified_value_count(out.mode)} '
-                'values',
-            )
+                'verify', f'{where}: {out.mode} compared {out.verified} of '
+                f'{self.verified_value_count(out.mode)} values')
 
     def rank_count_of_tensorload_mode(self, mode: str) -> int:
         return self.scenario.rank_count
@@ -509,13 +490,16 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return {samples.file_name(self.test_case): samples.samples_as_csv(self.calls)
                 } if self.calls else {}
 
-    def metric_names_per_size(self) -> tuple[str, ...]:
-        """Metrics of each size."""
-        raise NotImplementedError
+    #: Modes of tensorload, and metrics of a size beside those of their functions.
+    modes: ClassVar[tuple[str, ...]]
+    more_metrics: ClassVar[tuple[str, ...]]
 
     def required_metrics(self) -> list[str]:
+        names = dict.fromkeys([
+            *(metric for mode in self.modes for one in METRICS[mode].values()
+              for metric, _, _ in one), *self.more_metrics])
         return [*(metrics.metric_key(name, size) for size in self.tensor_sizes
-                  for name in self.metric_names_per_size()),
+                  for name in names),
                 *([] if self.scenario.has_datasets_in_files else ['server_cpu']),
                 'ready_time']
 
@@ -551,9 +535,9 @@ class SmartRedisThroughput(TensorBenchmark):
     """Each rank puts a tensor under its own key and unpacks it, in a loop."""
 
     kind = 'throughput'
-    scenario = parameter(
-        runnable_scenarios('throughput'), fmt=lambda scenario: str(scenario)
-    )
+    modes = ('throughput',)
+    more_metrics = ('bandwidth', 'one_way_bandwidth')
+    scenario = parameter(runnable_scenarios('throughput'), fmt=Scenario.__str__)
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
         return (Program(self.tensorload_command('throughput', size), mpi=True),)
@@ -564,20 +548,12 @@ class SmartRedisThroughput(TensorBenchmark):
     def min_command_count(self) -> int:
         return 2 * self.verified_value_count('throughput')
 
-    def metric_names_per_size(self) -> tuple[str, ...]:
-        return ('bandwidth', 'one_way_bandwidth', 'put_tensor',
-                'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
-                'client_time', 'loop_time')
-
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
         values = super().extract_service_values(services, output, run)
-        dip = parser.bandwidth_dip_ratio(
-            {
-                size: values[metrics.metric_key('bandwidth', size)]
-                for size in self.tensor_sizes
-            }
-        )
+        dip = parser.bandwidth_dip_ratio({
+            size: values[metrics.metric_key('bandwidth', size)]
+            for size in self.tensor_sizes})
         return values if dip is None else {**values, 'dip': dip}
 
 
@@ -586,12 +562,12 @@ class SmartRedisInference(TensorBenchmark):
     pre-process, run, read."""
 
     kind = 'inference'
+    modes = ('inference',)
+    more_metrics = ('inference_rate',)
     SETTINGS = {**TensorBenchmark.SETTINGS, 'inter_op_threads': 1,
                 'intra_op_threads': 1, **dict.fromkeys((
                     'network', 'db_tpq', 'batch_size', 'num_devices'))}
-    scenario = parameter(
-        runnable_scenarios('inference'), fmt=lambda scenario: str(scenario)
-    )
+    scenario = parameter(runnable_scenarios('inference'), fmt=Scenario.__str__)
 
     network = arrangement(str)
     db_tpq = arrangement(int)
@@ -645,6 +621,11 @@ class SmartRedisInference(TensorBenchmark):
             return f'{self.stagedir}/network'
         return str(Path(self.programs.stagedir, self.scenario.network))
 
+    def model_bytes(self) -> int:
+        file = Path(self.scenario.network)
+        # ResNet-50 has 102 MB.
+        return file.stat().st_size if file.is_file() else 102_000_000
+
     @property
     def neural_network(self) -> aimodule.Network:
         # A model has the images and the classes of ResNet-50, as in the original.
@@ -662,29 +643,13 @@ class SmartRedisInference(TensorBenchmark):
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
         scenario = self.scenario
-        return (
-            Program(
-                self.tensorload_command(
-                    'inference',
-                    size,
-                    '--model',
-                    self.model_path,
-                    '--script',
-                    f'{self.stagedir}/script.txt',
-                    '--side',
-                    str(self.neural_network.shape[1]),
-                    '--classes',
-                    str(self.neural_network.classes),
-                    '--batch-size',
-                    str(scenario.batch_size),
-                    '--device',
-                    scenario.device,
-                    '--num-devices',
-                    str(scenario.num_devices),
-                ),
-                mpi=True,
-            ),
-        )
+        network = self.neural_network
+        return (Program(self.tensorload_command(
+            'inference', size, '--model', self.model_path,
+            '--script', f'{self.stagedir}/script.txt',
+            '--side', str(network.shape[1]), '--classes', str(network.classes),
+            '--batch-size', str(scenario.batch_size), '--device', scenario.device,
+            '--num-devices', str(scenario.num_devices)), mpi=True),)
 
     def verified_value_count(self, mode: str) -> int:
         return self.scenario.rank_count * (self.scenario.iterations + 1)
@@ -698,23 +663,18 @@ class SmartRedisInference(TensorBenchmark):
         return {**super().values_of_session(session),
                 metrics.metric_key('inference_rate', session.size): rate}
 
-    def metric_names_per_size(self) -> tuple[str, ...]:
-        return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
-                'run_model_p99', 'unpack_tensor', 'warmup_time',
-                'client_time', 'loop_time')
-
 
 class SmartRedisAggregation(TensorBenchmark):
     """Ranks of a producer append datasets to a list; at the same time a
     consumer reads them."""
 
     kind = 'aggregation'
+    modes = ('producer', 'consumer')
+    more_metrics = ('bandwidth',)
     SETTINGS = {**TensorBenchmark.SETTINGS, **dict.fromkeys((
         'client_threads', 'tensors_per_dataset'))}
     consumers = 1
-    scenario = parameter(
-        runnable_scenarios('aggregation', 1), fmt=lambda scenario: str(scenario)
-    )
+    scenario = parameter(runnable_scenarios('aggregation', 1), fmt=Scenario.__str__)
 
     client_threads = arrangement(int)
     tensors_per_dataset = arrangement(int)
@@ -726,37 +686,20 @@ class SmartRedisAggregation(TensorBenchmark):
         return self.scenario.rank_count + self.scenario.client_threads
 
     def client_roles(self) -> tuple[Clients, ...]:
-        scenario = self.scenario
+        scenario, unbound = self.scenario, self.pin == 'off'
         return (
-            Clients(
-                max(1, scenario.client_nodes),
-                scenario.clients_per_node,
-                unbound=self.pin == 'off',
-                name='producer',
-                apart=self.has_separate_clients,
-            ),
-            Clients(
-                1,
-                cpus=scenario.client_threads,
-                unbound=self.pin == 'off',
-                name='consumer',
-                apart=bool(scenario.client_nodes),
-            ),
-        )
+            Clients(max(1, scenario.client_nodes), scenario.clients_per_node,
+                    unbound=unbound, name='producer', apart=self.has_separate_clients),
+            Clients(cpus=scenario.client_threads, unbound=unbound, name='consumer',
+                    apart=bool(scenario.client_nodes)))
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
         scenario = self.scenario
         both = ('--tensors', str(scenario.tensors_per_dataset))
         producer = self.tensorload_command('producer', size, *both)
         consumer = self.tensorload_command(
-            'consumer',
-            size,
-            *both,
-            '--producers',
-            str(scenario.rank_count),
-            '--client-threads',
-            str(scenario.client_threads),
-        )
+            'consumer', size, *both, '--producers', str(scenario.rank_count),
+            '--client-threads', str(scenario.client_threads))
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
 
@@ -780,11 +723,6 @@ class SmartRedisAggregation(TensorBenchmark):
                      * (session.size or 0) * self.scenario.iterations)
             values[metrics.metric_key('bandwidth', session.size)] = moved / loop / 1e6
         return values
-
-    def metric_names_per_size(self) -> tuple[str, ...]:
-        return ('put_dataset', 'append_to_list', 'append_to_list_p99',
-                'poll_list', 'get_list', 'get_list_p99', 'bandwidth',
-                'client_time', 'loop_time')
 
 
 for check in (SmartRedisThroughput, SmartRedisInference,

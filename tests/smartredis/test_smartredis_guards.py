@@ -91,16 +91,17 @@ RUNS = {
     'good-lists': (aggregation(), ''),
     'good-inference': (inference(), ''),
     'fewer-ranks': (throughput('ranks 4', 'ranks 2'),
-                    'ran 2 ranks and 100 iterations with 65536 B; requested: 4 '
-                    'and 100 with 65536 B'),
+                    '4 of 2 ranks of throughput wrote the times of 100 iterations '
+                    'with 65536 B; requested: 4 ranks, 100 iterations with 65536 B'),
     'fewer-iterations': (throughput('iterations 100', 'iterations 10'),
-                         'ran 4 ranks and 10 iterations with 65536 B; requested: 4 '
-                         'and 100'),
+                         'the times of 10 iterations with 65536 B; requested: 4 ranks, '
+                         '100 iterations'),
     'another-size': (throughput('bytes 65536', 'bytes 65532'),
-                     '100 iterations with 65532 B; requested: 4 and 100 with 65536 B'),
+                     '100 iterations with 65532 B; requested: 4 ranks, 100 iterations '
+                     'with 65536 B'),
     'a-rank-without-times': (
         without(throughput(), 'size1024.0.ranks/rank_3_timing.csv'),
-        '3 of 4 ranks of throughput wrote rank_N_timing.csv'),
+        '3 of 4 ranks of throughput wrote the times'),
     'cut-times': (
         throughput('3,main(),3\n', '', end='size1024.0.ranks/rank_3_timing.csv'),
         'run.1.size1024.0.ranks/rank_3_timing.csv:202: unfinished'),
@@ -118,8 +119,8 @@ RUNS = {
                    end='size1024.0.ranks/rank_2_timing.csv'),
         'loop_time of a rank of throughput is 0'),
     'two-consumers': (aggregation('ranks 1', 'ranks 2'),
-                      'consumer ran 2 ranks and 100 iterations with 1024 B; '
-                      'requested: 1'),
+                      '1 of 2 ranks of consumer wrote the times of 100 iterations with '
+                      '1024 B; requested: 1 ranks'),
     'another-client': (throughput('client embedded', 'client smartredis'),
                        'used the client smartredis instead of embedded'),
     'not-compared': (throughput('verified 400', 'verified 399'),

@@ -180,11 +180,11 @@ def cut_file(folder):
 @pytest.mark.parametrize('damage, words', [
     (cut_file, 'rank_1_timing.csv:7: unfinished: the file ends before the row of'),
     (lambda folder: (folder / 'rank_1_timing.csv').unlink(),
-     'unfinished: 1 of 2 ranks have no rank_N_timing.csv'),
+     'unfinished: 1 ranks have a rank_N_timing.csv instead of ranks 0 to 1'),
     (lambda folder: [path.unlink() for path in folder.glob('rank_*')],
-     'unfinished: 1 of 1 ranks have no rank_N_timing.csv'),
+     'unfinished: 0 ranks have a rank_N_timing.csv instead of ranks 0 to 0'),
     (lambda folder: (folder / 'rank_2_timing.csv').write_text('2,main(),1\n'),
-     '3 ranks have times, but client_total in run.cfg is 2'),
+     '3 ranks have a rank_N_timing.csv instead of ranks 0 to 1'),
     (lambda folder: (folder / 'rank_1_timing.csv').write_text(
         '1,put_tensor,1\n1,main(),1\n'),
      'unfinished: rank 1 has 0 calls of client(), but rank 0 has 1'),

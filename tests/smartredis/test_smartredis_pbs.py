@@ -74,8 +74,7 @@ def test_a_combination_that_cannot_run_is_named(suite, tmp_path, kind, settings,
 
 
 @pytest.mark.parametrize('store, version, reads, why', [
-    ('valkey', '', 'yes', 'io_threads_do_reads is an option of Redis: threads of '
-     'valkey always read'),
+    ('valkey', '', 'yes', 'because io_threads_do_reads is an option of Redis'),
     ('redis', '8.2.3', 'no', 'Redis 8.2.3 ignores io_threads_do_reads: its threads '
      'always read')])
 def test_reading_threads_are_an_option_of_old_redis(suite, tmp_path, store, version,
@@ -89,7 +88,7 @@ def test_reading_threads_are_an_option_of_old_redis(suite, tmp_path, store, vers
         'scenario.clients_per_node == 1 and scenario.client_nodes == 0',
         f'-SSmartRedisThroughput.io_threads_do_reads={reads}')
     text = ' '.join((done.stdout + done.stderr).split())
-    assert 'Ran 0/1' in text or '1 skipped' in text, text
+    assert 'Ran 0/' in text or '1 skipped' in text, text
     assert why in text
 
 

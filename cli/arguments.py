@@ -393,6 +393,9 @@ def _add_run_options(parser: Parser) -> None:
                       help='only the test cases that a single session cannot decide, '
                       'or that did not run because their session ended early; ends at '
                       'once if there are none')
+    what.add_argument('--inside', action='store_true',
+                      help='in a job script of Slurm or PBS: measure on the nodes of '
+                      'this job, without more jobs')
     what.add_argument('--yes', action='store_true',
                       help='on a cluster, do not ask before the session starts')
     parser.add_argument_group('output').add_argument(

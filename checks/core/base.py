@@ -47,6 +47,7 @@ from config.sessions.judged import (
 )
 from config.sessions.modes import SMOKE, VETO
 from config.sessions.slurm_jobs import PBS, SLURM
+from config.sites import allocation
 
 from ..machine import builds, gpus, nodes
 from ..spack import stack
@@ -302,6 +303,14 @@ class Launch(Plugin):
     def pin_job_to_nodes(self) -> None:
         if self.pinned_nodes:
             self.job.pin_nodes = self.pinned_nodes.split('+')
+
+    @run_before('run')
+    def narrow_allocation(self) -> None:
+        """Inside an allocation, let launchers see only the nodes of the test case."""
+        if nodes := self.current_partition.extras.get('allocation'):
+            each = self.num_tasks_per_node or self.num_tasks
+            self.env_vars.update(allocation.narrowed_variables(
+                nodes[:-(-self.num_tasks // each)], each, Path(self.stagedir)))
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:

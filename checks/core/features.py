@@ -66,6 +66,8 @@ PARTITION_EXTRAS: dict[str, str] = {
     'before it is inconclusive; default: 0.05',
     'max_pending': 'time that a job may wait in the queue, such as 30m; '
     'default: 1h',
+    'allocation': 'nodes of the allocation of a session inside one (list); '
+    '`plumb run --inside` sets it',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
     'one_nic_bandwidth': 'one NIC, one way, in MB/s, if two ranks can fill it',
     'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '

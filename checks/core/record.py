@@ -220,8 +220,10 @@ class Recorded(Checked):
 
     @recorded_as('nodes')
     def nodes_text(self) -> str:
-        listed = getattr(self.job, 'nodelist', None)
-        return text_for_row(topology.record_of_nodes(listed or self.rank_nodes))
+        # A local scheduler lists only the node of the script.
+        listed = getattr(self.job, 'nodelist', None) or ()
+        return text_for_row(topology.record_of_nodes(
+            max(listed, self.rank_nodes, key=len)))
 
     @recorded_as('inconclusive')
     def inconclusive(self) -> str:

@@ -206,9 +206,10 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
     for word in args.reframe:
         if re.match(r'(-S|--setvar=)?(\w+\.)?bringup=', word):
             raise SetupError(f'{word}: write --bringup instead')
-    folder = site_folder(args.site)
     variables = reframe_environment_variables(args.site)
-    system = load_site_configuration(folder / 'system.py')['systems'][0]
+    if getattr(args, 'inside', False):
+        variables['RFM_CONFIG_FILES'] = str(ROOT / 'config' / 'inside.py')
+    system = load_site_configuration(Path(variables['RFM_CONFIG_FILES']))['systems'][0]
     if args.mode == VETO:
         refuse_schedulers_that_list_no_nodes(system)
     with contextlib.ExitStack() as stack:

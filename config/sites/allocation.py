@@ -1,0 +1,69 @@
+"""An allocation of Slurm or PBS in which a whole session runs, without more jobs."""
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from .. import places
+from ..commandline import SetupError
+
+
+def allocated_nodes() -> list[str]:
+    """Names of the nodes of the allocation of this process, the first one first.
+
+    :raises SetupError: there is no allocation, or this is not its first node
+    """
+    if listed := os.environ.get('SLURM_JOB_NODELIST'):
+        names = [*NodeSet(listed, resolver=RESOLVER_NOGROUP)]
+    elif file := os.environ.get('PBS_NODEFILE'):
+        names = [*dict.fromkeys(Path(file).read_text().split())]
+    else:
+        raise SetupError('--inside: this process has no allocation of Slurm or PBS; '
+                         'run the command in a job script (sbatch, qsub)')
+    here = socket.gethostname()
+    if here.partition('.')[0] != names[0].partition('.')[0]:
+        raise SetupError(f'--inside: this is {here}, but the first node of the '
+                         f'allocation is {names[0]}; run the command there, in a job '
+                         'script (sbatch, qsub)')
+    return names
+
+
+def site_configuration_inside() -> dict[str, Any]:
+    """The configuration of the site, in which each partition is the allocation.
+
+    Its scheduler is local, and its launcher stays.
+
+    :raises SetupError: as `allocated_nodes`
+    """
+    nodes = allocated_nodes()
+    folder = places.site_folder_of_name(places.default_site())
+    configuration = runpy.run_path(f'{folder}/{places.SYSTEM}')['site_configuration']
+    for part in configuration['systems'][0]['partitions']:
+        part.update(scheduler='local', access=[], max_jobs=1, extras={
+            **part.get('extras', {}), 'max_nodes': len(nodes), 'allocation': nodes})
+    return configuration
+
+
+def narrowed_variables(names: Sequence[str], ranks_per_node: int, folder: Path
+                       ) -> dict[str, str]:
+    """Variables from which launchers read their nodes, for a part of the allocation.
+
+    :param names: names of the nodes, the first ones of the allocation
+    :param folder: for the list of nodes of PBS
+    """
+    nodes, ranks = len(names), len(names) * ranks_per_node
+    if 'SLURM_JOB_NODELIST' not in os.environ:
+        file = folder / 'nodefile'
+        file.write_text(''.join(f'{name}\n' * ranks_per_node for name in names))
+        return {'PBS_NODEFILE': str(file)}
+    return {**dict.fromkeys(('SLURM_NODELIST', 'SLURM_JOB_NODELIST'), ','.join(names)),
+            **dict.fromkeys(('SLURM_NNODES', 'SLURM_JOB_NUM_NODES'), str(nodes)),
+            **dict.fromkeys(('SLURM_NTASKS', 'SLURM_NPROCS'), str(ranks)),
+            'SLURM_NTASKS_PER_NODE': str(ranks_per_node),
+            'SLURM_TASKS_PER_NODE': f'{ranks_per_node}(x{nodes})'}

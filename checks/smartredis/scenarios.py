@@ -68,6 +68,7 @@ class Scenario:
     db_tpq: int = 1
     network: str = ''
     batch_size: int = 1
+    #: CPU, or GPU, which only RedisAI uses.
     device: str = 'CPU'
     num_devices: int = 1
     #: Threads of a server for input and output (KeyDB: `server-threads`);
@@ -111,8 +112,12 @@ class Scenario:
         # only CPU, or a name with GPU, but not CPU:1.
         if self.commands == 'plain' or self.num_devices > 1:
             words.append(f'-{LIBRARY}')
-        if self.num_devices > 1 or self.network in NETWORKS:
+        if self.device == 'GPU':
+            words.append(f'+{REDISAI}')
+        elif self.num_devices > 1 or self.network in NETWORKS:
             words.append(f'-{REDISAI}')
+        if self.device == 'GPU' and self.network in NETWORKS:
+            return []                   # no module runs them there
         # The build with libtorch makes ResNet-50 for RedisAI, too.
         runs = (['+libtorch'] if self.network == RESNET50 else
                 ['+libtorch', f'+{REDISAI}'] if self.uses_torchscript else [''])

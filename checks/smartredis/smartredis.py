@@ -64,8 +64,8 @@ REFUSED = {
     '--bytes': 'the setting tensor_bytes', '--iterations': 'the setting iterations',
     '--folder': 'the folder of the run', '--service': 'the database of the job',
     **dict.fromkeys(('--plain', '--colocated', '--files', '--model', '--script',
-                     '--side', '--classes', '--device'), 'another test case'),
-    '--batch-size': 'the setting batch_size',
+                     '--side', '--classes'), 'another test case'),
+    '--batch-size': 'the setting batch_size', '--device': 'the setting device',
     '--num-devices': 'the setting num_devices',
     '--tensors': 'the setting tensors_per_dataset',
     '--producers': 'the setting clients_per_node',
@@ -73,16 +73,16 @@ REFUSED = {
 
 
 def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
-    """The arrangements of a kind that some environment and partition of this
-    system can run."""
+    """The arrangements of a kind for whose database and nodes this system has an
+    environment and a partition. A setting may change the other fields."""
     return [scenario for scenario, _ in scenarios_with_first_mode(kind)
-            if has_environment(scenario)
+            if has_environment(f'+{DATABASES[scenario.db]}')
             and has_partition_with_nodes('smartredis', scenario.node_count(consumers))]
 
 
-def has_environment(scenario: Scenario) -> bool:
-    """Whether this system has an environment for an arrangement."""
-    return any(selection.offers(part, *scenario.environments)
+def has_environment(*specs: str) -> bool:
+    """Whether this system has an environment for an entry of `valid_prog_environs`."""
+    return any(selection.offers(part, *specs)
                for part in rt.runtime().system.partitions)
 
 
@@ -214,7 +214,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         changed = self.changed_fields()
         self.scenario = replace(self.scenario, **changed)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
-        self.require_nodes(self.scenario.node_count(self.consumers))
+        on_gpus = self.scenario.device == 'GPU'
+        self.require_nodes(self.scenario.node_count(self.consumers),
+                           *['+gpu_nvidia'] * on_gpus)
         self.valid_prog_environs = self.scenario.environments
         if changed and (cause := self.cause_left_out()):
             print(f'{type(self).__name__}: left out, because {cause}: {self.scenario}',
@@ -246,10 +248,13 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                     'nodes (deployment, client_nodes)')
         if scenario.io_threads_do_reads and scenario.db != 'redis':
             return 'io_threads_do_reads is an option of Redis'
-        if not self.valid_systems:
+        if not any(selection.partition_has(part, spec) for spec in self.valid_systems
+                   for part in rt.runtime().system.partitions):
             return (f'no partition has {scenario.node_count(self.consumers)} nodes '
-                    'for a job')
-        if not has_environment(scenario):
+                    f'for a job{" with NVIDIA GPUs" * (scenario.device == "GPU")}')
+        if not scenario.environments:
+            return 'only a model of TorchScript runs on a GPU (device, network)'
+        if not has_environment(*scenario.environments):
             return f'no environment has {" or ".join(scenario.environments)}'
         return ''
 
@@ -566,12 +571,13 @@ class SmartRedisInference(TensorBenchmark):
     more_metrics = ('inference_rate',)
     SETTINGS = {**TensorBenchmark.SETTINGS, 'inter_op_threads': 1,
                 'intra_op_threads': 1, **dict.fromkeys((
-                    'network', 'db_tpq', 'batch_size', 'num_devices'))}
+                    'network', 'db_tpq', 'batch_size', 'device', 'num_devices'))}
     scenario = parameter(runnable_scenarios('inference'), fmt=Scenario.__str__)
 
     network = arrangement(str)
     db_tpq = arrangement(int)
     batch_size = arrangement(int)
+    device = arrangement(typ.Str[r'CPU|GPU'])
     num_devices = arrangement(int)
 
     #: Operations that a thread of a device runs at once, and threads that share the

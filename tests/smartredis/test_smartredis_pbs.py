@@ -58,6 +58,8 @@ def scripts(suite, tmp_path):
     ('Inference', ['network=resnet50.pt'],
      'no environment has +tensor_redis +libtorch'),
     ('Inference', ['network=nothing.pt'], 'network is not a file'),
+    ('Inference', ['device=GPU', 'network=resnet50.pt'],
+     'no partition has 1 nodes for a job with NVIDIA GPUs'),
     ('Inference', ['num_devices=2'],
      'no environment has +tensor_redis -smartredis')])
 def test_a_combination_that_cannot_run_is_named(suite, tmp_path, kind, settings,
@@ -71,6 +73,25 @@ def test_a_combination_that_cannot_run_is_named(suite, tmp_path, kind, settings,
         *(f'-SSmartRedis{kind}.{setting}' for setting in settings))
     assert f'SmartRedis{kind}: left out, because {cause}' in done.stderr
     assert 'Ran 0/0' in done.stdout
+
+
+def test_redisai_runs_a_model_on_a_gpu(suite, tmp_path):
+    suite.write_site(tmp_path / 'cluster', SITE.replace(
+        "['tensor_redis']", "['tensor_redis', 'redisai']").replace(
+            "'processor'", "'features': ['gpu_nvidia'], 'processor'"))
+    (tmp_path / 'own.pt').touch()
+    done = suite.reframe(
+        '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
+        'SmartRedisInference', '-E', 'scenario.clients_per_node == 1 and '
+        'scenario.client_nodes == 0', '-SSmartRedisInference.device=GPU',
+        '-SSmartRedisInference.num_devices=2',
+        f'-SSmartRedisInference.network={tmp_path}/own.pt')
+    assert done.returncode == 0, done.stdout + done.stderr
+    (script,) = [text for path in suite.tmp.rglob('rfm_job.sh')
+                 if 'run_services' in (text := path.read_text())]
+    assert f'--model {tmp_path}/own.pt' in script
+    assert '--device GPU --num-devices 2' in script
+    assert '/redisai.so" THREADS_PER_QUEUE 1' in script
 
 
 @pytest.mark.parametrize('store, version, reads, why', [

@@ -66,4 +66,5 @@ def narrowed_variables(names: Sequence[str], ranks_per_node: int, folder: Path
             **dict.fromkeys(('SLURM_NNODES', 'SLURM_JOB_NUM_NODES'), str(nodes)),
             **dict.fromkeys(('SLURM_NTASKS', 'SLURM_NPROCS'), str(ranks)),
             'SLURM_NTASKS_PER_NODE': str(ranks_per_node),
-            'SLURM_TASKS_PER_NODE': f'{ranks_per_node}(x{nodes})'}
+            # Slurm's 2(x3), which the shell would need in quotes.
+            'SLURM_TASKS_PER_NODE': ','.join([str(ranks_per_node)] * nodes)}

@@ -82,7 +82,7 @@ VARIABLES: tuple[Variable, ...] = (
         ('SMARTREDIS_PREFIX',
          '`include` and `lib` of SmartRedis, redis-plus-plus and hiredis', 'none'),
         ('LIBTORCH', 'a libtorch, for models in TorchScript', 'none'),
-        ('REDISAI', 'a `redisai.so`, with its folder `backends` beside it', 'none')),
+        ('REDISAI', 'the module RedisAI; its folder `backends` is beside it', 'none')),
     *_section(
         'Noise on the site `local`', 'carried',
         ('PLUMBLINE_OTHERS_LIMIT',

@@ -222,8 +222,8 @@ class Recorded(Checked):
     def nodes_text(self) -> str:
         # A local scheduler lists only the node of the script.
         listed = getattr(self.job, 'nodelist', None) or ()
-        return text_for_row(topology.record_of_nodes(
-            max(listed, self.rank_nodes, key=len)))
+        nodes = listed if len(listed) >= len(self.rank_nodes) else self.rank_nodes
+        return text_for_row(topology.record_of_nodes(nodes))
 
     @recorded_as('inconclusive')
     def inconclusive(self) -> str:

@@ -153,14 +153,15 @@ class Plan:
     def required_cpus_per_node(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
         layout, server = self.node_numbers_by_role(), self.server
-        # Role -> CPUs of its processes on a node.
-        needs = {'server': server.instances * server.cpus, **{
-            role.name: role.instances * (max(role.cpus, role.spinning)
-                                         if role.unbound else role.cpus)
-            for role in self.clients}}
-        unbound = {name for name, role in (('server', server), *(
-            (role.name, role) for role in self.clients)) if role.unbound}
+        roles: dict[str, Server | Clients] = {
+            'server': server, **{role.name: role for role in self.clients}}
+
+        def needed(role: Server | Clients) -> int:
+            spinning = role.spinning if isinstance(role, Clients) else 0
+            return role.instances * (max(role.cpus, spinning) if role.unbound
+                                     else role.cpus)
         # Bound processes need theirs besides the others'; unbound ones share.
-        return max(1, *(sum(count for name, count in needs.items()
-                            if node in layout[name] and (name in unbound) is kind)
-                        for node in range(self.node_count) for kind in (True, False)))
+        return max(1, *(sum(needed(role) for name, role in roles.items()
+                            if node in layout[name] and role.unbound is unbound)
+                        for node in range(self.node_count)
+                        for unbound in (True, False)))

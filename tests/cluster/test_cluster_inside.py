@@ -41,11 +41,11 @@ def test_test_cases_are_steps_of_one_job(suite, cluster, tmp_path, launcher, fam
     assert left(cluster, before, suite.tmp) == []
 
 
-@pytest.mark.cluster
-def test_a_place_that_is_no_allocation_is_refused(suite, cluster):
-    text, _ = suite.on(cluster, *INSIDE, *OSU, '--system=devcluster:slurm-srun'
-                       ).communicate()
-    assert 'has no allocation of Slurm or PBS; run the command in a job script' in text
-    text, _ = suite.on(cluster, *INSIDE, *OSU, '--system=devcluster:slurm-srun',
-                       wrapper=('salloc', '-N1')).communicate()
-    assert 'the first node of the allocation is n1; run the command there' in text
+@pytest.mark.parametrize('variables, cause', [
+    ({'SLURM_JOB_NODELIST': ''},
+     'has no allocation of Slurm or PBS; run the command in a job script'),
+    ({'SLURM_JOB_NODELIST': 'other[1-2]'},
+     'the first node of the allocation is other1; run the command there')])
+def test_a_place_that_is_no_allocation_is_refused(suite, variables, cause):
+    done = suite.reframe(*INSIDE, *OSU, **variables)
+    assert done.returncode and cause in ' '.join((done.stdout + done.stderr).split())

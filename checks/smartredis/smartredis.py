@@ -63,8 +63,10 @@ READS_WITH_THREADS = 8
 REFUSED = {
     '--bytes': 'the setting tensor_bytes', '--iterations': 'the setting iterations',
     '--folder': 'the folder of the run', '--service': 'the database of the job',
-    **dict.fromkeys(('--plain', '--colocated', '--files', '--model', '--script',
-                     '--side', '--classes'), 'another test case'),
+    **dict.fromkeys(('--plain', '--files'), 'another test case'),
+    **dict.fromkeys(('--model', '--script', '--side', '--classes'),
+                    'the setting network'),
+    '--colocated': 'the setting deployment',
     '--batch-size': 'the setting batch_size', '--device': 'the setting device',
     '--num-devices': 'the setting num_devices',
     '--tensors': 'the setting tensors_per_dataset',
@@ -214,9 +216,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         changed = self.changed_fields()
         self.scenario = replace(self.scenario, **changed)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
-        on_gpus = self.scenario.device == 'GPU'
         self.require_nodes(self.scenario.node_count(self.consumers),
-                           *['+gpu_nvidia'] * on_gpus)
+                           *['+gpu_nvidia'] * (self.scenario.device == 'GPU'))
         self.valid_prog_environs = self.scenario.environments
         if changed and (cause := self.cause_left_out()):
             print(f'{type(self).__name__}: left out, because {cause}: {self.scenario}',
@@ -628,9 +629,11 @@ class SmartRedisInference(TensorBenchmark):
         return str(Path(self.programs.stagedir, self.scenario.network))
 
     def model_bytes(self) -> int:
-        file = Path(self.scenario.network)
+        if not self.scenario.uses_torchscript:
+            return 0
         # ResNet-50 has 102 MB.
-        return file.stat().st_size if file.is_file() else 102_000_000
+        return (102_000_000 if self.scenario.network == RESNET50 else
+                Path(self.scenario.network).stat().st_size)
 
     @property
     def neural_network(self) -> aimodule.Network:

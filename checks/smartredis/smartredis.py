@@ -213,6 +213,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
+        modes = modes_of_scenario(self.kind, self.scenario)
         changed = self.changed_fields()
         self.scenario = replace(self.scenario, **changed)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
@@ -223,11 +224,10 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             print(f'{type(self).__name__}: left out, because {cause}: {self.scenario}',
                   file=sys.stderr)
             self.valid_systems = []
-        # With one client the check runs on any machine, although its result
-        # may be inconclusive.
-        single_client = self.scenario.clients_per_node == 1
-        self.set_mode_tags(modes_of_scenario(self.kind, self.scenario),
-                           1 if single_client else self.cpus_needed_per_node())
+        # With one client the check runs on any machine, and so does what a person
+        # changed, although the result may be inconclusive.
+        anywhere = changed or self.scenario.clients_per_node == 1
+        self.set_mode_tags(modes, 1 if anywhere else self.cpus_needed_per_node())
 
     def changed_fields(self) -> dict[str, Any]:
         """Fields of the arrangement that settings change.

@@ -176,3 +176,14 @@ def test_lists_of_a_parameter_are_crossed(suite, tmp_path):
         'scenario.deployment == "standard"')
     names = re.findall(r'^- SmartRedisThroughput', done.stdout, re.M)
     assert len(names) == 4, done.stdout
+
+
+def test_a_changed_arrangement_keeps_its_mode(suite, tmp_path):
+    """It is not in the list any more, and needs more CPUs than a node has."""
+    suite.write_site(tmp_path / 'cluster', SITE)
+    done = suite.reframe(
+        '-L', '-Sbringup=1', *of_family('smartredis'), '-t', '^quick$', '-n',
+        'SmartRedisInference', '-SSmartRedisInference.deployment=colocated',
+        '-SSmartRedisInference.db_cpus=100')
+    assert len(re.findall(r'^- SmartRedisInference', done.stdout, re.M)) == 2, (
+        done.stdout)

@@ -26,7 +26,11 @@ from typing import Any, NamedTuple
 from . import strict
 from .commandline import SetupError
 from .records import metrics
-from .sessions.judged import derived_replacement_metric, judged_metric_keys
+from .sessions.judged import (
+    derived_replacement_metric,
+    judged_metric_keys,
+    max_tolerance,
+)
 
 #: Mark of a known fault.
 XFAIL = '$xfail'
@@ -83,10 +87,12 @@ class Entry(NamedTuple):
         """Whether a person set the values, for a reason."""
         return 'reason' in self.source
 
-    @property
-    def has_any_tolerance(self) -> bool:
-        """Whether any value has a tolerance."""
-        return any(map(has_tolerance, self.values.values()))
+    def has_useful_tolerance(self, family: str) -> bool:
+        """Whether any value has a tolerance no wider than its max tolerance."""
+        return any(
+            abs(limit) <= max_tolerance(family, metrics.split_metric_key(metric)[0])
+            for metric, entry in self.values.items()
+            for limit in strip_xfail_mark(entry)[1:3] if limit is not None)
 
 
 class File(NamedTuple):

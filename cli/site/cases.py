@@ -90,7 +90,7 @@ def has_judged_metrics(check: Any) -> bool:
 
 def reference_status(check: Any) -> tuple[str, str, str, bool]:
     """The references of a test case: kind, what is missing, fault, whether
-    they have a tolerance.
+    they have a tolerance no wider than the max tolerance.
 
     The kind is `own` (measured, or set by hand), `published`, `none` (no reference), or
     `-` (no metric is compared with a reference).
@@ -115,7 +115,7 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
         lacks, _, _ = references.reason_without_entry(check).partition(':')
         return 'none', lacks, '', False
     return ('published' if entry.is_published else 'own', '', '',
-            entry.has_any_tolerance)
+            entry.has_useful_tolerance(check.family))
 
 
 def describe_rank_placement_problem(check: Any) -> str:

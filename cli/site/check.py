@@ -284,7 +284,8 @@ def reference_coverage_lines(cases: Iterable[dict[str, Any]],
                 kind if case['judges'] or kind == 'none' else 'open'] += 1
     return [f'references  {family}: {n.total() - n["none"] - n["open"]} of '
             f'{n.total()} test cases with a tolerance, '
-            + (f'{n["open"]} with a reference without tolerance, '
+            + (f'{n["open"]} with a reference without tolerance or with a wider one '
+               'than the max tolerance, '
                if n['open'] else '')
             + (f'{n["published"]} of them published, ' if n['published'] else '')
             + ('complete' if family in complete else 'bring-up')

@@ -388,8 +388,13 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     path.write_text(yaml.safe_dump(data))
     verdict = sites.examine_site(site)
     assert ('references  osu: 1 of 2 test cases with a tolerance, 1 with a '
-            'reference without tolerance, complete') in verdict.facts
+            'reference without tolerance or with a wider one than the max tolerance, '
+            'complete') in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
+    # With a tolerance wider than the max tolerance.
+    data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, 0.31, 'us']}
+    path.write_text(yaml.safe_dump(data))
+    assert sites.examine_site(site).facts == verdict.facts
 
 
 # ------------------------------------------------------------- Spack's YAML

@@ -140,6 +140,9 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
         check, partition, environ = case
         check._current_partition = partition
         check._current_environ = environ
+        # All partitions share the check, and each has reasons of its own.
+        reasons = getattr(check, 'inconclusive_reasons', [])
+        own_reasons = len(reasons)
         misplaced = describe_rank_placement_problem(check)
         kind, lacks, fault, judges = reference_status(check)
         modes = [mode for mode in MODES
@@ -163,6 +166,7 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
                'nodes': check.node_count_before_setup,
                'max_seconds': {mode: max_seconds_in_mode(check, settings.get(mode, {}))
                                for mode in modes}}
+        del reasons[own_reasons:]
 
 
 def max_seconds_in_mode(check: Any, settings: Mapping[str, str]) -> float:

@@ -397,6 +397,20 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     assert sites.examine_site(site).facts == verdict.facts
 
 
+def test_a_partition_with_too_few_cores_leaves_the_others_their_references(site):
+    change(site, "'partitions': [{", """'partitions': [{
+            'name': 'tiny', 'scheduler': 'slurm', 'launcher': 'srun',
+            'access': [], 'environs': ['gnu'], 'features': [],
+            'processor': {'num_cpus': 1, 'num_cpus_per_core': 1},
+            'extras': {'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_oversubscribe': ['--overcommit']},
+        }, {""")
+    references(site, ['intra_node', 'inter_node'], 'latency@8B')
+    # Two ranks on one core are never compared.
+    assert ('references  osu: 2 of 2 test cases with a tolerance, bring-up'
+            in sites.examine_site(site).facts)
+
+
 # ------------------------------------------------------------- Spack's YAML
 
 def lint(folder: Path, text: str, name: str = 'packages.yaml') -> list[str]:

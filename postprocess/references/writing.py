@@ -22,6 +22,7 @@ import difflib
 import math
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ from ..files import git_commit_hint, is_tracked_by_git
 from . import editing
 from .progress import (
     KEYS,
+    Metrics,
     add_edition_column,
     date_of_each_record,
     families_with_separate_versions,
@@ -207,9 +209,19 @@ def _measured_values(family: str, records: pd.DataFrame) -> CommentedMap:
             []).itertuples(index=False):
         point = None if math.isnan(size) else int(size)
         metrics.setdefault((metric, point), {})[run] = value
-    metrics = {point: runs for point, runs in metrics.items()
-               if len(runs) >= FEWEST_RUNS}
-    days = dict(zip(records['session'], date_of_each_record(records), strict=True))
+    return reference_values(
+        family, {point: runs for point, runs in metrics.items()
+                 if len(runs) >= FEWEST_RUNS},
+        dict(zip(records['session'], date_of_each_record(records), strict=True)))
+
+
+def reference_values(family: str, metrics: Metrics, days: Mapping[str, str] = {}
+                     ) -> CommentedMap:
+    """metric -> [value, lower, upper, unit] of a test case; a judged metric has a
+    tolerance if it is no wider than its max tolerance.
+
+    :param days: the day of each session; empty: all are of one day
+    """
     tolerances = {
         judgement.metric: editing.limit_tolerance_for_reframe(
             judgement.metric, judgement.tolerance)

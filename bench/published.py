@@ -168,7 +168,7 @@ def test_case_of(output: Output, nodes: int, cores: int) -> TestCase | None:
         nodes = output.num_nodes or nodes
         ranks = output.num_tasks or nodes * cores
         kind = {nodes * cores: 'full', nodes: 'one'}.get(ranks)
-        # On all cores OMB divides by the time of one rank: the sum exceeds the NICs.
+        # On all cores the published sums exceed the rate of the NICs.
         if not kind or (program, kind) == ('osu_mbw_mr', 'full'):
             return None
         given['layout'] = f'{nodes}x{kind}'

@@ -1,7 +1,9 @@
-"""AWS ParallelCluster with two queues, both over EFA.
+"""AWS ParallelCluster with queues over EFA.
 
-p5: p5.48xlarge, eight H100. hpc7a: hpc7a.96xlarge, 192 Genoa cores. What
-differs from cluster to cluster is marked SITE.
+p5: p5.48xlarge, eight H100. hpc7a: hpc7a.96xlarge, 192 Genoa cores. hpc6a and
+hpc7g: machine types with published values; ParallelCluster has one architecture per
+cluster, so hpc7g (ARM) is for a cluster of its own. What differs from cluster to
+cluster is marked SITE.
 """
 import os
 import sys
@@ -40,6 +42,29 @@ _NCCL = {'name': 'EFA, by aws-ofi-nccl',
          'evidence': r'Using network (AWS Libfabric|OFI|Libfabric)',
          'source': 'aws-samples/awsome-distributed-training, nccl-tests',
          'date': '2026-11'}
+
+
+def _study_partition(name: str, machine: str, arch: str, cores: int,
+                     nodes: int) -> dict:
+    """A machine type of published values, with one thread per core.
+
+    Its line rate is in no table here, so that it has no NIC that limits values.
+
+    :param nodes: most nodes in the publication
+    """
+    return {
+        'name': name,
+        'descr': f'{machine}, as in published values',
+        'scheduler': 'slurm',
+        'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
+        'launcher': 'srun',
+        'access': [f'--partition={name}', '--exclusive'],       # SITE: queue
+        'environs': ['openmpi'],
+        'processor': {'arch': arch, 'num_cpus': cores, 'num_cpus_per_core': 1},
+        'devices': [],
+        'extras': {'max_nodes': nodes},     # SITE: nodes
+    }
+
 
 site_configuration = {
     **SETTINGS,
@@ -87,7 +112,10 @@ site_configuration = {
             'extras': {'max_nodes': 8,   # SITE: nodes
                        **hardware.bandwidth_extras(_HPC7A),
                        'node_memory': 768},
-        }],
+        },
+            _study_partition('hpc6a', 'hpc6a.48xlarge', 'zen3', 96, 2),
+            _study_partition('hpc7g', 'hpc7g.4xlarge', 'neoverse_v1', 16, 32),
+        ],
     }],
     'environments': [
         environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',

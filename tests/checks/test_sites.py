@@ -1,6 +1,7 @@
 """The sites, and the data they are made from: hardware, published values."""
 from __future__ import annotations
 
+import collections
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -224,10 +225,17 @@ def test_far_below_the_hardware():
 
 # Published values ---------------------------------------------------------
 
-def test_shipped_references_are_published_values():
+def test_shipped_references_are_published_values_with_useful_tolerances():
+    """All files are read strictly. `plumb site check --all` finds a test case for each
+    entry."""
+    useful = collections.Counter()
     for path in ROOT.glob('site-configs/*/references/*.yaml'):
         entries = [*read(path).all_entries()]
         assert entries and all(entry.is_published for entry in entries), path
+        useful[path.parts[-3]] += sum(
+            entry.has_useful_tolerance(path.stem) for entry in entries)
+    assert useful == {'alps': 4, 'aws-parallelcluster': 14, 'gcp-slurm': 74,
+                      'hgx-h100': 3, 'lumi': 11}
 
 
 @pytest.fixture

@@ -12,11 +12,8 @@ from config.records.units import number_text
 
 from .tidy import Tidy
 
-#: Sessions of a small plot.
-SPARK = 90
-#: Points of a curve in the view of a test case: the newest sessions, and medians of
-#: older ones.
-_NEWEST, _OLDER = 160, 80
+#: Newest sessions of a small plot, and of a curve in the view of a test case.
+SPARK, MAX_SESSIONS = 90, 400
 
 
 class Key(NamedTuple):
@@ -51,23 +48,6 @@ class Curve(NamedTuple):
         :param chosen: whether each value is taken
         """
         return Curve(self.sessions[chosen], self.values[chosen])
-
-    def thinned(self) -> Curve:
-        """A curve with fewer points: groups of older sessions become one, with
-        their median."""
-        older = len(self.values) - _NEWEST
-        if older <= _OLDER:
-            return self
-        size = -(-older // _OLDER)
-        # Fewer than one group: the oldest values.
-        first = older % size
-        middles = self.sessions[first:older].reshape(-1, size)[:, size // 2]
-        medians = np.median(self.values[first:older].reshape(-1, size), axis=1)
-        return Curve(
-            np.concatenate([self.sessions[first // 2:first][:1], middles,
-                            self.sessions[older:]]),
-            np.concatenate([[np.median(self.values[:first])] if first else [],
-                            medians, self.values[older:]]))
 
 
 class Lines(NamedTuple):
@@ -128,12 +108,11 @@ def sparkline(curve: Curve | None, lines: Lines = NO_LINES, since: int | None = 
     if curve is None or len(curve.values) < 2:
         return ''
     sessions, values = curve.sessions[-SPARK:], curve.values[-SPARK:]
-    low, high = float(values.min()), float(values.max())
-    text = text or (f'{len(values)} sessions, {number_text(low)} to '
-                    f'{number_text(high)}')
-    for line in (lines.baseline, lines.reference):
-        if line is not None:
-            low, high = min(low, line), max(high, line)
+    text = text or (f'{len(values)} sessions, {number_text(values.min())} to '
+                    f'{number_text(values.max())}')
+    shown = [*values.tolist(), *(line for line in (lines.baseline, lines.reference)
+                                 if line is not None)]
+    low, high = min(shown), max(shown)
     # A tolerance far away does not flatten the curve: its band ends at the edge.
     span = high - low
     for end in (lines.low, lines.high):

@@ -139,8 +139,7 @@ def test_plots_can_be_drawn_of_it(demo, tmp_path):
                      '- {kind: scaling, metric: latency, at: 8, by: program, where:'
                      ' {program: osu_allreduce, system: made-up-north}}\n'
                      '- {kind: curve, metric: busbw, by: program}\n'
-                     '- {kind: ratio, of: system, base: made-up-north,'
-                     ' metric: bandwidth}\n')
+                     '- {kind: history, metric: bandwidth, at: largest}\n')
     run_on_demo(demo[0], './plumb plot plots.yaml --output drawn', tmp_path)
     assert len(list((tmp_path / 'drawn').glob('*.svg'))) >= 2
 
@@ -217,7 +216,7 @@ def test_a_slow_node_marks_only_the_sessions_on_it(demo):
               for session, cell in enumerate(case.cells) if cell == page.WORSE}
     assert slow.node == 'n17' and len(marked) > 20 and marked < there
     [card] = [card for card in cards.regression_events(built)
-              if 'n17' in card['first']]
+              if 'n17' in card['what']]
     assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['spark'])
 
 

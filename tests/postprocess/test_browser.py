@@ -164,7 +164,7 @@ def test_the_address_of_a_test_case_opens_its_view(tmp_path: Path) -> None:
     assert f'<h2 id="case-title">b (embedded) {ident}</h2>' in dialog
     assert 'OsuPt2pt %program=b @alpha:cpu+openmpi' in dialog
     assert dialog.count('<polyline') == 1
-    assert '1000 values, older ones as medians' in dialog
+    assert 'the newest 400 of 1000 sessions' in dialog
     # An address that no test case has opens nothing.
     _, text = open_page(address.replace(ident, 'c0ffee00'), 1440, tmp_path / 'profile')
     assert '<h2 id="case-title">' not in text

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from config.console import count_with_noun
 from config.families import all_metrics
@@ -15,7 +16,7 @@ from .. import results
 from ..regressions import detect
 from ..regressions.events import Event, Member, Verdict, session_name
 from . import grid, plots, sections
-from .curves import NO_LINES, Key, Lines, median_curve, point_number, sparkline
+from .curves import NO_LINES, Curve, Key, Lines, point_number, sparkline
 from .grid import FAILED, place_text
 from .plots import curve as ratio_plot
 
@@ -181,20 +182,20 @@ def _event_sparkline(page: Page, rows: Sequence[dict], since: int,
         baseline = page.lines.get(row['curve'], NO_LINES).baseline
         if row['curve'] not in page.curves or not baseline:
             continue
-        curve = page.curves[row['curve']]
-        curve = curve.part(np.array([
-            value > 0 and (there is None or (row['number'], session) in there)
-            for session, value in zip(*curve, strict=True)], bool))
-        ratios = curve.values / baseline
-        curves.append(curve._replace(
-            values=1 / ratios if row['better'] == 'higher' else ratios))
-    if not any(len(curve.values) for curve in curves):
+        values = {
+            session: baseline / value if row['better'] == 'higher' else value / baseline
+            for session, value in zip(*page.curves[row['curve']], strict=True)
+            if value > 0 and (there is None or (row['number'], session) in there)}
+        if values:
+            curves.append(pd.Series(values))
+    if not curves:
         return ''
-    curve = median_curve(curves)
-    return sparkline(curve, Lines(1.0), since, (
+    medians = pd.concat(curves).groupby(level=0).median()
+    return sparkline(
+        Curve(medians.index.to_numpy(), medians.to_numpy()), Lines(1.0), since,
         f'median of {count_with_noun(len(curves), "metric")} relative to the '
-        f'baseline: {change_text(float(curve.values[-1]))} in the newest '
-        f'of {count_with_noun(len(curve.values), "session")}'))
+        f'baseline: {change_text(medians.iloc[-1])} in the newest '
+        f'of {count_with_noun(len(medians), "session")}')
 
 
 def _plot_of_ratios(page: Page, event: Event, values: Sequence[dict]

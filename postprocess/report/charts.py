@@ -247,10 +247,6 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     return entries
 
 
-def distinct_sizes(frame: pd.DataFrame) -> list[int]:
-    return sorted(frame['point'].dropna().unique())
-
-
 def log2_size_positions(sizes, every: list[int]) -> np.ndarray:
     """log2 of sizes; 0 B stands one step before the smallest other."""
     sizes = np.asarray(sizes, float)

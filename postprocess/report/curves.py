@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,13 +42,6 @@ class Curve(NamedTuple):
     sessions: np.ndarray
     values: np.ndarray
 
-    def part(self, chosen: np.ndarray) -> Curve:
-        """The values of some sessions.
-
-        :param chosen: whether each value is taken
-        """
-        return Curve(self.sessions[chosen], self.values[chosen])
-
 
 class Lines(NamedTuple):
     """What the values of a metric are compared with; None: unknown."""
@@ -86,13 +79,6 @@ def curves_of_metrics(data: Tidy, session: np.ndarray,
         for (number, metric, point), rows in records.groupby(
             keys, observed=True, dropna=False, sort=False)[['column', 'value']]}
     return {key: curve for key, curve in curves.items() if key in wanted}
-
-
-def median_curve(curves: Sequence[Curve]) -> Curve:
-    """The median of several metrics in each session."""
-    medians = pd.concat([pd.Series(curve.values, curve.sessions) for curve in curves]
-                        ).groupby(level=0).median()
-    return Curve(medians.index.to_numpy(), medians.to_numpy())
 
 
 def sparkline(curve: Curve | None, lines: Lines = NO_LINES, since: int | None = None,

@@ -246,13 +246,7 @@ def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one():
 
 def test_an_event_is_one_card(tmp_path):
     """Test cases that regressed on one node."""
-    slow = {2: 1.2, 5: 1.4, 8: 1.3, 11: 1.5, 14: 1.6, 17: 1.7, 20: 1.25}
-    make.write(tmp_path, [
-        make.record('latency', (n + 1) * (1 + 0.001 * (day * (7 + n) % 5)) * (
-            slow.get(n, 1) if day > 34 else 1), 8, day=day,
-            params=f'n={n}', check=f'Check{n}', program=f'p{n}',
-            partition=f'p{n % 2}', nodes='n7' if n in slow else 'n1')
-        for day in range(40) for n in range(40)])
+    make.write(tmp_path, make.slow_node())
     built = page.Page(read_records(tmp_path))
     [card] = cards.regression_events(built)
     assert card['what'].startswith(
@@ -264,6 +258,7 @@ def test_an_event_is_one_card(tmp_path):
     assert [row['change'] for row in card['worst']] == [
         '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
     assert len(card['rows']) == 7
+    assert {(row['session'], row['unseen']) for row in card['rows']} == {(39, '')}
     text = page.build_page(read_records(tmp_path)).text
     assert text.count('class="alarm worse"') == 1
     assert 'all 7 values of 7 test cases' in text

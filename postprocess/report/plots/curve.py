@@ -87,7 +87,7 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
         names.append(('limit of the devices', charts.INK, '-.', '', {'lw': 1}))
     values = pd.concat([frame[name].dropna() for name in ('value', 'low', 'high')
                         if name in frame])
-    every = charts.distinct_sizes(frame)
+    every = sorted(frame['point'].dropna().unique())
     near_limits = _limits_near_values(limits, every, values.min(), values.max())
     if near_limits:
         names.append(('beyond a physical limit', 'none', 'bar', '////', {

@@ -274,7 +274,7 @@ const curve = (line, session, nodes) => {
   const text = [...nodes.map(({node, since, sessions: there}) => {
     const values = (isThere) => line.y.filter((value, i) => line.x[i] >= since
       && there.includes(line.x[i]) === isThere);
-    return `since then on ${node} (dots) ${median(values(true))}, `
+    return `since ${sessions[since].slice(0, 10)} on ${node} (dots) ${median(values(true))}, `
       + `on other nodes ${median(values(false))}`;
   }), `newest ${digits(line.y.at(-1))}`, base !== null && `baseline ${digits(base)}`,
     reference !== null && `reference ${digits(reference)}`,

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 #: Lines of a list before 'and N more'.
 MAX_LINES = 5
-#: Test cases that the card of an event names, and rows of its table.
+#: Test cases that the card of an event names and draws, and rows of its table.
 MAX_WORST, MAX_EVENT_ROWS = 5, 500
-#: Test cases in the plot of an event.
-MAX_CURVES = 6
 
 
 def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
@@ -209,7 +207,7 @@ def _plot_of_ratios(page: Page, event: Event, values: Sequence[dict]
     metric = next((row['metric'] for row in values if row['point']), '')
     numbers = list(dict.fromkeys(
         row['number'] for row in values
-        if row['metric'] == metric and row['number'] is not None))[:MAX_CURVES]
+        if row['metric'] == metric and row['number'] is not None))[:MAX_WORST]
     records = page.data.metric_records
     records = records[records['judged'] & (records['metric'] == metric)
                       & records['value'].notna() & records['point'].notna()]

@@ -170,16 +170,18 @@ class Page:
 
     @functools.cached_property
     def lines(self) -> dict[Key, Lines]:
-        """What the main metrics, and those that are judged by references or their
-        history, are compared with, by their newest records."""
+        """What metrics are compared with: those of the page's tables, those that have a
+        baseline, and the main ones of test cases without a newest value."""
         frame = self.data.frame.assign(number=self.data.case)
-        last = frame[self.data.judged & frame['value'].notna()
-                     & (frame['metric'] != 'completed')].drop_duplicates(
-                         ['number', 'metric', 'point'], keep='last')
-        known = last['reference'].notna()
+        frame = frame[self.data.judged & frame['value'].notna()
+                      & (frame['metric'] != 'completed')]
+        shown = pd.concat(self.table_records)
+        older = frame[~frame['number'].isin(
+            shown.loc[shown['metric'] != 'completed', 'number'])].drop_duplicates(
+                ['number', 'metric', 'point'], keep='last')
         lines = {}
-        for row in pd.concat([last[known], self._main_records_without_reference(
-                last[~known], last[known]), *self.table_records]).itertuples():
+        for row in pd.concat([shown, self._main_records_without_reference(
+                older, older[:0])]).itertuples():
             sides = [None if pd.isna(part) or pd.isna(row.reference)
                      else float(row.reference * (1 + part))
                      for part in (row.lower, row.upper)]
@@ -234,7 +236,7 @@ class Page:
     def _main_records_without_reference(self, frame: pd.DataFrame, judged: pd.DataFrame
                ) -> pd.DataFrame:
         """The main records of metrics without a reference."""
-        there = set(zip(judged['number'], judged['metric'].astype(str), strict=True))
+        there = {*zip(judged['number'], judged['metric'], strict=True)}
         shown: list[Any] = []
         for (family, number), records in frame.groupby(
                 ['family', 'number'], observed=True):

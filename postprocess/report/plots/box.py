@@ -123,10 +123,11 @@ def draw_boxes(frame: pd.DataFrame, title: str, quantity: charts.Quantity, over:
         charts.draw_boxes(own, places, rows[NUMBERS], colour, 0.85 * width)
     last = np.atleast_1d(axes)[-1]
     step = -(-len(every) // charts.room_for_sizes(last))
-    last.set_xticks(range(0, len(every), step) if every != [0] else [], [
-        charts.axis_label(x, over) for x in every[::step] if every != [0]])
+    # Calls without a size stand at 0.
+    ticks = range(0, len(every), step) if any(every) else []
+    last.set_xticks(ticks, [charts.axis_label(every[n], over) for n in ticks])
     last.set_xlim(-0.6, len(every) - 0.4)
-    last.set_xlabel(over * (every != [0]))
+    last.set_xlabel(over if any(every) else '')
     if is_spread:
         for own in np.atleast_1d(axes):
             charts.set_few_ticks(own.yaxis, False)

@@ -71,10 +71,10 @@ class Quantity(NamedTuple):
     better: str = 'none'
 
     @classmethod
-    def of_metric(cls, metric: str, unit: str) -> Quantity:
-        """The quantity of a metric with its unit."""
-        known = all_metrics().get(metric, {})
-        return cls(quantity_text(metric, unit), unit, known.get('better', 'none'))
+    def of_metric(cls, metric: str) -> Quantity:
+        """The quantity of a metric."""
+        known = all_metrics()[metric]
+        return cls(quantity_text(metric, known['unit']), known['unit'], known['better'])
 
     def scale(self, value: float) -> Scale:
         """The unit of an axis with values of this size; ticks of counts and rates

@@ -152,13 +152,15 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     make.write(tmp_path / 'perflogs', [row])
     write_samples(tmp_path / 'perflogs', row, (
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
-        for rank in range(3) for call in ('put', 'get') for n in range(5)))
+        for rank in range(3) for call in ('put', 'wall_time') for n in range(5)))
     result = plot.records_of_family(
         build_tidy_records(read_records(tmp_path / 'perflogs')), '')
-    [boxes] = plots.module_of_kind('box').drawings_from_records(result, call=('g*',))
+    [boxes] = plots.module_of_kind('box').drawings_from_records(result, call=('w*',))
     [axes] = boxes.chart(*boxes.args).axes
     assert boxes.args[0][['count', 'q2']].values.tolist() == [[15, 3000]]
-    assert 'osu_latency (embedded): get, all calls' in axes.figure.texts[0].get_text()
+    assert boxes.args[1].startswith('osu_latency (embedded): wall_time, all calls\n')
+    # A metric of this name is in seconds.
+    assert axes.get_ylabel() == 'Time of a call (µs, log)\nlower is better'
     [one] = plots.module_of_kind('timeline').drawings_from_records(result)
     [axes] = one.chart(*one.args).axes
     assert sum(len(c.get_paths()) for c in axes.collections) == 30

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 TIMES = ('wall_time', 'user_time', 'system_time')
 #: An option `where`: fields and their patterns.
 Where = tuple[tuple[str, tuple[str, ...]], ...]
-#: What a call is, which no file describes as a metric.
-CALL = {'unit': 'us', 'means': 'All calls of the newest session.'}
+#: What a call has, whose name may be that of a metric.
+CALL = charts.Quantity('Time of a call', 'us', 'lower')
 #: Series whose values the text for who cannot see a plot has.
 MAX_DESCRIBED = 8
 #: Of a family that does not say what is drawn of it.
@@ -94,6 +94,8 @@ class Records:
     #: The kind and the raw samples (samples.py) of the newest run of each test case,
     #: read when a plot asks for them.
     samples: Callable[[], list[tuple[int, pd.DataFrame]]] = list
+    #: Whether its metrics are calls (`of_calls`).
+    is_of_calls: bool = False
 
     @functools.cached_property
     def job_boxes(self) -> pd.DataFrame:
@@ -132,11 +134,11 @@ class Records:
             pd.DataFrame({'kind': kind, 'metric': calls['call'], 'point': np.nan,
                           'value': 1e6 * calls['seconds']})
             for kind, calls in self.calls(patterns))], ignore_index=True)
-        newest = self.points.groupby('kind')['time'].max()
+        points = frame[tidy.KEYS].drop_duplicates()
+        newest = points['kind'].map(self.points.groupby('kind')['time'].max())
         return dataclasses.replace(
-            self, frame=frame.assign(judged=True, sample=True), points=frame[
-                tidy.KEYS].drop_duplicates().assign(
-                    time=lambda points: points['kind'].map(newest)))
+            self, frame=frame.assign(judged=True, sample=True),
+            points=points.assign(time=newest), is_of_calls=True)
 
 
 def kind_names(table: pd.DataFrame) -> pd.Series:
@@ -167,8 +169,6 @@ class OverTime(NamedTuple):
 class Panel:
     """A metric, and what of its series fits in one plot."""
     records: Records
-    #: '' of several together.
-    program: str
     metric: str
     #: Stem of its files, and heading.
     name: str
@@ -179,8 +179,8 @@ class Panel:
     @property
     def quantity(self) -> charts.Quantity:
         """What its values are."""
-        return charts.Quantity.of_metric(
-            self.metric, all_metrics().get(self.metric, CALL)['unit'])
+        return (CALL if self.records.is_of_calls
+                else charts.Quantity.of_metric(self.metric))
 
     @property
     def points_of_panel(self) -> pd.DataFrame:
@@ -205,7 +205,7 @@ class Panel:
 
         :param more: arguments of `chart` after the records and the title
         """
-        means = all_metrics().get(self.metric, CALL)['means']
+        means = '' if self.records.is_of_calls else all_metrics()[self.metric]['means']
         return Drawing(
             f'{self.name} {kind}', about or f'{self.title}. {means}' + numbers_text(
                 frame, self.quantity.unit),
@@ -486,7 +486,7 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (), where: Where =
                 program, sources[0] if program and len(sources) == 1 else ''), name]))
             for split, part in labels.groupby('panel', sort=False):
                 yield Panel(
-                    records, program, name,
+                    records, name,
                     ' '.join(filter(None, [program, title or (
                         '' if program else ' '.join(by)), name, split])),
                     ', '.join(filter(None, [head, split])),

@@ -83,7 +83,8 @@ def drawings_from_records(
             spread = rows.assign(value=100 * (rows['high'] - rows['low']) / rows['q2'])
             about = f'{title}{numbers_text(spread, "%")} from whisker to whisker'
             yield panel.make_drawing(
-                ' '.join(filter(None, ['box', over, what * is_spread])), draw_boxes,
+                f'spread {what}' if is_spread else f'boxes {over or "size"}'
+                + title_size_suffix(rows) * bool(over), draw_boxes,
                 rows[COLUMNS], title,
                 panel.quantity, field_title(over) if over else charts.SIZE, is_spread,
                 about=about * is_spread)

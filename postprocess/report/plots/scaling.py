@@ -35,13 +35,8 @@ FAR = 0.1
 #: Robust standard deviation from the distance of the 10 % and 90 % quantiles.
 NORMAL = 1 / 2.563
 
-
-OPTIONS = {
-    **CHOICE,
-    'over': FIELD | {'default': 'num_nodes'},
-    'fit': {'enum': [*FITS], 'default': 'log2'},
-    'at': SIZES,
-}
+OPTIONS = CHOICE | {'over': FIELD | {'default': 'num_nodes'}, 'at': SIZES,
+                    'fit': {'enum': [*FITS], 'default': 'log2'}}
 READING = ('Scaling: the thick line is the newest session. The dashed line is a fit to '
            'the medians of all sessions that one point cannot bend. A point far from '
            'the fit has a ring and its distance.')

@@ -173,5 +173,8 @@ def draw_ratios(frame: pd.DataFrame, title: str, metric: str) -> Figure:
         frame.rename(columns={'ratio': 'value'}).assign(
             reference=np.nan, lower=np.nan, upper=np.nan), title,
         charts.Quantity('Ratio', '1', all_metrics()[metric]['better']))
-    figure.axes[0].axhline(1, color=charts.INK, lw=0.9)
+    [axes] = figure.axes
+    low, high = axes.get_ylim()
+    axes.axhline(1, color=charts.INK, lw=0.9)
+    axes.set_ylim(min(low, 0.99), max(high, 1.01))
     return figure

@@ -111,7 +111,7 @@ def assign_series_kinds(frame: pd.DataFrame, valid: np.ndarray
 
 def series_labels_and_panels(table: pd.DataFrame, by: Names = (), panel: Names = (),
                              maximum: int = 0) -> pd.DataFrame:
-    """`label`, `panel` (what splits a metric) and `row` of each kind.
+    """`label` and `panel` (what splits a metric) of each kind.
 
     :param table: some rows of what `assign_series_kinds` returns, to be told apart
     :param by: fields that series differ by, if they differ at all
@@ -140,18 +140,11 @@ def series_labels_and_panels(table: pd.DataFrame, by: Names = (), panel: Names =
         split.append(min(rest, key=lambda f: len(
             {case[fields.index(f)] for case in cases})))
     kept = [name for name in telling if name not in split]
-    nodes = [name for name in telling if name != 'num_nodes']
-    names = {
-        case: (
-            _test_case_label(kept, case, fields),
-            _test_case_label(split, case, fields),
-            _test_case_label(nodes, case, fields),
-        )
-        for case in cases
-    }
+    names = {case: (_test_case_label(kept, case, fields),
+                    _test_case_label(split, case, fields)) for case in cases}
     _split_large_panels(names, maximum)
     return pd.DataFrame([names[row] for row in rows],
-                        columns=['label', 'panel', 'row'], index=table.index)
+                        columns=['label', 'panel'], index=table.index)
 
 
 def _distinguishing_fields(
@@ -179,21 +172,18 @@ def _max_series_per_panel(cases: list[tuple], fields: list[str], telling: list[s
     return max(Counter(distinct.values()).values(), default=0)
 
 
-def _split_large_panels(
-    names: dict[tuple, tuple[str, str, str]], maximum: int
-) -> None:
+def _split_large_panels(names: dict[tuple, tuple[str, str]], maximum: int) -> None:
     """Splits metrics of too many series by their number."""
     panels: dict[str, list[tuple]] = {}
-    for case, (_, panel, _) in names.items():
+    for case, (_, panel) in names.items():
         panels.setdefault(panel, []).append(case)
     for panel, cases in panels.items():
         parts = -(-len(cases) // maximum)
         if parts == 1:
             continue
         for n, case in enumerate(sorted(cases, key=lambda c: names[c][0])):
-            label, _, row = names[case]
-            names[case] = label, ', '.join(filter(None, [
-                panel, f'{n * parts // len(cases) + 1} of {parts}'])), row
+            names[case] = names[case][0], ', '.join(filter(None, [
+                panel, f'{n * parts // len(cases) + 1} of {parts}']))
 
 
 def _test_case_label(names: list[str], case: tuple, fields: list[str]) -> str:

@@ -1,6 +1,6 @@
 """Raw samples of a measurement: files/<session>/<measurement>/samples-<test case>.csv.
 
-The samples from which a metric is computed, for plots of all calls (a violin
+The samples from which a metric is computed, for plots of all calls (boxes
 of the calls of each rank, a timeline). A row is one call:
 
     rank       rank that made the call, from 0

@@ -1,12 +1,9 @@
 """`./plumb report`: one page of results and plots from the perflogs.
 
-The page contains style, script and plots, and needs no network. The plots are
-also written beside it, as SVG and on request as PNG.
+The page contains style, script and plots, and needs no network.
 """
 from __future__ import annotations
 
-import contextlib
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -25,14 +22,11 @@ from ..references.progress import Progress, progress_of_test_cases
 from ..regressions.verdict import Verdict, verdict_of_records
 from .page import build_page
 
-#: End of an SVG that a page drew (sections.draw_plot).
-OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
-
 HELP = """\
 Writes a page with results and plots from the perflogs.
 
-The page needs no other file and no network. The plots are also written beside
-it as files.
+The page needs no other file and no network. `./plumb plot` writes its plots as
+files.
 
 Exit codes: 0 good, or nothing was compared; 1 the state of the newest session is
 worse (`plumb verdict` lists why), or the perflogs have damaged places; 2 wrong usage,
@@ -49,12 +43,10 @@ def parser() -> Parser:
         help='show only the newest N sessions (default: all)')
     output = cmd.add_argument_group('output')
     output.add_argument('--output', default=places.report_folder(), metavar='DIR',
-                        type=Path, help='write index.html and plots/ to '
-                        'this folder (default: report)')
+                        type=Path, help='write index.html to this folder '
+                        '(default: report)')
     output.add_argument('--title', metavar='TEXT',
                         help='the heading of the page')
-    output.add_argument('--png', action='store_true',
-                        help='write the plots as PNG, too, and not only SVG')
     return cmd
 
 
@@ -62,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     args = parser().parse_args(argv)
     return write_page(args.perflogs, args.output, args.site,
-                      args.last, args.title, args.png).code
+                      args.last, args.title).code
 
 
 class Written(NamedTuple):
@@ -77,11 +69,11 @@ class Written(NamedTuple):
 
 
 def write_page(folder: str, output: Path, site: str = '', last: int | None = None,
-               title: str | None = None, png: bool = False) -> Written:
+               title: str | None = None) -> Written:
     """Writes the page, and prints a summary.
 
     :param folder: of the perflogs
-    :param output: folder that gets index.html and plots/
+    :param output: folder that gets index.html
     :param site: only its records; '': all
     :param last: only so many sessions, the newest
     """
@@ -108,14 +100,13 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
     known = len(faults)
     ahead = progress_of_test_cases(frame)
     try:
-        made = build_page(frame, faults, title, over_time, ahead, output, png, judged)
+        made = build_page(frame, faults, title, over_time, ahead, judged)
     except strict.Fault as err:
         return _print_error_and_return_failure(frame, str(err))
     options.print_faults('report', faults[known:])
     counts = made.counts
     try:
-        write_files_atomically(output, made.files)
-        _remove_old_plots(output, made.plots)
+        write_files_atomically(output, {'index.html': made.text.encode()})
     except OSError as err:
         return _print_error_and_return_failure(
             frame, f'{err.filename or output}: cannot be written ({err.strerror}); the '
@@ -126,30 +117,11 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
             {name: counts[name] for name in results.ORDER}).elements()) + ', '
         + count_with_noun(frame['session'].nunique(), 'session')
         + f"; {counts['judged']} with a tolerance, "
-        f"{counts['no_tolerance']} in which a metric has no tolerance"
-        + (', ' + count_with_noun(len(judged.regressions), 'regression')
-           if judged.regressions else '')
-        + ''.join(f', level of {level.system} out of tolerance '
-                  f'({100 * ((level.ratio or 1) - 1):+.1f} %)'
-                  for level in judged.failed_levels)
-        + f", {counts['improved']} improved" * bool(counts['improved'])
-        + (', ' + count_with_noun(len(faults), 'damaged place') + ' in the perflogs'
-           if faults else '')]
-    lines += [one.title for one in judged.events_of('cut short')]
+        f"{counts['no_tolerance']} in which a metric has no tolerance",
+        made.verdict.headline]
     print_lines(lines)
     return Written(results.exit_code_of_state(made.verdict.state), frame, ahead,
                    made.verdict)
-
-
-def _remove_old_plots(output: Path, named: list[str]) -> None:
-    """Removes plots of earlier pages that this one does not have."""
-    for path in (output / 'plots').glob('*.svg'):
-        if f'plots/{path.name}' in named:
-            continue
-        with contextlib.suppress(OSError):
-            if OURS.search(path.read_bytes()[-80:]):
-                path.unlink()
-                path.with_suffix('.png').unlink(missing_ok=True)
 
 
 def _print_error_and_return_failure(frame: pd.DataFrame, reason: str) -> Written:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from config.console import count_with_noun, shortened_list_text
+from config.console import count_with_noun
 from config.families import all_metrics
 from config.records.units import change_text, size_text, value_text
 from config.sessions.session_id import first_session_id_by_session
@@ -14,69 +15,51 @@ from config.sessions.session_id import first_session_id_by_session
 from .. import results
 from ..regressions import detect
 from ..regressions.events import Event, Member, Verdict, session_name
-from . import grid
-from .curves import NO_LINES, Key, Lines, median_curve, point_number, sparkline
-from .grid import FAILED
-from .testcases import place_text
+from . import grid, plots, sections
+from .curves import NO_LINES, Curve, Key, Lines, point_number, sparkline
+from .grid import FAILED, place_text
+from .plots import curve as ratio_plot
 
 if TYPE_CHECKING:
     from .page import Page
 
 #: Lines of a list before 'and N more'.
 MAX_LINES = 5
-#: Test cases that the card of an event names, and rows of its table.
+#: Test cases that the card of an event names and draws, and rows of its table.
 MAX_WORST, MAX_EVENT_ROWS = 5, 500
 
 
 def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
-    """The state of the newest session: {look, word, text, details}. `text` says what
-    is bad, and when and how completely it was measured. `look` is a class of
-    report.css.
+    """The verdict's headline for the first lines: {look, word, text, details}. `look`
+    is a class of report.css.
 
-    :param counts: test cases per result of the last session that was complete;
-        `levels`: levels out of tolerance
+    :param counts: test cases per result
     """
-    cases = counts['cases']
-    bad = [text for number, text in (
-        (counts['fail'], f"{counts['fail']} of {cases} test cases failed"),
-        (counts['missing'], f"{counts['missing']} missing"),
-        (counts['not_run'], f"{counts['not_run']} not run"),
-        (counts['flaky'], f"{counts['flaky']} flaky"),
-        (counts['regressed'], count_with_noun(counts['regressed'], 'regression')),
-        (counts['xpass'], count_with_noun(counts['xpass'], 'known fault') + ' fixed'),
-        (counts['levels'], count_with_noun(counts['levels'], 'level')
-         + ' out of tolerance'),
-        (verdict.damaged, count_with_noun(verdict.damaged, 'damaged place')
-         + ' in the perflogs')) if number]
-    bad += filter(None, [results.comparison_fault(verdict.results)])
-    also = [f'{number} {what}' for number, what in (
-        (counts['inconclusive'], 'inconclusive'),
-        (counts['waiting'] * verdict.is_compared,
-         'without a reference'),
-        (counts['xfail'], 'with a known fault')) if number]
     state = verdict.state
-    look = ('bad' if bad else 'open' if state == 'not compared' else 'good'
-            if state == 'good' and not counts['inconclusive']
-            else 'warn')
-    is_complete = (not counts['missing'] and not verdict.ended_early
-                   and verdict.session not in _names_of_sessions_cut_short(verdict))
+    look = {'good': 'warn' if counts['inconclusive'] else 'good', 'cut short': 'warn',
+            'not compared': 'open'}.get(state, 'bad')
+    summary = verdict.headline.removesuffix(verdict.comparison_text).partition(
+        state.upper())[2].strip(' :.')
+    first = first_session_id_by_session(one.session for one in verdict.results)
+    cut_short = {name for one in verdict.results if one.is_cut_short
+                 for name in (one.session, session_name(first[one.session])[:10])}
+    is_complete = not (counts['missing'] or verdict.ended_early
+                       or verdict.session in cut_short)
     session = (f'Session of {session_name(verdict.session)}, '
                + 'not ' * (not is_complete) + 'complete')
+    also = [f'{number} {what}' for number, what in (
+        (counts['inconclusive'], 'inconclusive'),
+        (counts['waiting'] * verdict.is_compared, 'without a reference'),
+        (counts['xfail'], 'with a known fault')) if number]
     return {'look': look, 'word': state.upper(),
-            'text': '. '.join(filter(None, [', '.join(bad), session])),
+            'text': '. '.join(filter(None, [summary[:1].upper() + summary[1:],
+                                            session])),
             'details': '; '.join([verdict.comparison_text, *also])}
 
 
-def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
-    """The sessions that ended early, and the dates (UTC) on which they began."""
-    first = first_session_id_by_session(one.session for one in verdict.results)
-    runs = {one.session for one in verdict.results if one.is_cut_short}
-    return runs | {session_name(first[run])[:10] for run in runs}
-
-
 def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
-    """A card per event of failed test cases: {why, lines, count, rows, todo}, the new
-    ones first.
+    """A card per event of failed test cases, the new ones first: {what, why, lines,
+    more, count, rows, todo, ...}.
 
     Test cases whose metric is part of a regression are in the card of its event.
 
@@ -89,50 +72,51 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
     this_session = len(page.past.sessions) - 1
     cards = []
     for event in page.verdict.failures:
-        members: dict[str, Member] = {}
-        for one in event.members:
-            members.setdefault(one.test_case, one)
-        lines = []
-        for one in members.values():
-            number = page.numbers.get(one.test_case)
-            if number is None:
-                continue
-            case, row = page.cases[number], worst.get(number, {})
-            if _is_part_of_event(page, row):
-                continue
-            has_value = not one.guard and row.get('reference')
-            lines.append({
-                'name': case.name, 'place': place_text(case.row), 'number': number,
-                'text': one.why, 'sessions': grid.sessions_in_a_row(
-                    case.cells, case.newest_result_letter),
-                'is_new': case.cells[this_session:] in FAILED and case.cells[
-                    :this_session].rstrip('.')[-1:] not in FAILED,
-                'times_as_bad': row.get('times_as_bad', 1),
-                'spark': '' if one.guard else row.get('spark', ''),
-                'values': f"{row['reference']} → {row['value']} {row['unit']}"
-                if has_value else '',
-                'change': '' if one.guard else row.get('change', ''),
-                'where': row.get('where', ''),
-                'log': page.folders_of_test_case(case).get('log', '')})
+        members = {page.numbers[one.test_case]: one for one in reversed(event.members)
+                   if one.test_case in page.numbers}
+        lines = sorted((
+            _failure_line(page, number, members[number], worst.get(number, {}))
+            for number in sorted(members)
+            if not _is_part_of_event(page, worst.get(number, {}))),
+            key=lambda line: -line['times_as_bad'])
         if not lines:
             continue
-        lines.sort(key=lambda line: -line['times_as_bad'])
         sessions = max(line['sessions'] for line in lines)
-        shown = {line['number'] for line in lines}
+        is_new = any(line['is_new'] for line in lines)
         cards.append({
-            'what': event.title, 'values': lines[0]['values'],
-            'change': lines[0]['change'], 'where': event.nodes or event.system,
+            **{name: lines[0][name] for name in ('values', 'change')},
+            'what': event.title, 'where': event.nodes or event.system,
             'since': page.session_name(max(0, this_session + 1 - sessions))[:10]
-            + f' ({sessions})',
+            + f' ({sessions})', 'is_new': is_new, 'todo': event.todo,
             'why': event.title + ', new' * all(line['is_new'] for line in lines),
             'lines': lines[:MAX_LINES], 'count': len(lines),
             'more': lines[MAX_LINES:], 'families': sorted(
                 {one.family for one in event.members}),
-            'rows': [row for row in rows if row['number'] in shown
-                     and row['result'] in results.FAILED], 'todo': event.todo})
-    return sorted(cards, key=lambda card: (
-        not any(line['is_new'] for line in card['lines'] + card['more']),
-        -card['count']))
+            'rows': [row for row in rows if row['result'] in results.FAILED
+                     and row['number'] in {line['number'] for line in lines}]})
+    return sorted(cards, key=lambda card: (not card['is_new'], -card['count']))
+
+
+def _failure_line(page: Page, number: int, member: Member, row: dict) -> dict:
+    """A test case that failed.
+
+    :param row: its worst value, of `value_table_rows`; {}: it has none
+    """
+    case, this_session = page.cases[number], len(page.past.sessions) - 1
+    has_value = not member.guard and row.get('reference')
+    return {
+        'name': case.name, 'place': place_text(case.row), 'number': number,
+        'text': member.why, 'sessions': grid.sessions_in_a_row(
+            case.cells, case.newest_result_letter),
+        'is_new': case.cells[this_session:] in FAILED and case.cells[
+            :this_session].rstrip('.')[-1:] not in FAILED,
+        'times_as_bad': row.get('times_as_bad', 1),
+        'values': f"{row['reference']} → {row['value']} {row['unit']}"
+        if has_value else '',
+        **{name: '' if member.guard else row.get(name, '')
+           for name in ('spark', 'change')},
+        'where': row.get('where', ''),
+        'log': page.folders_of_test_case(case).get('log', '')}
 
 
 def _is_part_of_event(page: Page, row: dict) -> bool:
@@ -148,7 +132,7 @@ def _is_part_of_event(page: Page, row: dict) -> bool:
 def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
     """A card per regression of the verdict.
 
-    {id, first, rest, spark, worst, rows, more, cases, ...}
+    {what, rest, plot, spark, worst, rows, more, cases, ...}
 
     :param rows: of `value_table_rows`
     """
@@ -156,7 +140,9 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
                         if _is_part_of_event(page, row)}
     cards = []
     for event in page.regressions:
-        values = sorted((_regression_row(page, member) for member in event.members),
+        last = dict(sorted(page.sessions_on_nodes[event.id] or ()))
+        values = sorted((_regression_row(page, event, member, last)
+                         for member in event.members),
                         key=lambda row: -row['times_as_bad'])
         worst = {row['key']: row for row in reversed(values)}
         failed = len(out_of_tolerance & {row['number'] for row in worst.values()})
@@ -165,14 +151,16 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
         if failed:
             evidence.append(f"{count_with_noun(failed, 'test case')} of these out of "
                             'tolerance')
+        first = next((row for row in values if row['values']), {})
         cards.append({
-            **_regression_table_row(event, values),
-            'first': event.title, 'rest': [
+            **{name: first.get(name, '') for name in ('values', 'change')},
+            'what': event.title, 'where': event.node or event.system,
+            'since': f'{event.since} ({event.sessions})', 'rest': [
                 event.when, *evidence, certainty_text(event), f'to do: {event.todo}'],
             'rows': values[:MAX_EVENT_ROWS],
             'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
             'families': sorted({member.family for member in event.members}),
-            'spark': _event_sparkline(
+            'plot': _plot_of_ratios(page, event, values), 'spark': _event_sparkline(
                 page, values, page.session_number(event.since_session),
                 page.sessions_on_nodes[event.id]),
             'worst': sorted(worst.values(), key=lambda row: -row[
@@ -180,83 +168,93 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
     return cards
 
 
-def _regression_table_row(event: Event, values: list[dict]) -> dict:
-    """The cells of an event in the table of events: {what, values, change, where,
-    since}, those of the worst metric if there are several.
-
-    :param values: rows of its metrics, the worst first
-    """
-    programs = sorted({one.program for one in event.members})
-    places = sorted({f'{one.system}:{one.partition}' for one in event.members})
-    cases = len({row['key'] for row in values})
-    worst = next((row for row in values if row['values']), {})
-    return {'what': f'{shortened_list_text(programs, 2)}: '
-            + f'{count_with_noun(cases, "test case")} worse'
-            + f', {worst.get("metric")}' * bool(worst),
-            'values': worst.get('values', ''), 'change': worst.get('change', ''),
-            'where': event.node or ', '.join(places),
-            'since': f'{event.since} ({event.sessions})'}
-
-
-def _key_of_member(page: Page, member: Member) -> Key | None:
-    """The key of a metric that is part of a regression; None: it has no curve."""
-    number = page.numbers.get(member.test_case)
-    if number is None:
-        return None
-    key = Key(number, member.metric, point_number(member.point))
-    return key if key in page.curves else None
-
-
 def _event_sparkline(page: Page, rows: Sequence[dict], since: int,
                      there: set[tuple[int, int]] | None) -> str:
     """The median of the metrics of an event, relative to their baselines; more is
-    worse if some are better higher and others lower.
+    worse, whichever side is better.
 
     :param there: test cases and sessions that count; None: all
     """
-    curves, low, high = [], [], []
-    several_sides = len({row['better'] for row in rows}) > 1
+    curves = []
     for row in rows:
-        lines = page.lines.get(row['curve'], NO_LINES)
-        if row['curve'] not in page.curves or not lines.baseline:
+        baseline = page.lines.get(row['curve'], NO_LINES).baseline
+        if row['curve'] not in page.curves or not baseline:
             continue
-        curve = page.curves[row['curve']]
-        if there is not None:
-            curve = curve.part(np.array([(row['number'], session) in there
-                                         for session in curve.sessions.tolist()]))
-        ends = [end and end / lines.baseline for end in (lines.low, lines.high)]
-        ratios = curve.values / lines.baseline
-        if several_sides and row['better'] == 'higher':
-            curve = curve.part(ratios > 0)
-            ratios = 1 / ratios[ratios > 0]
-            ends = [end and 1 / end for end in reversed(ends)]
-        curves.append(curve._replace(values=ratios))
-        low.append(ends[0])
-        high.append(ends[1])
-    if not any(len(curve.values) for curve in curves):
+        values = {
+            session: baseline / value if row['better'] == 'higher' else value / baseline
+            for session, value in zip(*page.curves[row['curve']], strict=True)
+            if value > 0 and (there is None or (row['number'], session) in there)}
+        if values:
+            curves.append(pd.Series(values))
+    if not curves:
         return ''
-    curve = median_curve(curves)
-    ends = [float(np.median([*filter(None, side)])) if all(side) else None
-            for side in (low, high)]
-    return sparkline(curve, Lines(1.0, None, *ends), since, (
+    medians = pd.concat(curves).groupby(level=0).median()
+    return sparkline(
+        Curve(medians.index.to_numpy(), medians.to_numpy()), Lines(1.0), since,
         f'median of {count_with_noun(len(curves), "metric")} relative to the '
-        f'baseline: {change_text(float(curve.values[-1]))} in the newest '
-        f'of {count_with_noun(len(curve.values), "session")}'))
+        f'baseline: {change_text(medians.iloc[-1])} in the newest '
+        f'of {count_with_noun(len(medians), "session")}')
 
 
-def _regression_row(page: Page, member: Member) -> dict:
-    """A metric of a test case that is part of a regression."""
+def _plot_of_ratios(page: Page, event: Event, values: Sequence[dict]
+                    ) -> dict[str, str] | None:
+    """Values since a change as a ratio of those before, over size; of a node those on
+    it and those without it. None: no metric of the event has several sizes.
+
+    :param values: rows of its metrics, the worst first; the metric and the test cases
+        of the first rows are drawn
+    """
+    metric = next((row['metric'] for row in values if row['point']), '')
+    numbers = list(dict.fromkeys(
+        row['number'] for row in values
+        if row['metric'] == metric and row['number'] is not None))[:MAX_WORST]
+    records = page.data.metric_records
+    records = records[records['judged'] & (records['metric'] == metric)
+                      & records['value'].notna() & records['point'].notna()]
+    at = page.data.frame.index.get_indexer(records.index)
+    records = records.assign(number=page.data.case[at], session=page.past.session[at])
+    records = records[records['number'].isin(numbers)]
+    there = page.sessions_on_nodes[event.id]
+    after = records['session'] >= page.session_number(event.since_session)
+    if there is not None:
+        after &= np.array([pair in there for pair in zip(
+            records['number'], records['session'], strict=True)], bool)
+    medians = records.groupby(['number', 'point', after.rename('after')])[
+        'value'].median().unstack().dropna()
+    if medians.shape[1] < 2 or medians.index.get_level_values('point').nunique() < 2:
+        return None
+    names = [page.cases[number].name for number in medians.index.get_level_values(0)]
+    title = f'{metric}: ' + (
+        f'on {event.node} since {event.since} / before, and on other nodes'
+        if event.node else f'since {event.since} / before')
+    frame = medians.reset_index().assign(label=names, ratio=(
+        medians[True] / medians[False]).to_numpy())
+    return sections.draw_plot(page, 'event', plots.Drawing(
+        event.id, title + plots.numbers_text(frame, '1'), ratio_plot.draw_ratios,
+        (frame[['label', 'point', 'ratio']], title, metric)))
+
+
+def _regression_row(page: Page, event: Event, member: Member, last: dict[int, int]
+                    ) -> dict:
+    """A metric of a test case that is part of a regression.
+
+    :param last: of the regression of a node: test case -> its last session on the node
+    """
     number = page.numbers.get(member.test_case)
     case = None if number is None else page.cases[number]
-    key = _key_of_member(page, member)
-    before = page.lines.get(key, NO_LINES).baseline if key else None
+    session = None if number is None else last.get(number)
+    is_newest = session is None or not case or not case.cells[session + 1:].strip('.')
+    key = Key(-1 if number is None else number, member.metric,
+              point_number(member.point))
+    before = page.lines.get(key, NO_LINES).baseline
     metric = all_metrics().get(member.metric, {})
     return {
-        'key': member.test_case, 'number': number, 'curve': key,
+        'key': member.test_case, 'number': number, 'curve': key, 'session': session,
+        'unseen': '' if is_newest else f'not measured on {event.node} since',
         'name': case.name if case else member.check,
         'place': place_text(member) if page.places > 1 else '',
-        'metric': member.metric, 'point': size_text(
-            point_number(member.point)) if member.point else '',
+        'metric': member.metric,
+        'point': size_text(key.point) if member.point else '',
         'change': change_text(member.ratio) if member.ratio else '',
         'better': metric.get('better', ''),
         'values': '' if before is None or member.ratio is None else ' → '.join(
@@ -268,33 +266,29 @@ def _regression_row(page: Page, member: Member) -> dict:
 
 
 def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
-    """Changes since the session before: {what, lines, count}."""
-    changed: dict[str, list[tuple[str, int | None]]] = {}
+    """Changes since the session before: {what, lines, count}. A test case that failed
+    is in the card of its event."""
     this_session = len(page.past.sessions) - 1
+    appeared: list[tuple[str, int | None]] = []
+    passed: list[tuple[str, int | None]] = []
     for case in page.cases:
-        now, before = (
-            case.cells[this_session:],
-            case.cells[:this_session].rstrip('.')[-1:],
-        )
-        if not this_session or now == '.':
+        now = case.cells[this_session:]
+        before = case.cells[:this_session].rstrip('.')[-1:]
+        if not this_session or now in FAILED + '.':
             continue
-        if now in FAILED and before not in FAILED:
-            pass                # its failure says that it is new
-        elif not before:
-            changed.setdefault('new test cases', []).append(
-                (case.name, case.number))
-        elif before in FAILED and now not in FAILED:
-            changed.setdefault('no longer failing', []).append(
-                (case.name, case.number))
+        if not before:
+            appeared.append((case.name, case.number))
+        elif before in FAILED:
+            passed.append((case.name, case.number))
     # What changed when something regressed is in the card of the event.
     causes = {cause for one in page.regressions for cause in one.cause.split('; ')}
     uncompared = page.verdict.events_of('uncompared') if results.comparison_fault(
         page.verdict.results) else []
     news: dict[str, list[tuple[str, int | None]]] = {
         'not compared with their references': [
-            (one.title, page.numbers.get(one.cases[0]))
-            for one in uncompared],
-        **changed,
+            (one.title, page.numbers.get(one.cases[0])) for one in uncompared],
+        'new test cases': appeared,
+        'no longer failing': passed,
         'improved: calibrate again': [
             (f"{row['name']} {row['metric']} {row['ratio']}", row['number'])
             for row in rows if row['improved']],

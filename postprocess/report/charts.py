@@ -1,4 +1,4 @@
-"""Common parts of plots: colours, sizes, axes, legends, PNG and PDF.
+"""Common parts of plots: colours, sizes, axes and legends.
 
 A plot is as wide as the screen of a phone; a desktop shows several side by side.
 The colours suit colour-blind people. In a page they follow its light or dark
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
-import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,7 +29,6 @@ from config.records.units import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Ink, grid, paper, and the colours of series, on light and dark paper; no
 #: two of a page are the same.
@@ -49,6 +46,7 @@ WIDTH = 4.7            # inches
 SMALL, TEXT, TITLE = 7.0, 7.5, 8.5
 #: Widths of plots for a paper (one column, a page) in inches, and their font sizes.
 PAPER_WIDTHS, PAPER_FONTS = (3.5, 7.0), (8.0, 8.0, 9.0)
+SIZE = 'Size'           # title of the axis of sizes
 FEWEST_FOR_BOX = 3     # samples
 MAX_POINTS = 130      # of a line over time; half of it among many lines
 BAR = 0.75             # opacity of bars
@@ -73,10 +71,10 @@ class Quantity(NamedTuple):
     better: str = 'none'
 
     @classmethod
-    def of_metric(cls, metric: str, unit: str) -> Quantity:
-        """The quantity of a metric with its unit."""
-        known = all_metrics().get(metric, {})
-        return cls(quantity_text(metric, unit), unit, known.get('better', 'none'))
+    def of_metric(cls, metric: str) -> Quantity:
+        """The quantity of a metric."""
+        known = all_metrics()[metric]
+        return cls(quantity_text(metric, known['unit']), known['unit'], known['better'])
 
     def scale(self, value: float) -> Scale:
         """The unit of an axis with values of this size; ticks of counts and rates
@@ -113,34 +111,10 @@ def use_theme_temporarily(dark: bool, paper_width: float = 0) -> Iterator[None]:
         WIDTH, SMALL, TEXT, TITLE = sizes
 
 
-def render_png(figure: Figure) -> bytes:
-    """PNG of a plot, for who cannot use an SVG."""
-    out = io.BytesIO()
-    figure.savefig(out, format='png', dpi=200,
-                   pil_kwargs={'compress_level': 3})
-    return out.getvalue()
-
-
-def render_pdf(figure: Figure) -> bytes:
-    """PDF of a plot, for a paper; its fonts are embedded as outlines of TrueType."""
-    import matplotlib
-    out = io.BytesIO()
-    with matplotlib.rc_context({'pdf.fonttype': 42}):
-        figure.savefig(out, format='pdf', metadata={
-            'CreationDate': None, 'Creator': None, 'Producer': None})
-    return out.getvalue()
-
-
 @functools.cache
 def _import_configured_matplotlib():
     """Imports matplotlib, sets what all plots share."""
     import matplotlib
-    from matplotlib.artist import Artist
-    # While it is imported it writes the help text of set() for a hundred
-    # classes, a third of what that takes; the suite does not use it.
-    if hasattr(Artist, '_update_set_signature_and_docstring'):
-        Artist._update_set_signature_and_docstring = classmethod(
-            lambda cls: None)
     matplotlib.use('agg')
     matplotlib.rcParams.update({
         **_theme_parameters(), 'text.parse_math': False,
@@ -165,17 +139,15 @@ def _theme_parameters() -> dict[Any, Any]:
 
 
 def create_figure(title: str, names: list[tuple],
-                  height: float = 2.5, rows: int = 1,
-                  names_beside: Sequence[str] = (), beside: float = 0.12):
+                  height: float = 2.5, rows: int = 1):
     """A plot with a title and a legend above its axes, laid out by hand.
 
     :param title: after a line break, where its values are from
     :param names: (name, colour, line style, marker) of each entry of the
         legend, and what else its line is made with; line style `bar`: a bar,
         whose marker is its hatch
+    :param height: of the axes, in inches
     :param rows: they share their x axis
-    :param names_beside: names left of the axes (`wrap_row_names`)
-    :param beside: inches on their right
     """
     _import_configured_matplotlib()
     from matplotlib.figure import Figure
@@ -183,13 +155,11 @@ def create_figure(title: str, names: list[tuple],
     from matplotlib.patches import Patch
 
     line = TEXT * 0.0183                    # inches between lines
-    lines = [(textwrap.fill(name, int(WIDTH * 99 / TEXT)), *style)
-             for name, *style in names]
+    lines = [(wrap_text(name, 1.1 * TEXT), *style) for name, *style in names]
     longest = max((len(name) for name, *_ in lines), default=0)
     across = min(len(lines), max(1, int(WIDTH * 134 / TEXT) // (longest + 8))) or 1
     title, _, origin = title.partition('\n')
-    title = textwrap.fill(title, int(WIDTH * 112 / TITLE))
-    origin = textwrap.fill(origin, int(WIDTH * 120 / SMALL))
+    title, origin = wrap_text(title, TITLE), wrap_text(origin, SMALL)
     below_title = 0.1 + TITLE * 0.0165 * (title.count('\n') + 1)
     head = below_title + (0.02 + SMALL * 0.018 * (origin.count('\n') + 1)
                           ) * bool(origin)
@@ -197,15 +167,12 @@ def create_figure(title: str, names: list[tuple],
         n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
     # Left are ticks and a title of two lines.
     left, below = 0.104 * TEXT, 0.067 * TEXT
-    if names_beside:
-        left = max(0.15 + _letter_width() * max(
-            len(line) for name in names_beside for line in name.splitlines()), 0.5)
     above += 0.06 * (not lines) + 0.14 * (rows > 1)
     height += 0.3 * (rows - 1)
     total = above + height + below
     figure = Figure(figsize=(WIDTH, total))
     axes = figure.subplots(rows, sharex=rows > 1, gridspec_kw={
-        'left': left / WIDTH, 'right': 1 - beside / WIDTH,
+        'left': left / WIDTH, 'right': 1 - 0.2 / WIDTH,
         'top': 1 - above / total, 'bottom': below / total,
         'hspace': 0.28})
     figure.text(0.06 / WIDTH, 1 - 0.06 / total, title, va='top',
@@ -226,58 +193,30 @@ def create_figure(title: str, names: list[tuple],
     return figure, axes
 
 
-def _letter_width() -> float:
-    """Mean width of a letter of a name of a row, in inches."""
-    return 0.0083 * SMALL
+def wrap_text(text: str, font_size: float) -> str:
+    """A text, in several lines if it is wider than a plot.
 
-
-def wrap_row_names(names: Sequence[str]) -> list[str]:
-    """Names of rows, in several lines where they take more than 57 % of the width."""
-    letters = int((0.57 * WIDTH - 0.15) / _letter_width())
-    # A line does not break between a name and its value: `threads 1`.
-    return [textwrap.fill(re.sub(r' (?=\d|True|False|·)|(?<=·) ', '\xa0', name),
-                          letters, break_on_hyphens=False).replace('\xa0', ' ')
-            for name in names]
-
-
-def rows_height(names: Sequence[str], height: float) -> float:
-    """Height of rows that are equally high, in inches.
-
-    :param names: of `wrap_row_names`
-    :param height: of a row whose name has one line
+    :param font_size: in points
     """
-    lines = max(name.count('\n') for name in names)
-    return len(names) * (height + lines * SMALL * 0.0165)
+    return textwrap.fill(text, int(WIDTH * 110 / font_size))
 
 
-def room_for_values(axes: Axes, texts: Sequence[str]) -> float:
-    """The part by which a horizontal axis has to be longer than its longest bar, so
-    that values have room beside the bars."""
-    width = axes.get_position().width * WIDTH
-    room = _letter_width() * (max(map(len, texts)) + 1)
-    return room / max(width - room, 0.5)
-
-
-#: What the thin line of a series is -> what the band around it is.
-BANDS = {'median': '8 of 10 sessions', 'mean': '95 % interval of the mean'}
-
-
-def band_entries(frame: pd.DataFrame, line: str = 'median') -> list[tuple]:
+def band_entries(frame: pd.DataFrame) -> list[tuple]:
     """Entries of the legend for what is drawn around the newest value of a series.
 
-    :param frame: with columns runs, low, high, reference, lower and upper
-    :param line: of BANDS
+    :param frame: with a column runs
     """
-    entries: list[tuple] = []
-    if (frame['runs'] > 1).any():
-        entries += [(f'{line} of all sessions', INK, '-', '', {'lw': 0.7}),
-                    (BANDS[line], INK, 'bar', '', {'alpha': 0.16})]
-    if 'reference' in frame and frame['reference'].notna().any():
-        entries.append(('reference', INK, ':', '', {'lw': 1}))
-        if frame[['lower', 'upper']].notna().any(axis=None):
-            entries.append(('tolerance', INK, '-', '', {
-                'lw': 4, 'alpha': 0.4, 'solid_capstyle': 'butt'}))
-    return entries
+    return [('median of all sessions', INK, '-', '', {'lw': 0.7}),
+            ('8 of 10 sessions', INK, 'bar', '', {'alpha': 0.16})] * bool(
+                (frame['runs'] > 1).any())
+
+
+def reference_entries(frame: pd.DataFrame) -> list[tuple]:
+    """Entries of the legend for references and tolerances, if there are any."""
+    tolerances = frame.loc[frame['reference'].notna(), ['lower', 'upper']]
+    return [('reference', INK, ':', '', {'lw': 1})] * bool(len(tolerances)) + [
+        ('tolerance', INK, '-', '', {'lw': 4, 'alpha': 0.4, 'solid_capstyle': 'butt'})
+    ] * bool(tolerances.notna().any(axis=None))
 
 
 def box_entries() -> list[tuple]:
@@ -308,10 +247,6 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     return entries
 
 
-def distinct_sizes(frame: pd.DataFrame) -> list[int]:
-    return sorted(frame['point'].dropna().unique())
-
-
 def log2_size_positions(sizes, every: list[int]) -> np.ndarray:
     """log2 of sizes; 0 B stands one step before the smallest other."""
     sizes = np.asarray(sizes, float)
@@ -324,9 +259,12 @@ def room_for_sizes(axes: Axes) -> int:
     return max(int(axes.get_position().width * WIDTH / (0.071 * TEXT)), 2)
 
 
-def set_size_axis(axes: Axes, every: list[int]) -> None:
+def set_size_axis(axes: Axes, every: list[int], title: str) -> None:
     """Ticks at as many of the sizes as there is room for, the last one included, so
-    far apart that their labels are; a single size has no axis."""
+    far apart that their labels are; a single size has no axis.
+
+    :param title: SIZE, or of another number
+    """
     if len(every) == 1:                     # the title has it
         axes.set_xticks([])
         return
@@ -337,9 +275,14 @@ def set_size_axis(axes: Axes, every: list[int]) -> None:
             0, len(every) - 1, min(room, len(every))).round()).astype(int)):
         if not shown or at[shown[-1]] - at[n] >= (at[-1] - at[0]) / (room + 1):
             shown.append(n)
-    axes.set_xticks(at[shown], [size_text(every[n]) for n in shown])
-    axes.set_xlabel('Size (log)')
+    axes.set_xticks(at[shown], [axis_label(every[n], title) for n in shown])
+    axes.set_xlabel(f'{title} (log)')
     axes.set_xlim(at[0] - 0.6, at[-1] + 0.6)
+
+
+def axis_label(value: float, title: str) -> str:
+    """The label of a size, or of a number on an axis of another title."""
+    return size_text(value) if title == SIZE else f'{value:g}'
 
 
 def set_value_axis(axes: Axes, values: pd.Series, quantity: Quantity) -> None:
@@ -384,45 +327,18 @@ def set_row_title(axes: Axes, text: str) -> None:
 
 
 def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
-               width: float, upright: bool = True) -> None:
-    """Boxes: quartiles, whiskers, and the farthest beyond them.
+               width: float) -> None:
+    """Boxes: quartiles, whiskers, and the farthest values beyond them.
 
-    :param frame: columns q1, q2, q3, low, high (ends of the whiskers), least
-        and most (NaN: nothing is beyond), a row a box
+    :param frame: columns q1, q2, q3, low, high (ends of the whiskers), minimum and
+        maximum (NaN: nothing is beyond), a row a box
     """
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
-    q1, q2, q3, low, high, minimum, maximum = (
-        frame[name].to_numpy()
-        for name in ('q1', 'q2', 'q3', 'low', 'high', 'minimum', 'maximum')
-    )
-    at = np.asarray(at, float)
-    a, b, gap = at - width / 2, at + width / 2, np.full(len(at), np.nan)
-    turn = 1 if upright else -1
-    corners = np.stack([np.stack(p, -1) for p in (
-        (a, q1), (b, q1), (b, q3), (a, q3), (a, q1))], 1)
-    axes.add_patch(PathPatch(Path.make_compound_path_from_polys(
-        corners[:, :, ::turn]), facecolor=colour, edgecolor=colour,
-        alpha=0.35, lw=0.6))
-    for (xs, ys), look in (
-            (((at, at, gap, at, at, gap), (low, q1, gap, q3, high, gap)),
-             {'lw': 0.8}),
-            (((a, b, gap), (q2, q2, gap)), {'lw': 1.6}),
-            (((at, at), (minimum, maximum)),
-             {'ls': '', 'marker': 'o', 'ms': 2, 'mew': 0})):
-        line = np.stack([np.stack(xs, -1).ravel(),
-                         np.stack(ys, -1).ravel()])[::turn]
-        axes.plot(*line, color=colour, solid_capstyle='butt', **look)
-    axes.autoscale_view()
-
-
-def set_row_names(axes: Axes, names: Sequence[str]) -> None:
-    """A row for each name (`wrap_row_names`), the first one at the top."""
-    axes.set_yticks(range(len(names)), names, fontsize=SMALL,
-                    multialignment='right', linespacing=1.0)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.grid(axis='y', visible=False)
+    axes.bar(at, frame['q3'] - frame['q1'], width, frame['q1'], color=colour,
+             alpha=0.35, lw=0)
+    axes.vlines([*at, *at], [*frame['low'], *frame['q3']],
+                [*frame['q1'], *frame['high']], color=colour, lw=0.8)
+    axes.hlines(frame['q2'], at - width / 2, at + width / 2, color=colour, lw=1.6)
+    axes.plot(at, frame[['minimum', 'maximum']], 'o', color=colour, ms=2, mew=0)
 
 
 def set_few_ticks(axis, log: bool) -> None:

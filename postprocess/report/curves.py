@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +12,8 @@ from config.records.units import number_text
 
 from .tidy import Tidy
 
-#: Sessions of a small plot.
-SPARK = 90
-#: Points of a curve in the view of a test case: the newest sessions, and medians of
-#: older ones.
-_NEWEST, _OLDER = 160, 80
+#: Newest sessions of a small plot, and of a curve in the view of a test case.
+SPARK, MAX_SESSIONS = 90, 400
 
 
 class Key(NamedTuple):
@@ -44,30 +41,6 @@ class Curve(NamedTuple):
     #: Numbers of the sessions.
     sessions: np.ndarray
     values: np.ndarray
-
-    def part(self, chosen: np.ndarray) -> Curve:
-        """The values of some sessions.
-
-        :param chosen: whether each value is taken
-        """
-        return Curve(self.sessions[chosen], self.values[chosen])
-
-    def thinned(self) -> Curve:
-        """A curve with fewer points: groups of older sessions become one, with
-        their median."""
-        older = len(self.values) - _NEWEST
-        if older <= _OLDER:
-            return self
-        size = -(-older // _OLDER)
-        # Fewer than one group: the oldest values.
-        first = older % size
-        middles = self.sessions[first:older].reshape(-1, size)[:, size // 2]
-        medians = np.median(self.values[first:older].reshape(-1, size), axis=1)
-        return Curve(
-            np.concatenate([self.sessions[first // 2:first][:1], middles,
-                            self.sessions[older:]]),
-            np.concatenate([[np.median(self.values[:first])] if first else [],
-                            medians, self.values[older:]]))
 
 
 class Lines(NamedTuple):
@@ -108,13 +81,6 @@ def curves_of_metrics(data: Tidy, session: np.ndarray,
     return {key: curve for key, curve in curves.items() if key in wanted}
 
 
-def median_curve(curves: Sequence[Curve]) -> Curve:
-    """The median of several metrics in each session."""
-    medians = pd.concat([pd.Series(curve.values, curve.sessions) for curve in curves]
-                        ).groupby(level=0).median()
-    return Curve(medians.index.to_numpy(), medians.to_numpy())
-
-
 def sparkline(curve: Curve | None, lines: Lines = NO_LINES, since: int | None = None,
               text: str = '') -> str:
     """A small plot of a curve, as SVG; '' if it has fewer than two values.
@@ -128,12 +94,11 @@ def sparkline(curve: Curve | None, lines: Lines = NO_LINES, since: int | None = 
     if curve is None or len(curve.values) < 2:
         return ''
     sessions, values = curve.sessions[-SPARK:], curve.values[-SPARK:]
-    low, high = float(values.min()), float(values.max())
-    text = text or (f'{len(values)} sessions, {number_text(low)} to '
-                    f'{number_text(high)}')
-    for line in (lines.baseline, lines.reference):
-        if line is not None:
-            low, high = min(low, line), max(high, line)
+    text = text or (f'{len(values)} sessions, {number_text(values.min())} to '
+                    f'{number_text(values.max())}')
+    shown = [*values.tolist(), *(line for line in (lines.baseline, lines.reference)
+                                 if line is not None)]
+    low, high = min(shown), max(shown)
     # A tolerance far away does not flatten the curve: its band ends at the edge.
     span = high - low
     for end in (lines.low, lines.high):

@@ -19,8 +19,8 @@ from config.sessions.judged import point_in_bytes
 from ..regressions.power import power_text
 from ..regressions.sessions import ENVIRONMENT_NAMES
 from . import plots
-from .curves import NO_LINES, Key
-from .testcases import place_text, reframe_name
+from .curves import MAX_SESSIONS, NO_LINES, Key
+from .grid import place_text
 
 if TYPE_CHECKING:
     from .page import Page
@@ -45,19 +45,30 @@ def test_case_details(page: Page) -> list[dict]:
         index='number', columns='column', values='job').reindex(
             columns=sessions).fillna('')
     curves: dict[int, list[dict]] = {}
-    session_by_date = _first_session_by_date(page)
+    session_by_date = {page.session_name(number)[:10]: number
+                       for number in reversed(range(len(page.past.sessions)))}
     for key in page.curves:
         curves.setdefault(key.test_case, []).append(
             _curve_details(page, key, session_by_date))
     changes = _environment_changes(records)
+    nodes: dict[int, list[dict]] = {}
+    for event in page.regressions:
+        there = sorted(page.sessions_on_nodes[event.id] or ())
+        for number in {page.numbers[one.test_case] for one in event.members
+                       if one.test_case in page.numbers} & {case for case, _ in there}:
+            nodes.setdefault(number, []).append({
+                'node': event.node,
+                'since': page.session_number(event.since_session),
+                'sessions': [session for case, session in there if case == number]})
     return [{
         'n': case.name, 'p': place_text(case.row), 'u': case.address,
-        'm': reframe_name(case.row),
+        'm': f'{case.row.name} @{case.row.system}:{case.row.partition}+'
+             f'{case.row.environ}',
         'a': f'{site_option(str(case.row.system))} {case.row.test_case}'.strip(),
         'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
         'f': str(case.row.file), 'd': page.folders_of_test_case(case),
         'w': power.get(case.number, ''), 'v': curves.get(case.number, []),
-        'j': jobs.loc[case.number].tolist(),
+        'j': jobs.loc[case.number].tolist(), 'e': nodes.get(case.number, []),
         'h': {name: past[-SESSIONS:] for name, past in
               changes[case.number].items()
               if past != [(past[0][0], '')]}} for case in page.cases]
@@ -120,14 +131,15 @@ def folders_of_measurements(files: Iterable[str]) -> dict[str, dict[str, str]]:
 
 def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dict:
     """A curve of the view of a test case: values, lines, change points."""
-    curve, lines = page.curves[key].thinned(), page.lines.get(key, NO_LINES)
+    lines = page.lines.get(key, NO_LINES)
+    sessions, values = (part[-MAX_SESSIONS:] for part in page.curves[key])
     row = page.cases[key.test_case].row
     metric = all_metrics().get(key.metric, {})
     return {
         'm': key.metric, 'p': size_text(key.point) if key.point >= 0 else '',
-        'u': unit_text(str(metric.get('unit', ''))), 'x': curve.sessions.tolist(),
+        'u': unit_text(str(metric.get('unit', ''))), 'x': sessions.tolist(),
         'o': len(page.curves[key].values),
-        'y': [*map(_round_to_five_digits, curve.values)],
+        'y': [*map(_round_to_five_digits, values)],
         'l': [_round_to_five_digits(value) if value is not None else None
               for value in lines],
         'z': plots.physical_limits(str(row.family), key.metric,
@@ -135,14 +147,6 @@ def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dic
         'k': sorted({session_by_date[date]
                      for date in page.baselines[key].changes
                      if date in session_by_date}) if key in page.baselines else []}
-
-
-def _first_session_by_date(page: Page) -> dict[str, int]:
-    """Date -> the number of its first session."""
-    numbers: dict[str, int] = {}
-    for number in range(len(page.past.sessions)):
-        numbers.setdefault(page.session_name(number)[:10], number)
-    return numbers
 
 
 def numbers_table_data(page: Page) -> dict:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .. import results
+from ..names import natural_sort_key
 
 #: Letters of cells: results.ORDER, NOT_EXPECTED; and of what did not fail and is
 #: worse than it was.
@@ -43,34 +44,78 @@ _MAX_DATES, _MIN_STEP = 5, 4
 _MAX_BAD, _MAX_GOOD = 12, 3
 
 
-class Row(NamedTuple):
-    """A row of the grid."""
-    #: Its test case; None: the row of a family.
-    number: int | None
+class Case(NamedTuple):
+    """A test case as the page shows it: a row of the grid."""
+    number: int
+    #: Its newest record; if it is flaky, the one that failed.
+    row: Any
     name: str
-    place: str
-    #: Address in the page; '': the row of a family.
-    address: str
-    #: The letter of its newest result.
-    ended: str
-    #: What a screen reader reads: name, place and result.
-    label: str
-    #: (letter, outline) of its cells, for an SVG that is one cell high.
-    paths: list[tuple[str, str]]
-    family: str
+    #: Letters of all sessions.
+    cells: str
+    #: Its newest result: one of results.ORDER.
+    result: str
+    #: Why it failed, or is inconclusive, if that is known.
+    reason: str
+    #: Part of a regression, even if its newest session is inconclusive.
+    worse: bool = False
+
+    @property
+    def address(self) -> str:
+        """Its address in every page."""
+        return f'case={self.row.test_case}'
+
+    @property
+    def place(self) -> str:
+        """System, partition and environment."""
+        return place_text(self.row)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether its newest session ended before the test case did."""
+        return results.is_cut_short(self.result, self.row.guard)
+
+    @property
+    def newest_result_letter(self) -> str:
+        """The letter of its newest result."""
+        letter = self.cells.rstrip('.')[-1:]
+        return WORSE if self.worse and letter not in FAILED else letter
 
     @property
     def is_bad(self) -> bool:
-        """Whether the test case failed or regressed."""
-        return self.ended in BAD
+        """Whether it failed or regressed."""
+        return self.newest_result_letter in BAD
+
+    @property
+    def label(self) -> str:
+        """What a screen reader reads: name, place, its newest result, and for how many
+        sessions it has been so."""
+        letter = self.newest_result_letter
+        count = sessions_in_a_row(self.cells, letter)
+        return f'{self.name}, {self.place}: {WORDS.get(letter, "")}' + (
+            f', {count} sessions in a row' if count > 1 and letter in BAD else '')
+
+    @property
+    def paths(self) -> list[tuple[str, str]]:
+        """(letter, outline) of its cells."""
+        return cell_outlines(self.cells)
 
 
 class FamilyRows(NamedTuple):
     """The rows of a family."""
-    #: Of the whole family: in each session the worst result.
-    row: Row
+    name: str
+    #: How many test cases have each result.
+    text: str
+    #: Whether a test case failed or regressed.
+    is_bad: bool
+    #: (letter, outline) of the worst result of each session.
+    paths: list[tuple[str, str]]
     #: (title, rows): rows with a title are folded.
-    parts: list[tuple[str, list[Row]]]
+    parts: list[tuple[str, list[Case]]]
+
+
+def place_text(row: Any) -> str:
+    """System, partition and environment of a record."""
+    return f'{row.system}:{row.partition} {row.environ}'
 
 
 def cell_outlines(cells: str) -> list[tuple[str, str]]:
@@ -98,50 +143,33 @@ def legend(used: Iterable[str]) -> list[tuple[str, str, str]]:
             for letter, word in WORDS.items() if letter in shown]
 
 
-def result_text(cells: str, ended: str) -> str:
-    """The newest result of a test case, and for how many sessions it has been so.
-
-    >>> result_text('pp.w.w', 'w'), result_text('p', 'p')
-    ('regressed, 2 sessions in a row', 'passed')
-    """
-    count = sessions_in_a_row(cells, ended)
-    return WORDS.get(ended, '') + (
-        f', {count} sessions in a row' if count > 1 and ended in BAD else '')
-
-
 def sessions_in_a_row(cells: str, ended: str) -> int:
     """The number of newest sessions with this result."""
     return cells[len(cells.rstrip(ended + '.')):].count(ended)
 
 
-def rows_by_family(rows: Sequence[Row], cells: dict[int, str]) -> list[FamilyRows]:
-    """The rows of each family; families with bad test cases first.
-
-    :param rows: of all test cases, sorted
-    :param cells: test case -> letters of all its sessions
-    """
-    families: dict[str, list[Row]] = {}
-    for row in rows:
-        families.setdefault(row.family, []).append(row)
+def rows_by_family(cases: Iterable[Case]) -> list[FamilyRows]:
+    """The rows of each family, those that failed first; families with bad test cases
+    first."""
+    families: dict[str, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: (
+            not case.is_bad, natural_sort_key(case.name), case.place)):
+        families.setdefault(str(case.row.family), []).append(case)
     grouped = []
-    for family, of_family in families.items():
-        bad = [row for row in of_family if row.is_bad]
-        good = [row for row in of_family if not row.is_bad]
-        counts = Counter(row.ended for row in of_family)
-        text = ', '.join(f'{counts[letter]} {WORDS[letter]}' for letter in WORDS
-                         if counts[letter])
-        letters = _worst_letters([cells[row.number] for row in of_family
-                                  if row.number is not None])
-        ended = min(counts, key=_WORST_FIRST.find)
+    for family, of_family in sorted(families.items()):
+        bad = [case for case in of_family if case.is_bad]
+        good = [case for case in of_family if not case.is_bad]
+        counts = Counter(case.newest_result_letter for case in of_family)
         more = bad[_MAX_BAD:]
         parts = [('', bad[:_MAX_BAD]), (f'{len(more)} more of these', more), (
             f'{len(good)} other test cases' if bad and len(good) > _MAX_GOOD else '',
             good)]
         grouped.append(FamilyRows(
-            Row(None, family, text, '', ended, f'{family}: {text}',
-                cell_outlines(letters), family),
+            family, ', '.join(f'{counts[letter]} {WORDS[letter]}' for letter in WORDS
+                              if counts[letter]), bool(bad),
+            cell_outlines(_worst_letters([case.cells for case in of_family])),
             [part for part in parts if part[1]]))
-    return sorted(grouped, key=lambda one: not one.row.is_bad)
+    return sorted(grouped, key=lambda one: not one.is_bad)
 
 
 def _worst_letters(rows: Sequence[str]) -> str:

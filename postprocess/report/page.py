@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from config.console import count_with_noun, shortened_list_text
 from config.families import printed_name
 from config.records.columns import MADE_UP
 from config.records.units import number_text, size_text, unit_text
@@ -29,7 +29,7 @@ from config.sessions.judged import (
 from config.sites.topology import nodes_of_record
 
 from .. import outcomes, results
-from ..names import natural_sort_key, short_name
+from ..names import short_name
 from ..records import attached, series
 from ..references.progress import Progress
 from ..regressions.events import Baseline, Event, Verdict, session_name
@@ -44,8 +44,7 @@ from .curves import (
     point_number,
     sparkline,
 )
-from .grid import FAILED, LETTERS, WORSE
-from .testcases import Case, place_text
+from .grid import LETTERS, WORSE, Case, place_text
 from .tidy import build_tidy_records
 
 TEMPLATES = Path(__file__).parent / 'templates'
@@ -53,10 +52,7 @@ TEMPLATES = Path(__file__).parent / 'templates'
 
 class Made(NamedTuple):
     """A page, not written yet."""
-    #: Path -> content of what is new, index.html last.
-    files: dict[str, bytes]
-    #: Plots that the page has, drawn now or before.
-    plots: list[str]
+    text: str
     #: Judged records of the newest run of each test case by result; and test
     #: cases that are missing, judged, waiting for a reference, ...
     counts: dict[str, int]
@@ -67,20 +63,13 @@ class Made(NamedTuple):
 class Page:
     """The page of some records."""
 
-    def __init__(self, frame: pd.DataFrame, before: Path | None = None,
-                 png: bool = False, verdict: Verdict | None = None) -> None:
+    def __init__(self, frame: pd.DataFrame, verdict: Verdict | None = None) -> None:
         """
         :param frame: as records.read and debts.add_debts give it, at
             least one record
-        :param before: folder of an earlier page: plots that are still the
-            same are taken from there
-        :param png: plots come as PNG too
         :param verdict: what is worse than it was; None: judged by these records
         """
         data = self.data = build_tidy_records(frame)
-        self.before, self.png = before, png
-        self.files: dict[str, bytes] = {}
-        self.plots: list[str] = []
         #: Of the plots in the page: style or id -> its short name.
         self.svg_names: dict[str, str] = {}
         self.faults: attached.Faults = []
@@ -133,7 +122,8 @@ class Page:
         frame, node = self.data.frame, regression.node
         texts = [text for text in frame['nodes'].unique()
                  if node in nodes_of_record(str(text))]
-        there = (frame['nodes'].isin(texts)
+        # An open failure has the nodes of the session in which it failed.
+        there = (frame['nodes'].isin(texts) & (frame['guard'] != results.OPEN)
                  & (frame['system'] == regression.system)).to_numpy()
         return set(zip(self.data.case[there].tolist(),
                        self.past.session[there].tolist(), strict=True))
@@ -178,26 +168,20 @@ class Page:
         return judged, self._main_records_without_reference(
             frame[~result.isin(order)], judged)
 
-    def _last_values_of_other_test_cases(self) -> pd.DataFrame:
-        """The main records of test cases without a value in their newest session:
-        those of the last session in which they had one."""
-        there = {number for records in self.table_records for number in records.loc[
-            records['metric'] != 'completed', 'number']}
-        frame = self.data.frame.assign(number=self.data.case,
-                                       column=self.past.session)
-        frame = frame[~frame['number'].isin(there) & self.data.judged
-                      & frame['value'].notna() & (frame['metric'] != 'completed')]
-        newest = frame.groupby('number')['column'].transform('max')
-        return self._main_records_without_reference(
-            frame[frame['column'] == newest], frame[:0])
-
     @functools.cached_property
     def lines(self) -> dict[Key, Lines]:
-        """What the metrics of the page's tables, and those that are judged by
-        their history, are compared with."""
+        """What metrics are compared with: those of the page's tables, those that have a
+        baseline, and the main ones of test cases without a newest value."""
+        frame = self.data.frame.assign(number=self.data.case)
+        frame = frame[self.data.judged & frame['value'].notna()
+                      & (frame['metric'] != 'completed')]
+        shown = pd.concat(self.table_records)
+        older = frame[~frame['number'].isin(
+            shown.loc[shown['metric'] != 'completed', 'number'])].drop_duplicates(
+                ['number', 'metric', 'point'], keep='last')
         lines = {}
-        for row in pd.concat([*self.table_records,
-                              self._last_values_of_other_test_cases()]).itertuples():
+        for row in pd.concat([shown, self._main_records_without_reference(
+                older, older[:0])]).itertuples():
             sides = [None if pd.isna(part) or pd.isna(row.reference)
                      else float(row.reference * (1 + part))
                      for part in (row.lower, row.upper)]
@@ -231,27 +215,6 @@ class Page:
             'regressed_cases': sum(case.newest_result_letter in WORSE
                                    for case in self.cases)}
 
-    @functools.cached_property
-    def last_completed_result_counts(self) -> dict[str, int]:
-        """`result_counts`, without results of sessions that were cut short."""
-        ends = Counter(case.last_completed_result for case in self.cases)
-        return self.result_counts | {
-            result: ends[result] for result in results.ORDER}
-
-    def result_grid_rows(self) -> list[grid.Row]:
-        """A row of cells for each test case, those that failed first."""
-        rows = []
-        for case in sorted(self.cases, key=lambda c: (
-                c.newest_result_letter not in FAILED + WORSE,
-                str(c.row.family), natural_sort_key(c.name), place_text(c.row))):
-            place = place_text(case.row)
-            ended = case.newest_result_letter
-            rows.append(grid.Row(
-                case.number, case.name, place if self.places > 1 else '', case.address,
-                ended, f'{case.name}, {place}: {grid.result_text(case.cells, ended)}',
-                grid.cell_outlines(case.cells), str(case.row.family)))
-        return rows
-
     # Test cases ------------------------------------------------------------
 
     @functools.cached_property
@@ -273,28 +236,22 @@ class Page:
     def _main_records_without_reference(self, frame: pd.DataFrame, judged: pd.DataFrame
                ) -> pd.DataFrame:
         """The main records of metrics without a reference."""
-        parts = []
-        there = set(zip(judged['number'], judged['metric'].astype(str),
-                        strict=True))
+        there = {*zip(judged['number'], judged['metric'], strict=True)}
+        shown: list[Any] = []
         for (family, number), records in frame.groupby(
                 ['family', 'number'], observed=True):
-            for metric in plots.main_metrics(str(family), set(
-                    records['metric'])):
+            for metric in plots.main_metrics(str(family), {*records['metric']}):
                 if (number, metric) not in there:
                     of_metric = records[records['metric'] == metric]
-                    parts.append(plots.points_at_size(of_metric, str(family), metric,
-                                                      ()).tail(1).index)
-        shown = [index for part in parts for index in part]
+                    shown += [*plots.points_at_size(
+                        of_metric, str(family), metric, ()).index[-1:]]
         return frame.loc[shown].assign(kept=True, rank=9).sort_values(
             ['family', 'program', 'params', 'settings', 'metric'])
 
     def _value_table_row(self, row: Any) -> dict:
-        sign = {'lower': '≤', 'higher': '≥'}
-        allowed = [
-            f'{sign[side]} {number_text(row.reference * (1 + part))}'
-            for side, part in (('higher', row.lower), ('lower', row.upper))
-            if pd.notna(part) and pd.notna(row.reference)
-        ]
+        allowed = [f'{sign} {number_text(row.reference * (1 + part))}'
+                   for sign, part in (('≥', row.lower), ('≤', row.upper))
+                   if pd.notna(part) and pd.notna(row.reference)]
         ratio = worsening_ratio(
             'lower', row.value, row.reference) if row.reference else float('nan')
         better = row.result == 'pass' and is_improved(
@@ -307,23 +264,22 @@ class Page:
                 value=float('nan'), unit='', reference=float('nan'))
             ratio, allowed, spark = float('nan'), [], ''
         return {
-            'result': row.result, 'number': row.number,
-            'family': str(row.family),
+            'result': row.result, 'number': row.number, 'family': str(row.family),
             'name': self.test_case_name(row), 'place': place_text(row),
             'metric': row.metric,
             'size': '' if pd.isna(row.point) else size_text(row.point),
-            'value': '' if pd.isna(row.value)
-            else number_text(row.value), 'unit': unit_text(row.unit),
+            'value': '' if pd.isna(row.value) else number_text(row.value),
             'raw': '' if pd.isna(row.value) else float(row.value),
-            'reference': '' if pd.isna(row.reference)
-            else number_text(row.reference),
+            'unit': unit_text(row.unit),
+            'reference': '' if pd.isna(row.reference) else number_text(row.reference),
             'allowed': ', '.join(allowed),
             'guard': '' if row.guard in results.CUT_SHORT else row.guard,
             'reason': str(row.reason) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
             'change': '' if pd.isna(ratio) else change_in_percent(
                 row.value, row.reference),
-            'times_as_bad': _times_as_bad(ratio, row.better),
+            'times_as_bad': 1.0 if not ratio > 0 else worsening_ratio(
+                row.better, row.value, row.reference),
             'note': str(row.note),
             'improved': 'improved: calibrate again' if better else '',
             'spark': spark, 'session': row.session, 'where': row.file,
@@ -338,6 +294,10 @@ def _template_environment() -> Any:
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters['commands'] = mark_commands
+    # No browser reads NaN: it is refused.
+    environment.policies['json.dumps_kwargs'] = {
+        'separators': (',', ':'), 'ensure_ascii': False, 'allow_nan': False,
+        'default': int}
     return environment
 
 
@@ -357,7 +317,6 @@ def mark_commands(text: str) -> Any:
 def build_page(frame: pd.DataFrame, faults: list | None = None,
                title: str | None = None, runs: series.Newest | None = None,
                ahead: list[Progress] | None = None,
-               before: Path | None = None, png: bool = False,
                verdict: Verdict | None = None) -> Made:
     """The page and its plots; the parameters are those of `Page`, and
 
@@ -366,7 +325,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     :param runs: what is drawn over time
     :param ahead: `progress` of these records; None: it is asked
     """
-    page = Page(frame, before, png, verdict)
+    page = Page(frame, verdict)
     faults = [] if faults is None else faults
     rows = page.value_table_rows()
     frame = page.data.frame
@@ -379,121 +338,64 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     series_of = sections.time_series_by_family(page.data, runs.series if runs else [])
     families_ = [sections.family_section(page, name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
-    sites = sections.site_comparison(page)
     faults += page.faults
     # Only now all files were read.
     verdict = dataclasses.replace(page.verdict, damaged=len(faults))
     sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
-    events = cards.regression_events(page, rows)
     levels = [one.lines for one in verdict.failed_levels]
-    cells = {case.number: case.cells for case in page.cases}
-    text = (
-        _template_environment()
-        .get_template('report.html')
-        .render(
-            title=title
-            or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
-            written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-            health=cards.health_summary(
-                counts | page.last_completed_result_counts | {'levels': len(levels)},
-                verdict),
-            compared=page.verdict.is_compared,
-            cut_short=''.join(one.title for one in page.verdict.events_of('cut short')),
-            addresses=[case.address for case in page.cases],
-            cut_short_cases=[(case.name, place_text(case.row), case.number)
-                             for case in page.cases if case.is_cut_short],
-            counts=counts,
-            levels=levels,
-            worse=events,
-            wrong=cards.failure_groups(page, rows),
-            news=cards.changes_since_last_session(page, rows),
-            families_of_grid=grid.rows_by_family(page.result_grid_rows(), cells),
-            ranges=grid.session_ranges(sessions),
-            legend=grid.legend(''.join(cells.values())),
-            places=page.places,
-            sessions=sessions,
-            facts=version_and_session_facts(frame),
-            verdicts=rows,
-            families=families_,
-            sites=sites,
-            waiting=[
-                f'{page.test_case_name_and_place(row)} · {reason}'
-                for row, reason in standing.waiting
-            ],
-            no_tolerance=[
-                f'{page.test_case_name_and_place(row)} · {metric} · {reason}'
-                for row, metric, reason in standing.no_tolerance
-            ],
-            faults=[str(fault) for fault in faults],
-            emulated=sorted({printed_name(*names) for names in frame.loc[
-                frame['emulated'], ['program', 'source']].drop_duplicates().astype(
-                    str).itertuples(index=False)}),
-            made_up=sorted(frame.loc[frame['source'] == MADE_UP, 'system'].unique()),
-            data=_script_safe_json(
-                {
-                    'cases': details.test_case_details(page),
-                    'sessions': sessions,
-                    'fields': details.ENVIRONMENT,
-                    'words': grid.WORDS | {'.': 'not planned'},
-                    'bad': grid.BAD,
-                    'numbers': details.numbers_table_data(page),
-                }
-            ),
-            not_shown=runs.more if runs else 0,
-            plot_styles=[(name, style) for style, name in page.svg_names.items()
-                         if ':' in style],
-            light=charts.LIGHT,
-            dark=charts.DARK,
-        )
-    )
-    page.files['index.html'] = text.encode()
-    return Made(page.files, page.plots, counts, verdict)
+    text = _template_environment().get_template('report.html').render(
+        title=title or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
+        written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
+        page=page, counts=counts, compared=page.verdict.is_compared, levels=levels,
+        health=cards.health_summary(counts, verdict),
+        cut_short=''.join(one.title for one in page.verdict.events_of('cut short')),
+        cut_short_cases=[(case.name, place_text(case.row), case.number)
+                         for case in page.cases if case.is_cut_short],
+        worse=cards.regression_events(page, rows),
+        wrong=cards.failure_groups(page, rows),
+        news=cards.changes_since_last_session(page, rows),
+        families_of_grid=grid.rows_by_family(page.cases),
+        ranges=grid.session_ranges(sessions),
+        legend=grid.legend(''.join(case.cells for case in page.cases)),
+        sessions=sessions, facts=version_and_session_facts(frame), families=families_,
+        waiting=[f'{page.test_case_name_and_place(row)} · {reason}'
+                 for row, reason in standing.waiting],
+        no_tolerance=[f'{page.test_case_name_and_place(row)} · {metric} · {reason}'
+                      for row, metric, reason in standing.no_tolerance],
+        faults=[str(fault) for fault in faults],
+        emulated=sorted({printed_name(*names) for names in frame.loc[
+            frame['emulated'], ['program', 'source']].drop_duplicates().astype(
+                str).itertuples(index=False)}),
+        made_up=sorted(frame.loc[frame['source'] == MADE_UP, 'system'].unique()),
+        data={
+            'cases': details.test_case_details(page), 'sessions': sessions,
+            'fields': details.ENVIRONMENT, 'bad': grid.BAD,
+            'words': grid.WORDS | {'.': 'not planned'},
+            'numbers': details.numbers_table_data(page)},
+        not_shown=runs.more if runs else 0,
+        # Last: all plots were drawn.
+        plot_styles=[(name, style) for style, name in page.svg_names.items()
+                     if ':' in style],
+        light=charts.LIGHT, dark=charts.DARK)
+    return Made(text, counts, verdict)
 
 
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Versions, time and number of sessions: (name, text)."""
     def distinct_texts(*columns: str) -> str:
         rows = frame[[*columns]].drop_duplicates().astype(str)
-        return ', '.join(sorted({' '.join(filter(None, r)) for r in
-                                 rows.itertuples(index=False)} - {''}))
+        return shortened_list_text(sorted({' '.join(filter(None, row)) for row in
+                                           rows.itertuples(index=False)} - {''}))
 
-    first, last = frame['time'].min(), frame['time'].max()
-    programs = frame.groupby(
-        ['version', 'source'], observed=True)['program'].unique()
-    cases = frame['test_case'].nunique()
-    runs = frame['session'].nunique()
-    return [(name, text) for name, text in [
-        ('System', ', '.join(sorted({
-            f'{s}:{p}' for s, p in frame[['system', 'partition']]
-            .drop_duplicates().itertuples(index=False)}))),
-        ('Environment', distinct_texts('environ')),
-        ('Stack', distinct_texts('stack')),
-        ('Programs', '; '.join(
-            f"{plots.shortened_list(list(names), 6)} {version} ({source})"
-            for (version, source), names in programs.items())),
-        ('Suite', distinct_texts('suite', 'commit')),
-        ('ReFrame', distinct_texts('reframe')),
-        ('Time (UTC)', f'{first:%Y-%m-%d %H:%M}' + (
-            f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
-        ('Sessions', f"{runs} session{'s' * (runs > 1)} of {cases} "
-         f"test case{'s' * (cases > 1)}"
-         f', {number_text(len(frame))} records')]
-        if text]
-
-
-def _script_safe_json(data: Any) -> str:
-    """JSON that may stand in a script element.
-
-    :raises ValueError: a value is NaN or infinite, which no browser reads
-    """
-    return json.dumps(data, separators=(',', ':'), ensure_ascii=False,
-                      allow_nan=False, default=int).replace('<', '\\u003c')
-
-
-def _times_as_bad(ratio: float, better: str) -> float:
-    """How many times as bad as its reference a value is; 1: unknown."""
-    if not ratio > 0:
-        return 1.0
-    return 1 / ratio if better == 'higher' else ratio
-
-
+    first, last = (f'{when:%Y-%m-%d %H:%M}'
+                   for when in (frame['time'].min(), frame['time'].max()))
+    facts = {
+        name: distinct_texts(*columns) for name, columns in {
+            'System': ('system', 'partition'), 'Environment': ('environ',),
+            'Stack': ('stack',), 'Programs': ('program', 'version', 'source'),
+            'Suite': ('suite', 'commit'), 'ReFrame': ('reframe',)}.items()} | {
+        'Time (UTC)': first + f' to {last}' * (last > first),
+        'Sessions': f"{count_with_noun(frame['session'].nunique(), 'session')} of "
+                    f"{count_with_noun(frame['test_case'].nunique(), 'test case')}, "
+                    f'{number_text(len(frame))} records'}
+    return [(name, text) for name, text in facts.items() if text]

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from config import schema, strict
@@ -36,7 +35,7 @@ that FILE lists, for example:
        system: alpha}, by: program, panel: placement}
     - {kind: scaling, metric: latency, at: 8, where: {program: osu_barrier},
        by: program, name: barrier}     # name: of the files
-    - {kind: ratio, of: system, base: alpha, metric: bandwidth}
+    - {kind: history, metric: bandwidth, at: largest}
 
 docs/reference/page.md describes the kinds and their options.
 
@@ -48,6 +47,9 @@ Exit codes: 0 good, also if a plot has nothing to show (a line on stderr lists
 it); 1 the perflogs have damaged places; 2 the file or the perflogs cannot be
 used, or nothing was written.
 """
+#: Key -> schema of what an entry of FILE has besides the options of its kind.
+NAME = {'name': {'type': 'string', 'pattern': r'^[\w.-]+$',
+                 'expected': 'the name of a file'}}
 #: Schema of FILE. The kind of an entry describes its other keys.
 SCHEMA = {
     'type': 'object', 'required': ['plots'], 'additionalProperties': False,
@@ -57,11 +59,8 @@ SCHEMA = {
         'plots': {
             'type': 'array', 'minItems': 1, 'expected': 'a list of {kind, ...}',
             'examples': ["a list, such as 'plots: [{kind: curve}]'"],
-            'items': {
-                'type': 'object', 'required': ['kind'], 'expected': '{kind, ...}',
-                'properties': {'name': {
-                    'type': 'string', 'pattern': r'^[\w.-]+$',
-                    'expected': 'the name of a file'}}}}}}
+            'items': {'type': 'object', 'required': ['kind'],
+                      'expected': '{kind, ...}', 'properties': NAME}}}}
 
 
 def parser() -> Parser:
@@ -103,9 +102,9 @@ def main(argv: list[str] | None = None) -> int:
         data = build_tidy_records(frame)
         widths, formats = ((charts.PAPER_WIDTHS, ('pdf', 'svg')) if args.paper else
                            ((0.0,), ('svg', 'png') if args.png else ('svg',)))
-        for drawing in (drawings_of_file(data, args.file, title, entries)
-                        if args.file else drawings_of_families(
-                            data, [] if args.saved else families())):
+        drawings = (drawings_of_file(data, args.file, title, entries) if args.file else
+                    drawings_of_families(data, [] if args.saved else families()))
+        for drawing in drawings:
             for width in widths:
                 draw_plot(files, drawing, args.dark, formats, width)
         write_files_atomically(args.output, files)
@@ -126,28 +125,60 @@ def load_plot_entries(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, A
     for fault in schema.faults_by_schema(str(file), data, SCHEMA):
         raise fault
     return data.get('title', ''), [
-        (entry, *plots.parse_plot_entry(plots.mapping_with_lines({
-            key: value for key, value in entry.items() if key != 'name'}, entry),
-            str(file)))
+        (entry, *plots.parse_plot_entry(entry, str(file), NAME))
         for entry in data['plots']]
 
 
 def drawings_of_file(data: Tidy, file: Path, title: str,
                      entries: list[tuple[Any, Any, dict[str, Any]]]
                      ) -> Iterator[plots.Drawing]:
-    """The plots that a file lists; one line on stderr for each that is empty.
+    """The plots that a file lists; one line on stderr for each entry that is empty.
 
     :param entries: see load_plot_entries
-    :raises strict.Fault: it names a field that no record has
+    :raises strict.Fault: an entry names a field or series that no record has
     """
-    records = build_plot_records(data)
+    records = records_of_family(data, '')
     for entry, kind, options in entries:
-        drawn = drawings_of_entry(records, entry, kind, options, file, title)
+        of_plot = [name for name in sorted({*plots.rows_matching_fields(
+            records.table, options.get('where', ()))['family']}) if name in families()]
+        # The limits and judged sizes of a family count if the plot is of one.
+        family = of_plot[0] if len(of_plot) == 1 else ''
+        for fault in faults_of_entry(records, entry, options, file, family):
+            raise strict.Fault(file, fault.line,
+                               f"plots: {entry['kind']}: {fault.reason}")
+        drawn = list(kind.drawings_from_records(
+            dataclasses.replace(records, family=family), **options))
         if not drawn:
-            print(f'plumb plot: {file}:{_line_number_of_entry(entry)}: plots: '
+            print(f'plumb plot: {file}:{min(entry.lines.values())}: plots: '
                   f'{entry["kind"]}: no record matches; nothing is drawn',
                   file=sys.stderr)
-        yield from drawn
+        for n, one in enumerate(drawn, 1):
+            name = entry.get('name', '')
+            yield dataclasses.replace(
+                one, name=name + f'-{n}' * (len(drawn) > 1) if name else one.name,
+                args=(one.args[0], f'{title}: {one.args[1]}' if title else one.args[1],
+                      *one.args[2:]))
+
+
+def faults_of_entry(records: plots.Records, entry: Any, options: Mapping[str, Any],
+                    file: Path, family: str) -> Iterator[strict.Fault]:
+    """The fields and series of an entry that no record has.
+
+    :param family: of its records; '': several
+    """
+    known = [name for name in records.table if name not in (
+        'params', 'settings', 'valid')]
+    for key in ('where', 'by', 'panel', 'merge', 'over'):
+        names = options.get(key) or ()
+        for name in [names] if isinstance(names, str) else [
+                one if isinstance(one, str) else one[0] for one in names]:
+            if name not in known:
+                yield schema.fault_at_path(str(file), entry, [key], (
+                    f'no record has the field {name!r} (fields: {", ".join(known)}); '
+                    + schema.suggest_name(name, known)))
+    for path, reason in faults_of_panels({'plots': [entry], 'series': families()[
+            family].series if family else {}}):
+        yield schema.fault_at_path(str(file), entry, path[2:], reason)
 
 
 def drawings_of_families(data: Tidy, expected: Iterable[str]
@@ -160,100 +191,27 @@ def drawings_of_families(data: Tidy, expected: Iterable[str]
     empty: dict[str, None] = {}
     names = sorted(map(str, data.frame['family'].unique()))
     for name in names:
-        records = sections.records_for_plots(
-            data, name, series_of_family(data, name), [], len(data.table))
+        records = records_of_family(data, name)
         for kind, options in plots.parse_family_plot_entries(families().get(name)):
             drawn = list(kind.drawings_from_records(records, **options))
             if not drawn:
-                empty[_entry_name(name, kind, options)] = None
+                title = options['title'] or ', '.join(options.get('metric', ()))
+                empty[f'{name}: {kind.__name__.rpartition(".")[2]} {title}'.rstrip()
+                      ] = None
             yield from drawn
     for name in [*empty, *sorted({*expected} - {*names})]:
         print(f'plumb plot: {name}: no records to draw', file=sys.stderr)
 
 
-def _entry_name(family: str, kind: ModuleType, options: Mapping[str, Any]) -> str:
-    """The name of a plot of a family: family, kind, and its title or metrics."""
-    metric = options.get('metric') or ''
-    title = options.get('title') or (
-        metric if isinstance(metric, str) else ', '.join(metric))
-    return f'{family}: {kind.__name__.rpartition(".")[2]} {title}'.rstrip()
-
-
-def _line_number_of_entry(entry: Any) -> int:
-    return min(getattr(entry, 'lines', {}).values(), default=0)
-
-
-def build_plot_records(data: Tidy) -> plots.Records:
-    """Records of all families, and what their newest runs left over time."""
-    return plots.Records(
-        '', data.metric_records, data.table, data.point_statistics_without_repetitions,
-        [run for name in data.frame['family'].unique()
-         for run in series_of_family(data, name)],
-        lambda: sections.raw_samples(data, data.table, [], len(data.table)))
-
-
-def series_of_family(data: Tidy, name: str) -> list[plots.OverTime]:
-    """What the newest runs of a family left over time."""
-    newest = series.read_series_of_newest_runs(data.frame[data.frame['family'] == name])
-    return sections.time_series_by_family(data, newest.series).get(name, [])
-
-
-def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
-                      options: Mapping[str, Any], file: Path, title: str
-             ) -> list[plots.Drawing]:
-    """The plots of an entry.
-
-    :raises strict.Fault: it names a field that no record has
-    """
-    for key in ('where', 'by', 'panel', 'merge', 'over', 'of'):
-        for name in _field_names_of_option(options.get(key)):
-            if name not in records.table:
-                known = [c for c in records.table if c not in (
-                    'params', 'settings', 'valid')]
-                raise strict.Fault(
-                    file, entry.lines.get(key, _line_number_of_entry(entry)), f'plots: '
-                    f"{entry['kind']}: {key}: no record has the field "
-                    f"{name!r} (fields: {', '.join(known)}); "
-                    f'{schema.suggest_name(name, known)}')
-    base, of = options.get('base', ''), options.get('of', '')
-    if base and base not in (values := set(records.table[of].astype(str))):
-        raise strict.Fault(
-            file, entry.lines['base'], f"plots: {entry['kind']}: base: no record has "
-            f'{of} {base!r}; {schema.suggest_name(base, sorted(values))}')
-    families_ = _families_in_plot(records, options)
-    if len(families_) == 1:
-        records = dataclasses.replace(records, family=families_[0])
-    family = families().get(records.family)
-    for path, reason in faults_of_panels({
-            'plots': [entry], 'series': family.series if family else {}}):
-        raise schema.fault_at_path(str(file), entry, path[2:], reason)
-    drawings_ = list(kind.drawings_from_records(records, **options))
-    if title:
-        drawings_ = [dataclasses.replace(drawing, args=(
-            drawing.args[0], f'{title}: {drawing.args[1]}', *drawing.args[2:]))
-            for drawing in drawings_]
-    name = entry.get('name')
-    if name:
-        drawings_ = [dataclasses.replace(
-            drawing, name=name + f'-{n}' * (len(drawings_) > 1))
-            for n, drawing in enumerate(drawings_, 1)]
-    return drawings_
-
-
-def _field_names_of_option(value: Any) -> list[str]:
-    """The fields that an option names."""
-    if isinstance(value, str):
-        return [value] * bool(value)
-    return [one if isinstance(one, str) else one[0] for one in value or ()]
-
-
-def _families_in_plot(records: plots.Records, options: Mapping[str, Any]
-            ) -> list[str]:
-    """The families that an entry is about: their limits and judged sizes
-    count."""
-    names = sorted(set(plots.rows_matching_fields(
-        records.table, options.get('where', ()))['family']))
-    return [name for name in names if name in families()]
+def records_of_family(data: Tidy, name: str) -> plots.Records:
+    """The records of a family with all raw samples, and what its newest runs left over
+    time; '': of all families."""
+    frame = data.frame[data.frame['family'] == name] if name else data.frame
+    over_time = sections.time_series_by_family(
+        data, series.read_series_of_newest_runs(frame).series)
+    return sections.records_for_plots(
+        data, name, [one for runs in over_time.values() for one in runs], [],
+        len(data.table))
 
 
 def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, dark: bool,
@@ -263,19 +221,11 @@ def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, dark: bool,
     :param formats: svg, png, pdf
     :param paper_width: as `use_theme_temporarily` has it
     """
-    stem = _unused_stem(files, drawing, f'-{paper_width:g}in' if paper_width else '')
+    end = f'-{paper_width:g}in' if paper_width else ''
+    stem = re.sub(r'[^\w.]+', '-', drawing.name).strip('-')
+    while any(f'{stem}{end}.{name}' in files for name in formats):
+        stem += '-'
     with charts.use_theme_temporarily(dark, paper_width):
         figure = drawing.chart(*drawing.args)
         for name in formats:
-            files[f'{stem}.{name}'] = (
-                svg.render_svg(figure, stem) if name == 'svg' else
-                charts.render_png(figure) if name == 'png' else
-                charts.render_pdf(figure))
-
-
-def _unused_stem(files: dict[str, bytes], drawing: plots.Drawing, end: str) -> str:
-    """The stem of the files of a plot, which no other plot has."""
-    stem = re.sub(r'[^\w.]+', '-', drawing.name).strip('-')
-    while f'{stem}{end}.svg' in files:
-        stem += '-'
-    return stem + end
+            files[f'{stem}{end}.{name}'] = svg.render(figure, name, stem)

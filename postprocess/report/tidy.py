@@ -1,4 +1,5 @@
-"""Records for plots and page; test cases and series are numbered once."""
+"""Records for plots and page: test cases and series are numbered once, and summarised
+over sessions."""
 from __future__ import annotations
 
 import functools
@@ -8,8 +9,10 @@ import numpy as np
 import pandas as pd
 
 from .. import naming
-from . import summary
 
+#: What a row of a summary is of: a metric of a kind (naming.assign_series_kinds) at a
+#: point.
+KEYS = ['kind', 'metric', 'point']
 #: What metrics are made of.
 DRAWN = ['kind', 'session', 'measurement', 'time', 'metric', 'point', 'value',
          'reference', 'lower', 'upper', 'result', 'judged', 'sample']
@@ -45,8 +48,8 @@ class Tidy:
 
     @functools.cached_property
     def point_statistics_without_repetitions(self) -> pd.DataFrame:
-        """summary.point_statistics of what counts."""
-        return summary.point_statistics(
+        """point_statistics of what counts."""
+        return point_statistics(
             self.metric_records[self.metric_records['judged']]
         )
 
@@ -70,3 +73,56 @@ def build_tidy_records(frame: pd.DataFrame) -> Tidy:
     return Tidy(frame.assign(kind=kind), case, kind, table,
                 judged=naming.mask_preferring_median_to_repetitions(frame, metric),
                 sample=(repetition > 0) | alone)
+
+
+def point_statistics(frame: pd.DataFrame) -> pd.DataFrame:
+    """Summarises each metric at each point over sessions.
+
+    :param frame: records that count, one a run, with a column `kind`;
+        sorted by time
+    :returns: KEYS; `runs`, their `low` (10 %), `median` and `high` (90 %),
+        `minimum` and `maximum`; of the newest run its `run`, `value`,
+        `reference`, `lower`, `upper`, `result`. A point that the newest run of
+        its metric lacks has no `value`: a curve is of one run.
+    """
+    frame, number = _number_points(frame)
+    # Records are sorted by time: the last one of a point is its newest.
+    rows = frame[~number.duplicated(keep='last')]
+    rows = rows.set_axis(number[rows.index]).sort_index()[[
+        *KEYS, 'session', 'time', 'value', 'reference', 'lower', 'upper', 'result']]
+    newest = rows.loc[rows.groupby(KEYS[:-1], observed=True)['time'].transform(
+        'idxmax'), 'session'] if len(rows) else rows['session']
+    values = frame['value'].groupby(number)
+    return rows.assign(
+        value=rows['value'].where(
+            rows['session'].astype(str).to_numpy() == newest.astype(str).to_numpy()),
+        runs=values.size(), low=values.quantile(0.1), median=values.median(),
+        high=values.quantile(0.9), minimum=values.min(), maximum=values.max())
+
+
+def box_statistics(frame: pd.DataFrame) -> pd.DataFrame:
+    """Quartiles, whiskers (to 1.5 times their distance) and the farthest values beyond.
+
+    :param frame: values, with a column `kind`
+    :returns: KEYS, `count`, `q1`, `q2`, `q3`, `low`, `high`, `minimum` and `maximum`;
+        the last two are NaN if nothing is beyond the whiskers
+    """
+    frame, number = _number_points(frame)
+    value = frame['value']
+    values = value.groupby(number)
+    q1, q2, q3 = (values.quantile(part) for part in (0.25, 0.5, 0.75))
+    far = 1.5 * (q3 - q1)
+    whiskers = value[value.between(number.map(q1 - far), number.map(q3 + far))].groupby(
+        number)
+    low, high = whiskers.min().clip(upper=q1), whiskers.max().clip(lower=q3)
+    minimum, maximum = values.min(), values.max()
+    return frame.loc[~number.duplicated(), KEYS].reset_index(drop=True).assign(
+        count=values.size(), q1=q1, q2=q2, q3=q3, low=low, high=high,
+        minimum=minimum.where(minimum < low), maximum=maximum.where(maximum > high))
+
+
+def _number_points(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+    """The records with a value, and the number of each record's point: of its KEYS."""
+    frame = frame[frame['value'].notna()]
+    return frame, frame.groupby(
+        KEYS, observed=True, dropna=False, sort=False).ngroup()

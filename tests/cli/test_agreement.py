@@ -25,7 +25,7 @@ from cli.session import table
 from postprocess import debts, records, results
 from postprocess.regressions import junit, verdict
 from postprocess.report import build as report
-from postprocess.report import page, plots, sections
+from postprocess.report import page, plots
 
 ENDS = ('pass', 'fail', 'no_reference', 'inconclusive', 'retried', 'guard')
 METRICS = ('latency', 'bandwidth')
@@ -175,7 +175,6 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
 def test_all_give_each_test_case_the_same_result(tmp_path, capsys, monkeypatch):
     # What is drawn is not looked at here.
     monkeypatch.setattr(plots, 'drawings_of_family', lambda *_: ([], []))
-    monkeypatch.setattr(sections.ratio, 'drawings_from_records', lambda *_, **__: [])
     seen: set[str] = set()
     for seed in (2, 3, 4):              # they draw everything that is asserted below
         try:

@@ -24,7 +24,7 @@ from config.records.columns import MADE_UP
 from postprocess import records as all_records
 from postprocess.references import writing
 from postprocess.regressions import verdict
-from postprocess.report import cards, page
+from postprocess.report import cards, details, page
 from tests.conftest import ROOT, printed_verdict_lines, two_cpus
 
 OPTIONS = argparse.Namespace(live=False, open=False)
@@ -139,8 +139,7 @@ def test_plots_can_be_drawn_of_it(demo, tmp_path):
                      '- {kind: scaling, metric: latency, at: 8, by: program, where:'
                      ' {program: osu_allreduce, system: made-up-north}}\n'
                      '- {kind: curve, metric: busbw, by: program}\n'
-                     '- {kind: ratio, of: system, base: made-up-north,'
-                     ' metric: bandwidth}\n')
+                     '- {kind: history, metric: bandwidth, at: largest}\n')
     run_on_demo(demo[0], './plumb plot plots.yaml --output drawn', tmp_path)
     assert len(list((tmp_path / 'drawn').glob('*.svg'))) >= 2
 
@@ -178,16 +177,15 @@ def test_the_page_begins_with_a_table_of_events(demo):
     rows = [[html.unescape(re.sub(r'<[^>]*>', '', cell)) for cell in
              re.findall(r'<td.*?</td>', row, re.S)]
             for row in re.findall(r'<tr class.*?</tr>', table, re.S)]
-    assert [row[0] for row in rows] == [
+    assert [row[0].partition(' (')[0] for row in rows] == [
         'g05 of made-up-north: 5 nccl test cases failed, guard exit_code',
         's11 of made-up-south: 3 osu test cases failed, and passed when they were '
         'measured again, guard job_state',
         'n17 of made-up-north: 4 osu test cases failed before, and have not passed on '
         'the same nodes since',
-        'redis, valkey: 3 test cases worse, latency_p99',
-        'osu_allgather, osu_allreduce and 4 more: 11 test cases worse, latency']
+        'family keyvalue on made-up-south', 'node n17 of made-up-north']
     assert rows[0][1:] == ['', '', '2025-05-01 (1)', 'g05']
-    assert rows[3][2:] == ['+7.3 %', '2025-04-22 (10)', 'made-up-south:cpu']
+    assert rows[3][2:] == ['+7.3 %', '2025-04-22 (10)', 'made-up-south']
     # A click opens the card of the event; a regression's has its time series.
     for address in re.findall('href="#(.*?)"', table):
         card, = re.findall(rf'<section class="alarm[^>]*id="{address}">.*?</section>',
@@ -217,8 +215,18 @@ def test_a_slow_node_marks_only_the_sessions_on_it(demo):
               for session, cell in enumerate(case.cells) if cell == page.WORSE}
     assert slow.node == 'n17' and len(marked) > 20 and marked < there
     [card] = [card for card in cards.regression_events(built)
-              if 'n17' in card['first']]
+              if 'n17' in card['what']]
     assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['spark'])
+    # The links open the last session on the node, though later ones ran elsewhere.
+    last = dict(sorted(there))
+    assert {row['session'] for row in card['rows']} == {
+        last[row['number']] for row in card['rows']}
+    assert 'not measured on n17 since' in {row['unseen'] for row in card['rows']}
+    assert 'Ratio' in card['plot']['svg'] and 'on n17 since' in card['plot']['svg']
+    views = details.test_case_details(built)
+    for row in card['rows']:
+        [node] = views[row['number']]['e']
+        assert node['sessions'][-1] == row['session'] and node['node'] == 'n17'
 
 
 # ------------------------------------------------------------------------- live

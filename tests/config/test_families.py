@@ -29,7 +29,7 @@ limits:
   - {metric: triad, max: 1000000, why: no memory does that}
 plots:
   - {kind: curve, metric: triad}
-  - {kind: series, panels: [{of: server, metric: rate, beside: rate, says: x}]}
+  - {kind: timeline, panels: [{of: server, metric: rate, beside: rate, says: x}]}
 parsers: {stream: parser}
 about: {stream: what memory gives, 'stream_*': the same}
 series: {server: {rate: 1/s}}

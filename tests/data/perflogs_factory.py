@@ -266,3 +266,14 @@ def latencies(values, sizes=(1, 8, 64), first=0, **columns) -> list[dict]:
 
 if __name__ == '__main__':
     write(Path(sys.argv[1]), site(*map(int, sys.argv[2:])))
+
+
+def slow_node() -> list[dict]:
+    """40 sessions of 40 test cases; the seven on n7 are slower in the last five."""
+    slow = {2: 1.2, 5: 1.4, 8: 1.3, 11: 1.5, 14: 1.6, 17: 1.7, 20: 1.25}
+    return [
+        record('latency', (n + 1) * (1 + 0.001 * (day * (7 + n) % 5)) * (
+            slow.get(n, 1) if day > 34 else 1), 8, day=day, params=f'n={n}',
+            check=f'Check{n}', program=f'p{n}', partition=f'p{n % 2}',
+            nodes='n7' if n in slow else 'n1')
+        for day in range(40) for n in range(40)]

@@ -164,10 +164,24 @@ def test_the_address_of_a_test_case_opens_its_view(tmp_path: Path) -> None:
     assert f'<h2 id="case-title">b (embedded) {ident}</h2>' in dialog
     assert 'OsuPt2pt %program=b @alpha:cpu+openmpi' in dialog
     assert dialog.count('<polyline') == 1
-    assert '1000 values, older ones as medians' in dialog
+    assert 'the newest 400 of 1000 sessions' in dialog
     # An address that no test case has opens nothing.
     _, text = open_page(address.replace(ident, 'c0ffee00'), 1440, tmp_path / 'profile')
     assert '<h2 id="case-title">' not in text
+
+
+def test_a_regression_of_a_node_opens_its_last_session_there(tmp_path: Path) -> None:
+    page = make_page(tmp_path, lambda root: make.write(root, make.slow_node()), """
+<script>
+window.onload = () => document.querySelector('a[data-session="39"]').click();
+</script>""")
+    lines, text = open_page(page.as_uri(), 1440, tmp_path / 'profile')
+    assert not lines
+    [dialog] = re.findall(r'<dialog[^>]* open.*?</dialog>', text, re.S)
+    assert '<b>2026-12-10 03:00 UTC</b>' in dialog
+    assert 'worse on n7, on which it ran last in the session of 2026-12-10' in dialog
+    assert re.search(r'since 2026-12-06 on n7 \(dots\) [\d.]+, on other nodes no value',
+                     dialog)
 
 
 #: Runs axe-core on the page, all folds open, and on the view of a test case.

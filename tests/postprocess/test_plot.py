@@ -12,7 +12,7 @@ from config.records import samples
 from config.records.samples import Sample
 from postprocess.records import read as read_records
 from postprocess.report import charts, plot, plots, sections
-from postprocess.report.plots import ratio, scaling, violin
+from postprocess.report.plots import scaling
 from postprocess.report.tidy import build_tidy_records
 
 
@@ -59,11 +59,6 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
             'curve: where: '
             "no record has the field 'programm' (fields: family, program, ",
         ),
-        (
-            'plots:\n- kind: ratio\n  of: system\n  base: alhpa\n',
-            4,
-            "base: no record has system 'alhpa'; did you mean 'alpha'?",
-        ),
         ('plots:\n- {kind: curve\n', 3, 'not YAML'),
     ],
 )
@@ -93,12 +88,12 @@ def test_plots_of_a_file_on_dark_paper(tmp_path, capsys):
 title: Nights of alpha
 plots:
 - {kind: curve, metric: latency, by: program, name: mine}
-- {kind: violin}
+- {kind: timeline}
 ''', make.curve('latency', float, [1, 8, 64]), '--dark', '--png')
     # The second entry has nothing to show, which is told.
     assert code == 0
     output = capsys.readouterr()
-    assert f'{tmp_path}/plots.yaml:5: plots: violin: no record matches' in (
+    assert f'{tmp_path}/plots.yaml:5: plots: timeline: no record matches' in (
         output.err)
     assert [file.name for file in files] == ['mine.png', 'mine.svg']
     assert all(str(file) in output.out for file in files)
@@ -131,30 +126,6 @@ def test_what_departs_from_the_expectation_is_marked(tmp_path):
     assert scaling.fit_and_deviations(frame[:2], 'log2')[0] is None
 
 
-def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
-    rows = [record for system, factor in (('alpha', 1.0), ('beta', 2.0))
-            for program in ('osu_latency', 'osu_bcast')
-            for record in make.curve(
-                'latency', lambda s, f=factor: f * s, [1, 8], system=system,
-                program=program, params=f'program={program}')]
-    # What the other one lacks is compared with nothing.
-    rows += make.curve('latency', float, [1, 8], program='osu_gather',
-                       params='program=osu_gather', system='beta')
-    own_rows = records(tmp_path, rows)
-    [(other, base, pairs)] = ratio.ratio_points_by_value(
-        own_rows, own_rows.table, 'system', 'alpha'
-    )
-    assert (other, base) == ('beta', 'alpha')
-    assert sorted(set(pairs['label'])) == [
-        'osu_bcast (embedded)', 'osu_latency (embedded)']
-    assert pairs['ratio'].tolist() == [2.0] * 4
-    [figure] = ratio.drawings_from_records(own_rows, of='system', base='alpha',
-                                           metric=(),
-                                           where=(), title='')
-    assert figure.args[1].startswith('latency: beta / alpha\nbeta:cpu · ')
-    figure.chart(*figure.args)
-
-
 def test_nodes_that_follow_from_what_is_on_the_axis_split_no_line(tmp_path):
     """Nodes of clients on the axis, those of the database are a line's."""
     rows = [make.record('latency', clients, num_nodes=clients + servers,
@@ -181,22 +152,22 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     make.write(tmp_path / 'perflogs', [row])
     write_samples(tmp_path / 'perflogs', row, (
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
-        for rank in range(3) for call in ('put', 'get') for n in range(5)))
-    result = plot.build_plot_records(
-        build_tidy_records(read_records(tmp_path / 'perflogs')))
-    violins = list(violin.drawings_from_records(result, call=('g*',), by=(), panel=(),
-                                                title=''))
-    [axes] = violins[0].chart(*violins[0].args).axes
-    assert len(violins) == 1 and len(axes.collections) == 1
-    assert 'osu_latency: get' in axes.figure.texts[0].get_text()
-    [one] = plots.module_of_kind('timeline').drawings_from_records(
-        result, call=('*',), by=(), panel=(), title='')
+        for rank in range(3) for call in ('put', 'wall_time') for n in range(5)))
+    result = plot.records_of_family(
+        build_tidy_records(read_records(tmp_path / 'perflogs')), '')
+    [boxes] = plots.module_of_kind('box').drawings_from_records(result, call=('w*',))
+    [axes] = boxes.chart(*boxes.args).axes
+    assert boxes.args[0][['count', 'q2']].values.tolist() == [[15, 3000]]
+    assert boxes.args[1].startswith('osu_latency (embedded): wall_time, all calls\n')
+    # A metric of this name is in seconds.
+    assert axes.get_ylabel() == 'Time of a call (µs, log)\nlower is better'
+    [one] = plots.module_of_kind('timeline').drawings_from_records(result)
     [axes] = one.chart(*one.args).axes
     assert sum(len(c.get_paths()) for c in axes.collections) == 30
     assert [t.get_text() for t in axes.get_yticklabels()] == ['0', '1', '2']
     assert axes.get_ylabel() == 'Rank'
     [one] = plots.module_of_kind('timeline').drawings_from_records(
-        result, call=('*',), by=(), panel=(), title='', rows='request')
+        result, rows='request')
     [axes] = one.chart(*one.args).axes
     assert axes.get_ylabel() == 'Request'
 
@@ -215,24 +186,22 @@ def write_samples_of_arrangements(folder):
         clients = int(row['measurement'].partition('c')[2])
         write_samples(folder, row, (
             Sample(0, 'put', n, 0.001 * clients * (n + 1)) for n in range(5)))
-    return plot.build_plot_records(build_tidy_records(read_records(folder)))
+    return plot.records_of_family(build_tidy_records(read_records(folder)), '')
 
 
-def test_violins_over_a_field_stand_upright(tmp_path):
+def test_boxes_of_calls_over_a_field(tmp_path):
     result = write_samples_of_arrangements(tmp_path)
-    [one] = violin.drawings_from_records(
-        result, call=('*',), by=('db_nodes',), panel=(), title='', over='client_total')
+    [one] = plots.module_of_kind('box').drawings_from_records(
+        result, call=('*',), by=('db_nodes',), over='client_total')
     [axes] = one.chart(*one.args).axes
     assert [t.get_text() for t in axes.get_xticklabels()] == ['8', '32', '128']
     assert axes.get_xlabel() == 'Number of clients'
-    assert len(axes.collections) == 6
     # What each number of clients has once (client_nodes) is in no label.
-    assert {t.get_text() for t in axes.figure.legends[0].texts} == {
-        'db_nodes 4', 'db_nodes 16'}
-    means = [line for line in axes.lines if line.get_linestyle() == ':']
-    # Of 0.008 to 0.04 s, 0.032 to 0.16 s and 0.128 to 0.64 s, on a log axis.
-    assert [10 ** y for y in means[0].get_ydata()] == pytest.approx(
-        [24_000, 96_000, 384_000])
+    assert {t.get_text() for t in axes.figure.legends[0].texts} > {
+        'db_nodes 4 (5 values)', 'db_nodes 16 (5 values)'}
+    # Of 0.008 to 0.04 s, 0.032 to 0.16 s and 0.128 to 0.64 s.
+    medians = one.args[0].sort_values(['label', 'x'])['q2'].tolist()
+    assert medians == pytest.approx([24_000, 96_000, 384_000] * 2)
 
 
 def test_bars_start_at_zero_and_show_the_reference(tmp_path):
@@ -245,7 +214,7 @@ def test_bars_start_at_zero_and_show_the_reference(tmp_path):
     [axes] = figure.chart(*figure.args).axes
     assert [bar.get_width() for bar in axes.patches[:2]] == [300, 600]
     assert axes.get_xscale() == 'linear' and axes.get_xlim()[0] == 0
-    assert '300 ms' in [text.get_text() for text in axes.texts]
+    assert '300 ms' in axes.texts[0].get_text()
 
 
 def test_values_far_apart_are_dots_on_a_logarithmic_axis(tmp_path):
@@ -272,8 +241,8 @@ def test_a_bar_of_an_older_session_has_its_date(tmp_path):
     [drawing] = plots.module_of_kind('bars').drawings_from_records(
         rows, metric=('init_time',))
     [axes] = drawing.chart(*drawing.args).axes
-    assert [text.get_text() for text in axes.get_yticklabels()] == [
-        'n 1, newest 2026-11-02', 'n 2']
+    assert [text.get_text() for text in axes.texts] == [
+        'n 1, newest 2026-11-02: 300 ms', 'n 2: 300 ms']
 
 
 def test_the_newest_session_of_a_curve_is_one_session(tmp_path):
@@ -339,17 +308,11 @@ def test_titles_axes_and_texts_say_what_a_plot_shows(tmp_path):
     assert origin in [text.get_text() for text in figure.texts]
 
 
-def test_a_line_of_means_has_their_interval_and_boxes_have_values(tmp_path):
-    values = [1.0, 2.0, 3.0, 10.0]
+def test_boxes_of_values_at_each_size(tmp_path):
     rows = records(tmp_path, [
         make.record('latency', value * scale, size, day=day)
-        for size, scale in ((8, 1), (16, 100)) for day, value in enumerate(values)])
-    [drawing] = plots.module_of_kind('curve').drawings_from_records(
-        rows, metric=('latency',), line='mean')
-    at_8 = drawing.args[0].iloc[0]
-    assert at_8['median'] == 4.0
-    # Any mean of four of these values, and no interval as wide as the values.
-    assert 1.0 < at_8['low'] < 4.0 < at_8['high'] < 10.0
+        for size, scale in ((8, 1), (16, 100))
+        for day, value in enumerate([1.0, 2.0, 3.0, 10.0])])
     [drawing] = plots.module_of_kind('box').drawings_from_records(
         rows, metric=('latency',), values='absolute')
     assert drawing.args[0][['x', 'q2']].values.tolist() == [[8, 2.5], [16, 250]]
@@ -368,10 +331,10 @@ def test_no_name_and_no_value_of_a_bar_is_cut(tmp_path):
     with charts.use_theme_temporarily(False, 3.5):
         figure = drawing.chart(*drawing.args)
         axes = figure.axes[0]
-        names = axes.get_yticklabels()
-        assert [' '.join(name.get_text().split()) for name in names] == [
-            *drawing.args[0]['label']]
-        for text in (*names, *axes.texts):
+        names = axes.texts
+        assert [' '.join(name.get_text().split()).partition(':')[0] for name in names
+                ] == [*drawing.args[0]['label']]
+        for text in names:
             box = text.get_window_extent()
             assert box.x0 >= 0 and box.x1 <= figure.bbox.width, text
         tops = [name.get_window_extent().y1 for name in names]

@@ -99,14 +99,14 @@ def test_every_kind_is_documented():
             "scaling: fit: 'log' is not allowed; did you mean 'log2'?",
         ),
         (
-            '- {kind: violin, call: 5}',
+            '- {kind: box, call: 5}',
             2,
-            'violin: call: expected text, got 5',
+            'box: call: expected text, got 5',
         ),
         (
-            '- kind: series\n  panels:\n  - {of: server, metric: x}',
+            '- kind: timeline\n  panels:\n  - {of: server, metric: x}',
             4,
-            'series: panels: says is missing',
+            'timeline: panels: says is missing',
         ),
     ],
 )
@@ -165,42 +165,6 @@ def test_what_a_benchmark_tells_stands_beside_its_plots(tmp_path):
     section = text[text.index('id="family-osu"'):text.index('id="numbers"')]
     assert tells and '<figure>' in section
     assert f'<dt>osu_latency (embedded)</dt>\n<dd>{tells}</dd>' in section
-
-
-def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
-    from postprocess.report import svg
-    drawn: list[str] = []
-    render = svg.render_svg
-
-    def count(metric, name):
-        drawn.append(name)
-        return render(metric, name)
-    monkeypatch.setattr(svg, 'render_svg', count)
-    monkeypatch.setitem(FAMILIES, 'osu', family(
-        tmp_path, 'plots:\n- kind: curve\n'))
-    records = [make.record('latency', 1.0, size, program=p, params=p)
-               for p in ('osu_latency', 'osu_bw') for size in (1, 8)]
-    _, first = page(tmp_path, records)
-    assert len(drawn) == 2
-    _, second = page(tmp_path, [])
-    assert len(drawn) == 2
-    shown = re.findall(r'<figure>.*?</figure>', first, re.S)
-    assert shown == re.findall(r'<figure>.*?</figure>', second, re.S)
-    # A new value, and a metric that somebody changed: these are drawn.
-    page(tmp_path, [make.record('latency', 2.0, 8, day=2,
-                                program='osu_bw', params='osu_bw')])
-    assert len(drawn) == 3 and 'osu_bw' in drawn[-1]
-    [file] = (tmp_path / 'out' / 'plots').glob('*osu_latency*.svg')
-    file.write_text(file.read_text()[:-40])
-    page(tmp_path, [])
-    assert len(drawn) == 4 and 'osu_latency' in drawn[-1]
-    # A metric that no page has any more goes; what is not ours stays.
-    rows = file.with_name('mine.svg')
-    rows.write_text('<svg/>')
-    monkeypatch.setitem(FAMILIES, 'osu', family(
-        tmp_path, 'plots:\n- {kind: curve, metric: bandwidth}\n'))
-    page(tmp_path, [])
-    assert list(file.parent.iterdir()) == [rows]
 
 
 def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from postprocess import records as all_records
 from postprocess.records import series
 from postprocess.report import build as report
 from postprocess.report import plots, sections
-from postprocess.report.plots import series as timeline
+from postprocess.report.plots import timeline
 from postprocess.report.tidy import build_tidy_records
 
 TAO = families()['taobench']
@@ -105,8 +105,8 @@ def read(tmp_path: Path, points: list[list]) -> series.Series:
 def drawn(one: series.Series):
     [options] = [options for kind, options in plots.parse_family_plot_entries(TAO)
                  if kind is timeline]
-    return timeline.draw_series_panels(one.points, 'title', one.server_names, TAO.bands,
-                                       **options)
+    return timeline.draw_series(one.points, 'title', one.server_names, TAO.bands,
+                                options['panels'])
 
 
 def marks(axes, fill: str) -> list[float]:
@@ -148,7 +148,7 @@ def test_a_run_is_drawn_over_time(tmp_path):
     for part in ('tao_server (embedded): over time, ', 'requests per second; thin',
                  'hit ratio, valid: 0.88 to 0.90', 'warm-up', 'server 0',
                  'total (valid: 70 to 80 %)',
-                 'dashed: user mode (valid: 15 to 30 %)',
+                 'thin: user mode (valid: 15 to 30 %)',
                  'Time since the first server started (s)'):
         assert part in words
     assert 'not valid' not in words.lower()
@@ -254,7 +254,7 @@ def test_a_metric_has_its_parts(tmp_path):
     assert [a.get_ylabel() for a in metric.axes] == [
         'Total queries per second', '', 'CPU total (%)']
     assert [t.get_text() for t in metric.legends[0].texts] == [
-        'server 0', 'server 1', 'does not count']
+        'server 0', 'server 1', 'cpu n1', 'does not count']
     assert {t.get_text() for t in qps.texts} == {'warm-up', 'test'}
 
     def spans(axes):
@@ -318,13 +318,14 @@ def test_an_invalid_run_says_what_made_it_so(tmp_path, reasons):
     code, words = page(tmp_path)
     assert code == 1
     assert 'over time, 02 Nov 03:00 UTC, NOT VALID' in words
-    [note] = re.findall(r'Not valid \(guard: validity\): (.*?) SVG', words)
-    assert note == ('; '.join(reasons) or 'no reason was recorded')
+    [note] = re.findall(r'<p class="fail">Not valid \(guard: validity\): (.*?)</p>',
+                        shown(tmp_path))
+    assert html.unescape(note) == ('; '.join(reasons) or 'no reason was recorded')
 
 
 def test_version_2_has_its_own_bands(tmp_path):
     site(tmp_path, tao_record(params='job=autoscale_v2_beta'), rows())
-    assert '(valid: 75 to 80 %); dashed: user mode (valid: 25 to 30 %)' in (
+    assert '(valid: 75 to 80 %); thin: user mode (valid: 25 to 30 %)' in (
         page(tmp_path)[1])
 
 

@@ -4,7 +4,7 @@ A family says in its family.yaml which plots are drawn of it:
 
     plots:
       - {kind: curve, metric: latency}
-      - {kind: runs, metric: [server_cpu, memory_ratio]}
+      - {kind: history, metric: [server_cpu, memory_ratio]}
 
 `kind` is the name of a module here. OPTIONS of the module has the JSON schema of
 each option of an entry, and every fault is reported with file and line. A family
@@ -18,18 +18,18 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
-import hashlib
 import importlib
-import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from config import schema, strict
+from config.console import shortened_list_text
 from config.families import (
     Family,
     all_metrics,
@@ -43,7 +43,7 @@ from config.sessions import judged
 
 from ... import naming
 from ...names import natural_sort_key
-from .. import charts, summary
+from .. import charts, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,11 +52,15 @@ if TYPE_CHECKING:
 
 #: Metrics of the whole program: never the first ones of a family.
 TIMES = ('wall_time', 'user_time', 'system_time')
+#: An option `where`: fields and their patterns.
+Where = tuple[tuple[str, tuple[str, ...]], ...]
+#: What a call has, whose name may be that of a metric.
+CALL = charts.Quantity('Time of a call', 'us', 'lower')
 #: Series whose values the text for who cannot see a plot has.
 MAX_DESCRIBED = 8
 #: Of a family that does not say what is drawn of it.
 DEFAULT: tuple[dict[str, Any], ...] = (
-    {'kind': 'curve'}, {'kind': 'box'}, {'kind': 'bars'}, {'kind': 'runs'})
+    {'kind': 'curve'}, {'kind': 'box'}, {'kind': 'bars'}, {'kind': 'history'})
 
 
 @dataclass(frozen=True)
@@ -69,25 +73,8 @@ class Drawing:
     #: Makes the plot of `args`: its records, its title, and what else it needs.
     chart: Callable[..., Figure]
     args: tuple
-    #: Heading of the family's own above it on the page; '': none.
-    section: str = ''
     #: Shown below it, in red.
     note: str = ''
-
-    def content_hash(self) -> str:
-        """A hash that is equal for plots that look the same: of the arguments,
-        and of all that draws them."""
-        digest = hashlib.sha256(_read_drawing_code())
-        digest.update(f'{self.chart.__module__} {self.chart.__name__}'
-                      .encode())
-        for arg in self.args:
-            if isinstance(arg, pd.DataFrame):
-                digest.update(repr(list(arg)).encode())
-                arg = pd.util.hash_pandas_object(arg, index=False).to_numpy(
-                    ).tobytes()
-            digest.update(repr(arg).encode())
-        return digest.hexdigest()
-
 
 @dataclass(frozen=True)
 class Records:
@@ -100,50 +87,73 @@ class Records:
     #: What the records are of (naming.assign_series_kinds), and whether they
     #: are `valid`.
     table: pd.DataFrame
-    #: What all runs say of each metric and size (summary.point_statistics).
+    #: What all runs say of each metric and size (tidy.point_statistics).
     points: pd.DataFrame
     #: What runs left over time (postprocess/records/series.py).
     over_time: list[OverTime] = field(default_factory=list)
-    #: Raw samples of the newest run of each test case (samples.py),
+    #: The kind and the raw samples (samples.py) of the newest run of each test case,
     #: read when a plot asks for them.
-    samples: Callable[[], list[Raw]] = list
-
-    def points_with_line(self, line: str) -> pd.DataFrame:
-        """`points`, whose `median`, `low` and `high` are those of a line in
-        charts.BANDS."""
-        if line == 'median':
-            return self.points
-        means = summary.mean_statistics(self.frame[self.frame['judged']])
-        return self.points.drop(columns=['median', 'low', 'high']).merge(
-            means, on=summary.KEYS, how='left')
+    samples: Callable[[], list[tuple[int, pd.DataFrame]]] = list
+    #: Whether its metrics are calls (`of_calls`).
+    is_of_calls: bool = False
 
     @functools.cached_property
-    def job_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """summary.box_statistics of one value per job."""
-        return summary.box_statistics(self.frame[self.frame['judged']])
+    def job_boxes(self) -> pd.DataFrame:
+        """tidy.box_statistics of one value per job."""
+        return tidy.box_statistics(self.frame[self.frame['judged']])
 
     @functools.cached_property
-    def repetition_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """summary.box_statistics of the repetitions inside jobs, each divided
+    def repetition_boxes(self) -> pd.DataFrame:
+        """tidy.box_statistics of the repetitions inside jobs, each divided
         by the median of its job."""
         frame = self.frame[self.frame['sample'] & ~self.frame['judged']]
         middle = frame.groupby(
             ['kind', 'session', 'measurement', 'metric', 'point'],
             observed=True, dropna=False)['value'].transform('median')
-        return summary.box_statistics(frame.assign(
+        return tidy.box_statistics(frame.assign(
             value=(frame['value'] / middle).where(middle > 0)))
 
+    @functools.cached_property
+    def kind_names(self) -> pd.Series:
+        """What tells each kind apart from others of its program."""
+        return kind_names(self.table)
 
-class Raw(NamedTuple):
-    """The raw samples of one run."""
-    kind: int
-    run: str
-    #: As samples.read gives them.
-    calls: pd.DataFrame
+    def calls(self, patterns: tuple[str, ...]) -> list[tuple[int, pd.DataFrame]]:
+        """The kind and the raw samples of calls of the newest runs, for some names."""
+        chosen = []
+        for kind, calls in self.samples():
+            names = [name for name in calls['call'].unique()
+                     if any(fnmatch.fnmatchcase(name, one) for one in patterns)]
+            chosen.append((kind, calls[calls['call'].isin(names)]))
+        return chosen
+
+    def of_calls(self, patterns: tuple[str, ...]) -> Records:
+        """The records of calls of the newest runs: each call is a metric in µs."""
+        frame = pd.concat([pd.DataFrame(
+            {'kind': [], 'metric': [], 'point': [], 'value': []}), *(
+            pd.DataFrame({'kind': kind, 'metric': calls['call'], 'point': np.nan,
+                          'value': 1e6 * calls['seconds']})
+            for kind, calls in self.calls(patterns))], ignore_index=True)
+        points = frame[tidy.KEYS].drop_duplicates()
+        newest = points['kind'].map(self.points.groupby('kind')['time'].max())
+        return dataclasses.replace(
+            self, frame=frame.assign(judged=True, sample=True),
+            points=points.assign(time=newest), is_of_calls=True)
+
+
+def kind_names(table: pd.DataFrame) -> pd.Series:
+    """What tells each kind of a table apart from others of its program."""
+    # One program may serve several checks, and they say what it did.
+    names = pd.concat([naming.series_labels_and_panels(
+        group, panel=('check',), maximum=len(group))
+        for _, group in table.groupby(['family', 'program'], sort=False)])
+    return pd.Series([', '.join(filter(None, pair)) for pair in zip(
+        names['panel'], names['label'], strict=True)], index=names.index)
 
 
 class OverTime(NamedTuple):
     """The series of a run, and what the page calls it."""
+    kind: int
     series: Series
     program: str
     #: Unlike that of any other run.
@@ -159,8 +169,6 @@ class OverTime(NamedTuple):
 class Panel:
     """A metric, and what of its series fits in one plot."""
     records: Records
-    #: '' of several together.
-    program: str
     metric: str
     #: Stem of its files, and heading.
     name: str
@@ -171,12 +179,8 @@ class Panel:
     @property
     def quantity(self) -> charts.Quantity:
         """What its values are."""
-        return charts.Quantity.of_metric(
-            self.metric, all_metrics()[self.metric]['unit'])
-
-    @property
-    def plot_description(self) -> str:
-        return f"{self.title}. {all_metrics()[self.metric]['means']}"
+        return (CALL if self.records.is_of_calls
+                else charts.Quantity.of_metric(self.metric))
 
     @property
     def points_of_panel(self) -> pd.DataFrame:
@@ -201,9 +205,10 @@ class Panel:
 
         :param more: arguments of `chart` after the records and the title
         """
+        means = '' if self.records.is_of_calls else all_metrics()[self.metric]['means']
         return Drawing(
-            f'{self.name} {kind}',
-            about or self.plot_description + numbers_text(frame, self.quantity.unit),
+            f'{self.name} {kind}', about or f'{self.title}. {means}' + numbers_text(
+                frame, self.quantity.unit),
             chart, (frame, with_origin(title, self.records, self.labels.index), *more))
 
 
@@ -218,17 +223,11 @@ def with_origin(title: str, records: Records, kinds: Iterable[int]) -> str:
     software = dict.fromkeys(
         ' '.join(filter(None, [row.stack, row.source, row.version]))
         for row in table.itertuples())
+    places = [*dict.fromkeys(table['system'] + ':' + table['partition'])]
     return f'{title}\n' + ' · '.join(filter(None, [
-        shortened_list([*dict.fromkeys(table['system'] + ':' + table['partition'])]),
+        shortened_list_text(places, 2),
         '' if pd.isna(when) else f'{when:%Y-%m-%d}',
-        shortened_list([*filter(None, software)])]))
-
-
-def shortened_list(names: list[str], maximum: int = 2) -> str:
-    """'a, b' or 'a and 20 more'."""
-    if len(names) <= maximum:
-        return ', '.join(names)
-    return f"{', '.join(names[:maximum - 1])} and {len(names) - maximum + 1} more"
+        shortened_list_text([*filter(None, software)], 2)]))
 
 
 def numbers_text(frame: pd.DataFrame, unit: str) -> str:
@@ -242,28 +241,15 @@ def numbers_text(frame: pd.DataFrame, unit: str) -> str:
     column = next(name for name in ('value', 'ratio', 'q2', 'median') if name in frame)
     over = next((name for name in ('point', 'x') if name in frame
                  and frame[name].nunique() > 1), '')
+    axis = charts.SIZE * (over == 'point')
     texts = []
-    for label, *_, rows in charts.series_with_styles(
-            frame[frame[column].notna()]):
-        values = rows.sort_values(over or column)
-        ends = [values.iloc[0], values.iloc[-1]][:len(values)]
-        texts.append(f'{charts.series_name(label)}: ' + ' to '.join(
-            dict.fromkeys(value_text(end[column], unit) + (
-                '' if not over else f' at {size_text(end[over])}' if over == 'point'
-                else f' at {end[over]:g}') for end in ends)))
-    return '. ' + '; '.join(texts[:MAX_DESCRIBED]) + (
-        f'; and {len(texts) - MAX_DESCRIBED} more' * (len(texts) > MAX_DESCRIBED))
-
-
-@functools.cache
-def _read_drawing_code() -> bytes:
-    """All code that a plot depends on besides its arguments."""
-    folder = Path(__file__).parent
-    return b''.join(
-        [importlib.metadata.version('matplotlib').encode()]
-        + [file.read_bytes() for file in
-           [folder.with_name('charts.py'), folder.with_name('svg.py'),
-            *sorted(folder.glob('*.py'))]])
+    for label, *_, rows in charts.series_with_styles(frame.dropna(subset=column)):
+        ends = rows.sort_values(over or column).iloc[[0, -1]]
+        texts.append(f'{charts.series_name(label)}: ' + ' to '.join(dict.fromkeys(
+            value_text(end[column], unit)
+            + (f' at {charts.axis_label(end[over], axis)}' if over else '')
+            for _, end in ends.iterrows())))
+    return '. ' + shortened_list_text(texts, MAX_DESCRIBED)
 
 
 def plot_kinds() -> list[str]:
@@ -290,25 +276,23 @@ def parse_family_plot_entries(family: Family | None
     return [parse_plot_entry(entry, file) for entry in entries]
 
 
-def parse_plot_entry(entry: Mapping[str, Any], file: str
-          ) -> tuple[ModuleType, dict[str, Any]]:
+def parse_plot_entry(entry: Mapping[str, Any], file: str,
+                     more: Mapping[str, Any] = {}) -> tuple[ModuleType, dict[str, Any]]:
     """Kind and options of an entry of a file.
 
+    :param more: key -> schema of keys that are no options
     :raises strict.Fault: file, line, key and what is allowed
     """
     _raise_first_fault('plots', schema.faults_by_schema(file, entry, {
         'type': 'object', 'required': ['kind'],
         'properties': {'kind': {'enum': plot_kinds()}}}))
     kind = module_of_kind(entry['kind'])
-    options = mapping_with_lines({
-        key: _with_lists(value, kind.OPTIONS.get(key, {}))
-        for key, value in entry.items() if key != 'kind'}, entry)
-    _raise_first_fault(f'plots: {entry["kind"]}', schema.faults_by_schema(
-        file, options, {
-            'type': 'object', 'properties': kind.OPTIONS, 'additionalProperties': False,
-            '$defs': {'metric': {'enum': [*all_metrics()]}}}))
-    return kind, {key: _with_tuples(options.get(key, option['default']))
-                  for key, option in kind.OPTIONS.items()}
+    _raise_first_fault(f'plots: {entry["kind"]}', schema.faults_by_schema(file, entry, {
+        'type': 'object', 'properties': {'kind': {}, **more, **kind.OPTIONS},
+        'additionalProperties': False,
+        '$defs': {'metric': {'enum': [*all_metrics()]}}}))
+    return kind, {name: _with_tuples(entry.get(name, option['default']), option)
+                  for name, option in kind.OPTIONS.items()}
 
 
 def _raise_first_fault(prefix: str, faults: list[strict.Fault]) -> None:
@@ -317,58 +301,47 @@ def _raise_first_fault(prefix: str, faults: list[strict.Fault]) -> None:
         raise strict.Fault(fault.file, fault.line, f'{prefix}: {fault.reason}')
 
 
-def mapping_with_lines(values: dict[str, Any], source: Mapping[str, Any]
-                       ) -> strict.Mapping:
-    """Values with the lines of the mapping that they are from."""
-    made = strict.Mapping(values)
-    made.lines = getattr(source, 'lines', {})
-    return made
-
-
-def _with_lists(value: Any, option: Mapping[str, Any]) -> Any:
-    """A value of an option; if it is short for a list of one value, this list."""
-    if option.get('type') == 'array' and not isinstance(value, list):
-        return [value]
-    if option.get('type') == 'object' and isinstance(value, Mapping):
-        return mapping_with_lines({
-            name: _with_lists(inner, option['additionalProperties'])
-            for name, inner in value.items()}, value)
-    return value
-
-
-def _with_tuples(value: Any) -> Any:
+def _with_tuples(value: Any, option: Mapping[str, Any]) -> Any:
     """A value of an option, with tuples instead of lists and of `where`."""
     if isinstance(value, Mapping):
-        return tuple((name, tuple(map(str, patterns)))
+        return tuple((name, tuple(map(str, _one_or_many(patterns))))
                      for name, patterns in value.items())
-    return tuple(value) if isinstance(value, list) else value
+    return _one_or_many(value) if 'then' in option else value
+
+
+def _one_or_many(value: Any) -> tuple:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def one_or_many(item: Mapping[str, Any], expected: str = '') -> dict[str, Any]:
+    """The schema of an option that is a list of items, or one of them."""
+    return {'if': {'type': 'array'}, 'else': item, 'default': (), 'then': {
+        'type': 'array', 'items': item, 'minItems': int(bool(expected)),
+        'expected': expected}}
 
 
 #: Schemas of options. A field is a parameter of test cases, or one of naming.KNOWN.
 FIELD = {'type': 'string', 'pattern': r'^[^\W\d]\w*$', 'default': '',
          'expected': f"a field: a parameter, or one of {', '.join(naming.KNOWN)}"}
-FIELDS = {'type': 'array', 'items': FIELD, 'default': []}
+FIELDS = one_or_many(FIELD)
 TEXT = {'type': 'string', 'default': ''}
 METRIC = {'$ref': '#/$defs/metric', 'default': ''}
+CALLS = one_or_many(TEXT, 'the name of a call, a pattern, or a list of them')
 #: Of a list of sizes the first that exists counts; without one, where the metric
 #: is judged, or the largest.
-SIZES = {'type': 'array', 'default': [], 'items': {
-    'anyOf': [{'type': 'integer'}, {'enum': ['smallest', 'largest']}],
-    'expected': 'a size in B, smallest or largest'}}
+SIZES = one_or_many({'anyOf': [{'type': 'integer'}, {'enum': ['smallest', 'largest']}],
+                     'expected': 'a size in B, smallest or largest'})
 #: Field -> patterns.
 WHERE = {
     'type': 'object', 'default': {}, 'propertyNames': FIELD,
     'expected': "a mapping of fields to patterns, such as {program: 'x_*', "
                 'num_nodes: 2}',
-    'additionalProperties': {
-        'type': 'array', 'minItems': 1, 'expected': 'a pattern or a list of them',
-        'items': {'type': ['string', 'number', 'boolean'], 'expected': 'a pattern'}}}
-#: What the thin line over all sessions is.
-LINE = {'enum': [*charts.BANDS], 'default': 'median'}
+    'additionalProperties': one_or_many(
+        {'type': ['string', 'number', 'boolean'], 'expected': 'a pattern'},
+        'a pattern or a list of them')}
 #: Options of kinds that are made of records. Default of `metric`: the judged metrics.
 CHOICE = {
-    'metric': {'type': 'array', 'items': METRIC, 'minItems': 1, 'default': [],
-               'expected': 'the name of a metric or a list of them'},
+    'metric': one_or_many(METRIC, 'the name of a metric or a list of them'),
     'where': WHERE,
     'by': FIELDS,
     'panel': FIELDS,
@@ -460,18 +433,14 @@ def main_metrics(family: str, names: set[str]) -> list[str]:
     """
     known = all_metrics()
     there = [m for m in known if m in names]
-    judged_ = [
-        rule['metric']
-        for rule in judged.judged_rules_by_family().get(family, [])
-        if rule['metric'] in there and rule['metric'] != 'worst_ratio'
-    ]
+    judged_ = [rule['metric'] for rule in
+               judged.judged_rules_by_family().get(family, [])
+               if rule['metric'] in there and rule['metric'] != 'worst_ratio']
     return judged_ or [m for m in there if known[m]['better'] != 'none'
                        and m not in (*TIMES, 'worst_ratio', 'completed')][:1]
 
 
-def rows_matching_fields(
-    table: pd.DataFrame, where: tuple[tuple[str, tuple[str, ...]], ...]
-) -> pd.DataFrame:
+def rows_matching_fields(table: pd.DataFrame, where: Where) -> pd.DataFrame:
     """The rows whose fields match."""
     for name, patterns in where:
         texts = table[name] if name in table else pd.Series('', table.index)
@@ -480,12 +449,11 @@ def rows_matching_fields(
     return table
 
 
-def metric_panels(records: Records, metric: tuple[str, ...] = (),
-                  where: tuple[tuple[str, tuple[str, ...]], ...] = (),
+def metric_panels(records: Records, metric: tuple[str, ...] = (), where: Where = (),
                   by: naming.Names = (), panel: naming.Names = (), title: str = '',
                   merge: naming.Names = (), maximum: int = 0,
                   drop: Callable[[pd.DataFrame], list[str]] | None = None
-           ) -> Iterator[Panel]:
+                  ) -> Iterator[Panel]:
     """Each metric and panel; of each program, or with `by` of all together.
 
     :param merge: fields that tell no series apart: test cases that differ in
@@ -502,39 +470,14 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (),
     for program, kinds_of_program in programs:
         there = {name for name, kinds in have.items()
                  if not kinds.isdisjoint(kinds_of_program.index)}
-        names = [
-            name
-            for name in metric
-            or main_metrics(
-                records.family
-                or (
-                    kinds_of_program['family'].iloc[0]
-                    if len(kinds_of_program)
-                    else ''
-                ),
-                there,
-            )
-            if name in there
-        ]
-        for name in names:
-            with_metric = kinds_of_program[
-                kinds_of_program.index.isin(have[name])
-            ]
+        family = records.family or next(iter(kinds_of_program['family']), '')
+        for name in metric or main_metrics(family, there):
+            if name not in there:
+                continue
+            with_metric = kinds_of_program[kinds_of_program.index.isin(have[name])]
+            same = [*merge, *(drop(with_metric) if drop else ())]
             labels = naming.series_labels_and_panels(
-                with_metric.drop(
-                    columns=[
-                        field
-                        for field in (
-                            *merge,
-                            *(drop(with_metric) if drop else ()),
-                        )
-                        if field in with_metric
-                    ]
-                ),
-                by,
-                panel,
-                maximum,
-            )
+                with_metric.drop(columns=[*same], errors='ignore'), by, panel, maximum)
             # Plots of a refused run, where they were kept, stand apart.
             labels['label'] = (labels['label'] + with_metric['valid'].map(
                 {True: '', False: ', not valid'})).str.removeprefix(', ')
@@ -543,7 +486,7 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (),
                 program, sources[0] if program and len(sources) == 1 else ''), name]))
             for split, part in labels.groupby('panel', sort=False):
                 yield Panel(
-                    records, program, name,
+                    records, name,
                     ' '.join(filter(None, [program, title or (
                         '' if program else ' '.join(by)), name, split])),
                     ', '.join(filter(None, [head, split])),

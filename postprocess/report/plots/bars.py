@@ -57,65 +57,50 @@ def drawings_from_records(records: Records, by: naming.Names = (),
 
 
 def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Figure:
-    """A bar a row, its value beside it; dots if a logarithmic axis is needed,
+    """A bar a row, below its name and value; dots if a logarithmic axis is needed,
     because the length of a bar means nothing there.
 
     :param frame: COLUMNS, a row a series; bars of a `group` have a colour
     """
-    charts._import_configured_matplotlib()
-    names = charts.wrap_row_names([
-        charts.series_name(row.label) + row.older for row in frame.itertuples()])
-    texts = [*map(quantity.text, frame['value'])]
-    legend: list[tuple] = []
+    names = [charts.wrap_text(f'{charts.series_name(row.label)}{row.older}: '
+                              f'{quantity.text(row.value)}', charts.SMALL)
+             for row in frame.itertuples()]
+    legend = charts.reference_entries(frame)
     if (frame['runs'] > 1).any():
         legend.append(('minimum to maximum of all sessions', charts.INK, '-', '',
                        {'lw': 1}))
-    if frame['reference'].notna().any():
-        legend.append(('reference', charts.INK, '', '|', {'ms': 8, 'mew': 1.6}))
-        if frame[['lower', 'upper']].notna().any(axis=None):
-            legend.append(('tolerance', charts.INK, '-', '',
-                           {'lw': 2.4, 'alpha': 0.5}))
-    groups = list(dict.fromkeys(frame['group']))
-    rows = np.arange(len(frame))
-    values = frame['value'].to_numpy()
+    lines = 1 + max(name.count('\n') for name in names)
     figure, axes = charts.create_figure(
-        title, legend, height=0.35 + charts.rows_height(names, 0.24),
-        names_beside=names)
-    colours = [charts.COLOURS[groups.index(row) % len(charts.COLOURS)]
-               for row in frame['group']]
+        title, legend, height=0.25 + len(names) * (0.2 + 0.13 * lines))
+    values, rows = frame['value'].to_numpy(), np.arange(len(frame))
+    groups = list(dict.fromkeys(frame['group']))
+    colours = [charts.COLOURS[groups.index(group) % len(charts.COLOURS)]
+               for group in frame['group']]
     top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1
     minimum = values[values > 0].min() if (values > 0).any() else top
     wide = top > 60 * minimum
+    high = 0.3 / (1 + lines)                # half the height of a bar
     if wide:
         axes.scatter(values, rows, color=colours, s=28, lw=0, zorder=3)
-    else:
-        axes.barh(rows, values, height=0.62, color=colours, alpha=charts.BAR, lw=0)
-    for y, text, row in zip(rows, texts, frame.itertuples(), strict=True):
-        if row.runs > 1:
-            axes.plot(
-                [row.minimum, row.maximum], [y, y], color=charts.INK, lw=1
-            )
-        if row.reference == row.reference:
-            axes.plot([row.reference] * 2, [y - 0.4, y + 0.4],
-                      color=charts.INK, lw=1.6)
-        for deviation in (row.lower, row.upper):
-            if row.reference == row.reference and deviation == deviation:
-                axes.plot([row.reference, row.reference * (1 + deviation)],
-                          [y + 0.36] * 2, color=charts.INK, lw=2.4,
-                          alpha=0.5, solid_capstyle='butt')
-        axes.annotate(
-            text,
-            (max(row.value, row.maximum if row.runs > 1 else 0), y),
-            xytext=(4, 0), textcoords='offset points', va='center',
-            fontsize=charts.SMALL, color=charts.INK)
-    room = charts.room_for_values(axes, texts)
-    if wide:
-        start = min([minimum, *frame.loc[frame['minimum'] > 0, 'minimum']]) / 2
         axes.set_xscale('log')
-        axes.set_xlim(start, top * (top / start) ** room)
+        axes.set_xlim(min([minimum, *frame.loc[frame['minimum'] > 0, 'minimum']]) / 2)
     else:
-        axes.set_xlim(0, top * (1 + room))
+        axes.barh(rows, values, height=2 * high, color=colours, alpha=charts.BAR, lw=0)
+        axes.set_xlim(0, 1.05 * top)
+    for y, name, row in zip(rows, names, frame.itertuples(), strict=True):
+        axes.text(0, y - high - 0.04, name, fontsize=charts.SMALL, va='bottom',
+                  transform=axes.get_yaxis_transform())
+        if row.runs > 1:
+            axes.plot([row.minimum, row.maximum], [y, y], color=charts.INK, lw=1)
+        if row.reference == row.reference:
+            axes.plot([row.reference] * 2, [y - high, y + high], ':', color=charts.INK,
+                      lw=1.6)
+            for deviation in (row.lower, row.upper):
+                axes.plot([row.reference, row.reference * (1 + deviation)],
+                          [y + high] * 2, color=charts.INK, lw=4, alpha=0.4,
+                          solid_capstyle='butt')
+    axes.set_ylim(len(names) - 0.5, -high - lines / (1 + lines))
+    axes.set_yticks([])
     charts.set_few_ticks(axes.xaxis, wide)
-    charts.set_row_names(axes, names)
     charts.set_axis_title_and_labels(axes.xaxis, frame['value'], quantity, wide)
     return figure

@@ -1,17 +1,18 @@
-"""A metric over message size: newest run, all runs, reference, limits."""
+"""A metric over message size: newest run, all runs, reference, limits; or the ratio
+of after and before a change."""
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from config.families import all_metrics
+
 from .. import charts
 from . import (
     CHOICE,
-    LINE,
     METRIC,
     Drawing,
     Records,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 #: `limit`: a metric that is the most, or the least, that the one drawn can be at
 #: each size. `beside`: a metric of the same session that is drawn beside it.
-OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC, 'line': LINE}
+OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC}
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
            'band. The reference is dotted, and a thick bar shows its '
@@ -40,9 +41,8 @@ FAR = 4
 
 
 def drawings_from_records(records: Records, limit: str = '', beside: str = '',
-                          line: str = 'median', **choice: Any) -> Iterator[Drawing]:
+                          **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
-    records = dataclasses.replace(records, points=records.points_with_line(line))
     place = ['kind', 'point']
     others = [
         records.points[records.points['metric'] == metric]
@@ -61,28 +61,33 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
                                      panel.quantity, physical_limits_of_panel(panel),
-                                     beside, line)
+                                     beside)
 
 
 def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
-                limits: list[Mapping[str, Any]] = [], beside: str = '',
-                line: str = 'median') -> Figure:
-    """A plot over size.
+                limits: Sequence[Mapping[str, Any]] = (), beside: str = '',
+                over: str = charts.SIZE, more_names: Sequence[tuple] = ()) -> Figure:
+    """A plot over size, or over a number.
 
-    :param frame: COLUMNS, a row a series and size; `limit` and `beside` where it
-        has one
+    :param frame: COLUMNS, a row a series and size; `limit` and `beside` where it has
+        one; `runs`, `low`, `median` and `high` may be missing
     :param limits: rows of config/limits.yaml and the like
     :param beside: the metric in the column `beside`
-    :param line: of charts.BANDS: what median, low and high are
+    :param over: title of the axis
+    :param more_names: further entries of the legend
     """
-    names = [*charts.legend_entries(frame), *charts.band_entries(frame, line)]
+    has_runs = 'runs' in frame
+    names = [*charts.legend_entries(frame, has_runs), *more_names,
+             *(charts.band_entries(frame) if has_runs else []),
+             *charts.reference_entries(frame)]
     if 'beside' in frame:
         names.append((f'{beside} of the same job', charts.INK, '-', 'o',
                       {'fillstyle': 'none', 'lw': 0.8}))
     if 'limit' in frame:
         names.append(('limit of the devices', charts.INK, '-.', '', {'lw': 1}))
-    values = pd.concat([frame[name].dropna() for name in ('value', 'low', 'high')])
-    every = charts.distinct_sizes(frame)
+    values = pd.concat([frame[name].dropna() for name in ('value', 'low', 'high')
+                        if name in frame])
+    every = sorted(frame['point'].dropna().unique())
     near_limits = _limits_near_values(limits, every, values.min(), values.max())
     if near_limits:
         names.append(('beyond a physical limit', 'none', 'bar', '////', {
@@ -91,7 +96,7 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
     for _, colour, dashes, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
         x = charts.log2_size_positions(rows['point'], every)
-        if rows['runs'].max() > 1:
+        if has_runs and rows['runs'].max() > 1:
             axes.fill_between(x, rows['low'], rows['high'], color=colour,
                               alpha=0.16, lw=0)
             axes.plot(x, rows['median'], dashes, color=colour, lw=0.7,
@@ -113,14 +118,15 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                     axes.plot([x0, x0], [ref, ref * (1 + tolerance)], '-',
                               color=colour, lw=4, alpha=0.4,
                               solid_capstyle='butt')
-    charts.set_size_axis(axes, every)
+    charts.set_size_axis(axes, every, over)
     charts.set_value_axis(axes, values, quantity)
     _hatch_limits(axes, near_limits)
     return figure
 
 
-def _limits_near_values(limits: list[Mapping[str, Any]], every: list[int], low: float,
-                        high: float) -> list[tuple[np.ndarray, np.ndarray, bool]]:
+def _limits_near_values(
+        limits: Sequence[Mapping[str, Any]], every: list[int], low: float, high: float
+        ) -> list[tuple[np.ndarray, np.ndarray, bool]]:
     """The physical limits that are near the values: positions, limits at them, and
     whether what is below is impossible.
 
@@ -156,3 +162,19 @@ def _hatch_limits(axes: Axes, near_limits: list[tuple[np.ndarray, np.ndarray, bo
         low, high = ((min(low, edge.min() / 1.3), high) if below
                      else (low, max(high, edge.max() * 1.3)))
     axes.set_ylim(low, high)
+
+
+def draw_ratios(frame: pd.DataFrame, title: str, metric: str) -> Figure:
+    """A curve of ratios for each label.
+
+    :param frame: columns label, point and ratio
+    """
+    figure = draw_curves(
+        frame.rename(columns={'ratio': 'value'}).assign(
+            reference=np.nan, lower=np.nan, upper=np.nan), title,
+        charts.Quantity('Ratio', '1', all_metrics()[metric]['better']))
+    [axes] = figure.axes
+    low, high = axes.get_ylim()
+    axes.axhline(1, color=charts.INK, lw=0.9)
+    axes.set_ylim(min(low, 0.99), max(high, 1.01))
+    return figure

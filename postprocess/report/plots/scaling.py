@@ -22,31 +22,26 @@ from . import (
     points_at_size,
     title_size_suffix,
 )
+from .curve import draw_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: What is fitted to the medians, and how the legend calls it.
-FITS = {'log2': 'a + b log2 N', 'linear': 'a + b N', 'constant': 'a',
-        'none': ''}
+FITS = {'log2': 'a + b log2 N', 'linear': 'a + b N', 'none': ''}
 #: A point this far from what is expected departs from it, however steady it
 #: is; so does one beyond three times the spread of its runs.
 FAR = 0.1
 #: Robust standard deviation from the distance of the 10 % and 90 % quantiles.
 NORMAL = 1 / 2.563
 
-
-OPTIONS = {
-    **CHOICE,
-    'over': FIELD | {'default': 'num_nodes'},
-    'fit': {'enum': [*FITS], 'default': 'log2'},
-    'at': SIZES,
-}
-READING = ('Scaling: points are the newest session, the line is the median of '
-           'all sessions. The dashed line is a fit to the medians that one '
-           'point cannot bend. A point far from the fit has a ring and its '
-           'distance.')
-COLUMNS = ['label', 'x', 'runs', 'low', 'median', 'high', 'value', 'older']
+OPTIONS = CHOICE | {'over': FIELD | {'default': 'num_nodes'}, 'at': SIZES,
+                    'fit': {'enum': [*FITS], 'default': 'log2'}}
+READING = ('Scaling: the thick line is the newest session. The dashed line is a fit to '
+           'the medians of all sessions that one point cannot bend. A point far from '
+           'the fit has a ring and its distance.')
+COLUMNS = ['label', 'x', 'runs', 'low', 'median', 'high', 'value', 'reference', 'lower',
+           'upper', 'older']
 
 
 def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],
@@ -83,8 +78,7 @@ def fitted_values(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
     """
     if fit == 'none' or len(x) < 3:
         return None
-    at = {'log2': np.log2(x), 'linear': x,
-          'constant': np.zeros(len(x))}[fit]
+    at = np.log2(x) if fit == 'log2' else x
     one, two = np.triu_indices(len(x), 1)
     apart = at[one] != at[two]
     slope = np.median((y[two] - y[one])[apart] / (at[two] - at[one])[apart]
@@ -111,48 +105,30 @@ def fit_and_deviations(frame: pd.DataFrame, fit: str
 
 def draw_scaling(frame: pd.DataFrame, title: str, quantity: charts.Quantity, over: str,
                  fit: str) -> Figure:
-    """Points of the newest run, the median of all, what is expected.
+    """Curves over a number of nodes, with a fit; points far from it have a ring and
+    their distance.
 
     :param frame: COLUMNS, a row a series and x
     """
-    names = charts.legend_entries(frame)
-    parts = [(colour, line, marker, rows, *fit_and_deviations(rows, fit)) for
-             _, colour, line, marker, rows in charts.series_with_styles(frame)]
-    if any(line is not None for *_, line, _ in parts):
-        names.append((f'fit: {FITS[fit]}', charts.INK, '--', ''))
-    if (frame['runs'] > 1).any():
-        names += [('median of all sessions', charts.INK, '-', '', {'lw': 1}),
-                  ('8 of 10 sessions', charts.INK, '', '|', {'ms': 8})]
-    if any((~np.isnan(off)).any() for *_, off in parts):
-        names.append(('far from the fit', charts.INK, '', 'o', {
-            'fillstyle': 'none', 'ms': 7}))
-    figure, axes = charts.create_figure(title, names)
-    for colour, line, marker, rows, expected_values, off in parts:
+    fits = [(colour, rows, *fit_and_deviations(rows, fit))
+            for _, colour, _, _, rows in charts.series_with_styles(frame)]
+    names = [(f'fit: {FITS[fit]}', charts.INK, '--', '')] * any(
+        line is not None for *_, line, _ in fits) + [
+        ('far from the fit', charts.INK, '', 'o', {'fillstyle': 'none', 'ms': 7})
+    ] * any((off == off).any() for *_, off in fits)
+    figure = draw_curves(frame.rename(columns={'x': 'point'}), title, quantity,
+                         over=over, more_names=names)
+    [axes] = figure.axes
+    for colour, rows, line, off in fits:
         x = np.log2(rows['x'].to_numpy())
-        axes.plot(x, rows['median'], line, color=colour, lw=1)
-        axes.errorbar(x, rows['median'], color=colour, lw=0, elinewidth=1,
-                      yerr=[rows['median'] - rows['low'],
-                            rows['high'] - rows['median']])
-        axes.plot(x, rows['value'], marker, color=colour, ms=4.5, mew=0)
-        if expected_values is not None:
-            axes.plot(
-                x, expected_values, '--', color=colour, lw=0.9, alpha=0.9
-            )
+        if line is not None:
+            axes.plot(x, line, '--', color=colour, lw=0.9, alpha=0.9)
         for at, value, far in zip(x, rows['value'], off, strict=True):
-            if not np.isnan(far):
-                axes.plot([at], [value], 'o', ms=10, mfc='none',
-                          mec=charts.INK, mew=1)
+            if far == far:
+                axes.plot([at], [value], 'o', ms=10, mfc='none', mec=charts.INK, mew=1)
                 axes.annotate(
                     f'{far:+.0%}'.replace('%', ' %'), (at, value),
                     xytext=(0, 8), textcoords='offset points', ha='center',
                     fontsize=charts.SMALL, fontweight='bold', color=charts.INK)
-    every = sorted(frame['x'].unique())
-    axes.set_xticks(np.log2(every), [f'{v:g}' for v in every])
-    axes.set_xlim(np.log2(every[0]) - 0.4, np.log2(every[-1]) + 0.4)
-    axes.set_xlabel(f'{over} (log)')
-    charts.set_value_axis(axes, pd.concat([
-        frame[name] for name in ('value', 'low', 'high')]), quantity)
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high * 1.15 if axes.get_yscale() == 'linear'
-                  else high * 1.3)
+    axes.margins(y=0.15)
     return figure

@@ -236,7 +236,8 @@ const shape = (name, attributes) => {
   return element;
 };
 // A curve over all sessions, with what it is compared with.
-const curve = (line, session) => {
+// Sessions on a node that is worse are marked.
+const curve = (line, session, nodes) => {
   const [base, reference, low, high] = line.l;
   const shown = [...line.y, base, reference, low, high].filter((value) => value !== null);
   const limits = line.z.filter((limit) => limit >= Math.min(...shown) / 2
@@ -264,12 +265,23 @@ const curve = (line, session) => {
     line.x.forEach((n, i) => svg.append(shape('path', {class: 'dot',
       d: `M${x(n)} ${y(line.y[i])}h0`})));
   }
-  const text = [`newest ${digits(line.y.at(-1))}`, base !== null && `baseline ${digits(base)}`,
+  for (const {sessions: there} of nodes) {
+    line.x.forEach((n, i) => there.includes(n) && svg.append(shape('path', {
+      class: 'dot there', d: `M${x(n)} ${y(line.y[i])}h0`})));
+  }
+  const median = (values) => values.length
+    ? digits(values.sort((a, b) => a - b)[values.length >> 1]) : 'no value';
+  const text = [...nodes.map(({node, since, sessions: there}) => {
+    const values = (isThere) => line.y.filter((value, i) => line.x[i] >= since
+      && there.includes(line.x[i]) === isThere);
+    return `since ${sessions[since].slice(0, 10)} on ${node} (dots) ${median(values(true))}, `
+      + `on other nodes ${median(values(false))}`;
+  }), `newest ${digits(line.y.at(-1))}`, base !== null && `baseline ${digits(base)}`,
     reference !== null && `reference ${digits(reference)}`,
     low !== null && `at least ${digits(low)}`, high !== null && `at most ${digits(high)}`,
     line.z.length && `physical limit ${line.z.map(digits).join(' and ')}`,
     line.k.length && `change points ${line.k.map((n) => sessions[n].slice(0, 10)).join(', ')}`,
-    line.o > line.y.length && `${line.o} values, older ones as medians`];
+    line.o > line.y.length && `the newest ${line.y.length} of ${line.o} sessions`];
   svg.setAttribute('aria-label', text.filter(Boolean).join(', '));
   const plot = el('div', '', {className: 'curve'});
   const ends = el('div', '', {className: 'ends'});
@@ -302,7 +314,7 @@ const show = (number, session) => {
   const testCase = data.cases[number];
   if (!testCase) { return; }
   session = Math.max(0, Math.min(sessions.length - 1,
-    session ?? newest(testCase.c)));
+    Number(session ?? newest(testCase.c))));
   const opened = now?.number === number && dialog.querySelector('details')?.open;
   now = {number, session};
   const letter = testCase.c[session];
@@ -339,6 +351,11 @@ const show = (number, session) => {
     add('output folder', testCase.d.output);
     add('smallest change that is found', testCase.w);
   }
+  for (const {node, sessions: there} of testCase.e) {
+    add('regression', `worse on ${node}, on which it ran last in the session of ${
+      sessions[there.at(-1)]} UTC${there.at(-1) < newest(testCase.c)
+      ? `; not measured on ${node} since` : ''}`);
+  }
   add('job', testCase.j.at(session - sessions.length));
   for (const [name, title] of Object.entries(data.fields)) {
     const past = testCase.h[name] ?? [];
@@ -359,7 +376,7 @@ const show = (number, session) => {
   values.open = Boolean(opened);
   dialog.replaceChildren(title, name, move, cells(testCase, session),
     el('p', `It failed, regressed or has no record in ${bad} of ${past.length} sessions.`,
-      {className: 'soft'}), ...testCase.v.map((line) => curve(line, session)),
+      {className: 'soft'}), ...testCase.v.map((line) => curve(line, session, testCase.e)),
     values, table, ...(changes.length ? [el('h3', `Changes of the environment: ${
       changes.length}`), list] : []), again);
   if (!dialog.open) { dialog.showModal(); }
@@ -383,7 +400,7 @@ document.addEventListener('click', (event) => {
   event.preventDefault();
   const box = event.target.closest('.cells');
   show(numberOf.get(decodeURIComponent(link.hash)),
-    box && event.clientX ? place(box, event) : null);
+    box && event.clientX ? place(box, event) : link.dataset.session ?? null);
 });
 dialog.addEventListener('keydown', (event) => {
   const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];

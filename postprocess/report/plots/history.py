@@ -1,4 +1,4 @@
-"""A plot over runs: what is taken of the whole run, or at one size."""
+"""A metric over sessions: of the whole session, or at one size."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ READING = ('Over sessions: a line through the value of each session, with one '
            'tolerance shaded. A single session has bars instead.')
 COLUMNS = ['label', 'session', 'time', 'value', 'reference', 'lower',
            'upper']
-#: Runs that are drawn as points too, and one by one at all.
-POINTS, MAXIMUM = 40, 240
+#: Sessions that are drawn as points, too.
+POINTS = 40
 
 
 def drawings_from_records(records: Records, at: tuple[Any, ...] = (), **choice: Any
@@ -47,7 +47,7 @@ def drawings_from_records(records: Records, at: tuple[Any, ...] = (), **choice: 
         rows = panel.rows_of_panel(judged)
         rows = rows[rows['kind'].isin(points['kind'])
                     & rows['point'].isin(points['point'].unique())][COLUMNS]
-        yield panel.make_drawing('runs', draw_values_over_sessions, rows,
+        yield panel.make_drawing('history', draw_values_over_sessions, rows,
                                  panel.title + title_size_suffix(points),
                                  panel.quantity)
 
@@ -58,10 +58,9 @@ def draw_values_over_sessions(frame: pd.DataFrame, title: str,
 
     :param frame: COLUMNS, a row a run of a series
     """
-    frame = frame.assign(runs=frame.groupby('label')['session'].transform(
-        'nunique'))
+    frame = frame.assign(runs=frame.groupby('label')['session'].transform('nunique'))
     figure, axes = charts.create_figure(
-        title, [*charts.legend_entries(frame), *_band_entries(frame)], beside=0.2)
+        title, [*charts.legend_entries(frame), *charts.reference_entries(frame)])
     runs = frame.groupby('session', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, colour, line, marker, rows in charts.series_with_styles(frame):
@@ -69,18 +68,10 @@ def draw_values_over_sessions(frame: pd.DataFrame, title: str,
             int)).sort_values('x')
         few = rows['runs'].iloc[0] <= POINTS
         at = rows.groupby('x', as_index=False)['value'].median()
-        if len(at) > MAXIMUM:
-            part = at.groupby(at['x'] * MAXIMUM // len(runs))
-            low, high = part['value'].min(), part['value'].max()
-            at = pd.DataFrame({'x': part['x'].mean(),
-                               'value': part['value'].median()})
-            axes.fill_between(at['x'], low, high, color=colour, alpha=0.25,
-                              lw=0)
         axes.plot(at['x'], at['value'], line, color=colour, lw=1.2,
                   marker=marker if few else '', ms=3, mew=0)
         last = rows.dropna(subset='reference').tail(1)
-        for ref, lower, upper in last[
-                ['reference', 'lower', 'upper']].to_numpy():
+        for ref, lower, upper in last[['reference', 'lower', 'upper']].to_numpy():
             axes.axhline(ref, color=colour, lw=1, ls=':')
             for tolerance in (lower, upper):
                 if not np.isnan(tolerance):
@@ -88,24 +79,9 @@ def draw_values_over_sessions(frame: pd.DataFrame, title: str,
                                  color=colour, alpha=0.12, lw=0)
     step = -(-len(runs) // 5)
     ticks = range(len(runs) - 1, -1, -step)
-    long = runs.iloc[-1] - runs.iloc[0] > pd.Timedelta(days=300)
-    form = '%d %b\n%Y' if long else '%d %b\n%H:%M'
-    axes.set_xticks(list(ticks), [runs.iloc[n].strftime(form)
-                                  for n in ticks])
+    axes.set_xticks(ticks, [runs.iloc[n].strftime('%Y-%m-%d\n%H:%M') for n in ticks])
     axes.set_xlim(-0.5, len(runs) - 0.5)
     axes.set_xlabel('Session (UTC)')
     charts.set_value_axis(axes, frame['value'], quantity)
     return figure
 
-
-def _band_entries(frame: pd.DataFrame) -> list[tuple]:
-    """Entries of the legend for references, tolerances and merged sessions."""
-    entries: list[tuple] = []
-    if frame['reference'].notna().any():
-        entries.append(('reference', charts.INK, ':', '', {'lw': 1}))
-        if frame[['lower', 'upper']].notna().any(axis=None):
-            entries.append(('tolerance', charts.INK, 'bar', '', {'alpha': 0.12}))
-    if frame['runs'].max() > MAXIMUM:
-        entries.append(('range of neighbouring sessions', charts.INK, 'bar', '',
-                        {'alpha': 0.25}))
-    return entries

@@ -72,6 +72,8 @@ begin_services() {
             "${#nodes[@]} (${nodes[*]}): run the job script in a larger job"
         return
     fi
+    # A trap may run in a function without standard error.
+    exec {messages}>&2
     run=$PWD/$PLUMBLINE_RUN stopped='' outputs=()
     servers=() clients=() watcher='' counted='' host=() port=()
     secrets=$(mktemp -d "$PWD/secrets.private.XXXXXX") || {
@@ -447,7 +449,8 @@ stop_services() {
     done
     # Their remote shells wait for a node that was lost.
     if [ -n "$watcher" ]; then end_leftovers >/dev/null; fi
-    exec {lock}>&- {ticks}<&-
+    exec {lock}>&- {ticks}<&- {messages}>&-
+    messages=2
     trap terminated TERM INT HUP
 } 2>/dev/null
 
@@ -464,7 +467,7 @@ have_ended() {  # seconds pid...
 
 terminated() {
     fail 'the job script was ended by SIGTERM, sent because of the time limit, a' \
-        'cancelled job or a failed node'
+        'cancelled job or a failed node' 2>&"${messages:-2}"
     exit 143
 }
 trap stop_services EXIT

@@ -45,4 +45,3 @@ def test_topology_is_read_from_the_kernel(tmp_path):
         (folder / 'cpulist').write_text(f'{text}\n')
     result = cpus.available_cpus(str(tmp_path), [0, 1, 2])
     assert result == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 2)]
-    assert cpus.numa_nodes_of_cpus(result, [1, 2]) == [0, 1]

@@ -201,13 +201,18 @@ def wrap_text(text: str, font_size: float) -> str:
     return textwrap.fill(text, int(WIDTH * 110 / font_size))
 
 
-def band_entries(frame: pd.DataFrame) -> list[tuple]:
+#: What the thin line of a series is -> what the band around it is.
+BANDS = {'median': '8 of 10 sessions', 'mean': '95 % interval of the mean'}
+
+
+def band_entries(frame: pd.DataFrame, line: str = 'median') -> list[tuple]:
     """Entries of the legend for what is drawn around the newest value of a series.
 
     :param frame: with a column runs
+    :param line: of BANDS
     """
-    return [('median of all sessions', INK, '-', '', {'lw': 0.7}),
-            ('8 of 10 sessions', INK, 'bar', '', {'alpha': 0.16})] * bool(
+    return [(f'{line} of all sessions', INK, '-', '', {'lw': 0.7}),
+            (BANDS[line], INK, 'bar', '', {'alpha': 0.16})] * bool(
                 (frame['runs'] > 1).any())
 
 

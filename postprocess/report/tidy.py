@@ -13,6 +13,8 @@ from .. import naming
 #: What a row of a summary is of: a metric of a kind (naming.assign_series_kinds) at a
 #: point.
 KEYS = ['kind', 'metric', 'point']
+#: Of a bootstrap: the interval's ends then vary by a few per cent of its width.
+RESAMPLES = 1000
 #: What metrics are made of.
 DRAWN = ['kind', 'session', 'measurement', 'time', 'metric', 'point', 'value',
          'reference', 'lower', 'upper', 'result', 'judged', 'sample']
@@ -98,6 +100,23 @@ def point_statistics(frame: pd.DataFrame) -> pd.DataFrame:
             rows['session'].astype(str).to_numpy() == newest.astype(str).to_numpy()),
         runs=values.size(), low=values.quantile(0.1), median=values.median(),
         high=values.quantile(0.9), minimum=values.min(), maximum=values.max())
+
+
+def mean_statistics(frame: pd.DataFrame) -> pd.DataFrame:
+    """Means over sessions, with 95 % intervals by the percentile bootstrap (Efron,
+    1979), as papers draw them.
+
+    :param frame: records that count, one a run, with a column `kind`
+    :returns: KEYS; `median`: the mean; `low` and `high`: its interval
+    """
+    frame, number = _number_points(frame)
+    rng = np.random.default_rng(1)
+    rows = []
+    for _, values in frame['value'].groupby(number):
+        means = rng.choice(values.to_numpy(), (RESAMPLES, len(values))).mean(axis=1)
+        rows.append((values.mean(), *np.quantile(means, [0.025, 0.975])))
+    return frame.loc[~number.duplicated(), KEYS].reset_index(drop=True).join(
+        pd.DataFrame(rows, columns=['median', 'low', 'high'], dtype=float))
 
 
 def box_statistics(frame: pd.DataFrame) -> pd.DataFrame:

@@ -308,11 +308,17 @@ def test_titles_axes_and_texts_say_what_a_plot_shows(tmp_path):
     assert origin in [text.get_text() for text in figure.texts]
 
 
-def test_boxes_of_values_at_each_size(tmp_path):
+def test_a_line_of_means_has_their_interval_and_boxes_have_values(tmp_path):
     rows = records(tmp_path, [
         make.record('latency', value * scale, size, day=day)
         for size, scale in ((8, 1), (16, 100))
         for day, value in enumerate([1.0, 2.0, 3.0, 10.0])])
+    [drawing] = plots.module_of_kind('curve').drawings_from_records(
+        rows, metric=('latency',), line='mean')
+    at_8 = drawing.args[0].iloc[0]
+    assert at_8['median'] == 4.0
+    # Any mean of four of these values, and no interval as wide as the values.
+    assert 1.0 < at_8['low'] < 4.0 < at_8['high'] < 10.0
     [drawing] = plots.module_of_kind('box').drawings_from_records(
         rows, metric=('latency',), values='absolute')
     assert drawing.args[0][['x', 'q2']].values.tolist() == [[8, 2.5], [16, 250]]

@@ -2,6 +2,7 @@
 of after and before a change."""
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from config.families import all_metrics
 
-from .. import charts
+from .. import charts, tidy
 from . import (
     CHOICE,
     METRIC,
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 #: `limit`: a metric that is the most, or the least, that the one drawn can be at
 #: each size. `beside`: a metric of the same session that is drawn beside it.
-OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC}
+OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC, 'line': {
+    'enum': [*charts.BANDS], 'default': 'median'}}
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
            'band. The reference is dotted, and a thick bar shows its '
@@ -41,8 +43,12 @@ FAR = 4
 
 
 def drawings_from_records(records: Records, limit: str = '', beside: str = '',
-                          **choice: Any) -> Iterator[Drawing]:
+                          line: str = 'median', **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
+    if line == 'mean':
+        records = dataclasses.replace(records, points=records.points.drop(
+            columns=['median', 'low', 'high']).merge(tidy.mean_statistics(
+                records.frame[records.frame['judged']]), on=tidy.KEYS, how='left'))
     place = ['kind', 'point']
     others = [
         records.points[records.points['metric'] == metric]
@@ -61,24 +67,26 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
                                      panel.quantity, physical_limits_of_panel(panel),
-                                     beside)
+                                     beside, line)
 
 
 def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                 limits: Sequence[Mapping[str, Any]] = (), beside: str = '',
-                over: str = charts.SIZE, more_names: Sequence[tuple] = ()) -> Figure:
+                line: str = 'median', over: str = charts.SIZE,
+                more_names: Sequence[tuple] = ()) -> Figure:
     """A plot over size, or over a number.
 
     :param frame: COLUMNS, a row a series and size; `limit` and `beside` where it has
         one; `runs`, `low`, `median` and `high` may be missing
     :param limits: rows of config/limits.yaml and the like
     :param beside: the metric in the column `beside`
+    :param line: of charts.BANDS: what median, low and high are
     :param over: title of the axis
     :param more_names: further entries of the legend
     """
     has_runs = 'runs' in frame
     names = [*charts.legend_entries(frame, has_runs), *more_names,
-             *(charts.band_entries(frame) if has_runs else []),
+             *(charts.band_entries(frame, line) if has_runs else []),
              *charts.reference_entries(frame)]
     if 'beside' in frame:
         names.append((f'{beside} of the same job', charts.INK, '-', 'o',

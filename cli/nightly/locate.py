@@ -13,7 +13,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,8 @@ def locate(args: argparse.Namespace) -> int:
             count_with_noun(len(search.nodes), 'node'), *short]))
         max_jobs = int(partition.get('max_jobs') or 8)
         located, why, code = measure_pairs(
-            search, work, case, metric, min(args.parallel or max_jobs, max_jobs))
+            search, work, case, metric, min(args.parallel or max_jobs, max_jobs),
+            lambda: set(search.nodes) - set(nodes_that_take_jobs(partition)[0]))
     if located is None:
         return code
     return max(code, print_and_write_result(located, why, place, args.json))
@@ -139,14 +140,25 @@ def select_test_case(answer: Mapping[str, Any], partition: str,
     return by_link[metric], metric
 
 
+def nodes_that_take_jobs(partition: Mapping[str, Any]
+                         ) -> tuple[list[str], dict[str, nodes.Node], nodes.Access]:
+    """Names of the nodes of a partition that take jobs of Slurm now, all its nodes, and
+    its place.
+
+    :raises SetupError: Slurm cannot be asked
+    """
+    there, place = nodes.query_nodes_of_access_options(
+        map(str, partition.get('access', ())), partition['name'])
+    return [name for name, node in there.items() if node.is_usable], there, place
+
+
 def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[str]:
     """The nodes that were named, or all of the partition, that take jobs of Slurm.
 
     :raises SetupError: Slurm cannot be asked, or it cannot be told which
     """
     name = partition['name']
-    there, place = nodes.query_nodes_of_access_options(
-        map(str, partition.get('access', ())), name)
+    usable, there, place = nodes_that_take_jobs(partition)
     if host_list is None and place.chooses:
         raise SetupError(f'the access of {name} has {place.chooses[0]}, which '
                          'chooses unknown nodes; name the nodes with --nodes')
@@ -159,10 +171,9 @@ def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[st
     if lost := [one for one in names if one not in there]:
         raise SetupError(f'--nodes: jobs of partition {name} cannot use '
                          f'{", ".join(lost)}')
-    unusable = [str(there[one]) for one in names if not there[one].is_usable]
-    if unusable:
+    if unusable := [str(there[one]) for one in names if one not in usable]:
         print_progress(f'left out, because they take no jobs: {", ".join(unusable)}')
-    return [one for one in names if there[one].is_usable]
+    return [one for one in names if one in usable]
 
 
 def options_of_short_jobs(case: Case, metric: str, words: Sequence[str]) -> list[str]:
@@ -181,9 +192,11 @@ def options_of_short_jobs(case: Case, metric: str, words: Sequence[str]) -> list
 # ------------------------------------------------- measuring
 
 def measure_pairs(search: Search, work: commands.Work, case: Case, metric: str,
-                  parallel: int) -> tuple[Located | None, str, int]:
+                  parallel: int, lost_nodes: Callable[[], set[str]]
+                  ) -> tuple[Located | None, str, int]:
     """Measure pairs until no other pair could add evidence.
 
+    :param lost_nodes: the nodes of the search that take no jobs now
     :returns: the result, why it ended early ('': it did not), and the exit code
     """
     [selection] = identities.selections([identities.identity_of_listing(case)])
@@ -207,6 +220,11 @@ def measure_pairs(search: Search, work: commands.Work, case: Case, metric: str,
                 return None, '', commands.print_zero_test_cases_reason(work, ended)
             rows = read_session(ended.session, work.perflog_folder)
             values = dict(_values_of_pairs(rows, pairs, str(case['family']), metric))
+            waited = [pair for pair in pairs if pair not in values]
+            if waited and (lost := lost_nodes()):
+                # The jobs wait for them: they failed.
+                values.update({pair: None for pair in waited
+                               if lost.intersection(pair)})
             for pair, row in values.items():
                 if row is not None:
                     search.better, unit = str(row['better']), str(row['unit'])

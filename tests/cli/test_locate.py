@@ -116,6 +116,8 @@ class Nodes:
         #: More columns of each record.
         self.columns: dict[str, Any] = {}
         self.ended_by = ''
+        #: Why a job of a dead node failed; nodes that Slurm lists as down.
+        self.guard, self.lost = 'job_state', set()
 
     def measured(self, work: Any, *options: str, any_mode: bool) -> commands.Ended:
         self.options = [*work.options_of_any_mode, *options]
@@ -128,7 +130,7 @@ class Nodes:
                 '+', ','), 'name': f'C %.pinned_nodes={nodes}', **self.columns}
             if metric is None:
                 rows.append(record('completed', 0.0, **{
-                    'guard': 'job_state', **more, 'nodes': ''}))
+                    'guard': self.guard, **more, 'nodes': ''}))
             else:
                 # A smaller message says less, and is not looked at.
                 rows += [record(**{'metric': 'bandwidth', 'value': value, 'size': size,
@@ -148,7 +150,7 @@ def site(tmp_path, monkeypatch):
         search = locate.Search(cluster.nodes, 'higher',
                                above=cluster.above)
         result = locate.measure_pairs(
-            search, run.work, case('bandwidth'), 'bandwidth', 4)
+            search, run.work, case('bandwidth'), 'bandwidth', 4, lambda: nodes.lost)
         return result, nodes
     run.work = commands.Work(SYSTEM, {'PLUMBLINE_PERFLOGS': str(tmp_path)},
                              [], ['-Sbringup=1'], True, [], False)
@@ -188,6 +190,14 @@ def test_a_node_that_fails_every_job(site, capsys):
     assert [(one.name, one.verdict) for one in result.named] == [
         ('n2', 'fails')]
     assert 'n2-n8 failed: job_state' in capsys.readouterr().err
+
+
+def test_jobs_that_wait_are_evidence_only_if_a_node_is_down(site):
+    dead = {'cluster': Cluster(8, 1, dead=['n2']), 'guard': 'pending'}
+    (result, _, _), _ = site(**dead, lost={'n2'})
+    assert [(one.name, one.verdict) for one in result.named] == [('n2', 'fails')]
+    (result, _, _), _ = site(**dead)
+    assert not result.named and 'n2' in result.unclear
 
 
 def test_a_job_on_other_nodes_is_refused(site):

@@ -6,7 +6,6 @@ many a machine, set the pace; that of one node is 20 % lower.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import os
 import re
@@ -65,11 +64,6 @@ def test_one_node_whose_link_is_20_percent_slower(limited, suite):
     assert list(place.rglob('OsuPt2pt.log'))
 
 
-#: The case that a search takes, as ReFrame's options say it.
-CASE = ['--system=devcluster:slurm-srun', '-p', '^mpich$', '-n', 'OsuPt2pt',
-        '-E', 'placement == "inter_node" and program == "osu_bw"']
-
-
 @contextlib.contextmanager
 def rates(cluster, **slow):
     """A tenth of what a machine of two cores moves for all links, so that
@@ -108,54 +102,16 @@ def locate(cluster, suite, *options):
     return ended
 
 
-def history(suite, days):
-    """Gives the rows that were measured so many sessions before, a little different
-    each time; the record of this session comes after them."""
-    for path in (suite.tmp / 'perflogs').glob('*/*/OsuPt2pt.log'):
-        header, *lines = path.read_text().splitlines()
-        names = header.split('|')
-        rows = [dict(zip(names, line.split('|'), strict=True)) for line in lines]
-        first = datetime.datetime.fromisoformat(rows[0]['job_completion_time'])
-        every = []
-        for ago in range(days, 0, -1):
-            when = first - datetime.timedelta(days=ago)
-            # +-3 %, and no two neighbours alike.
-            factor = 1 + 0.03 * (ago * 7 % 5 - 2) / 2
-            every += [{**row, 'job_completion_time': when.isoformat(),
-                       'session': f'{when:%Y%m%dT%H%M%SZ}-{ago:06x}',
-                       'measurement': f'{ago:012x}',
-                       'perf_value': repr(float(row['perf_value']) * factor)
-                       if row['perf_var'].startswith('bandwidth')
-                       else row['perf_value']} for row in rows]
-        path.write_text('\n'.join([header, *('|'.join(row.values())
-                                              for row in every), *lines, '']))
-
-
-def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
-    """Nothing is named: the regression says where to look, and with what.
-    A node that is down by then is left out and told."""
-    def session():
-        run = suite.on(limited, '-r', '-Sbringup=1', *OSU, *CASE, *SHORT,
-                       '-J', 'nodelist=n[1-2]')
-        text, _ = run.communicate()
-        assert run.returncode == 0, text
+def test_a_node_that_is_down_is_left_out(limited, suite):
+    output = ''
     with rates(limited):
-        session()
-    history(suite, 14)
-    with rates(limited, n2='50mbit'):
-        session()
-        output = subprocess.run(
-            [ROOT / 'plumb', 'verdict', '--perflogs',
-             suite.tmp / 'perflogs'], text=True, capture_output=True)
-        assert output.returncode == 1 and 'bandwidth' in output.stdout, output
         limited.kill('n4')
         until(lambda: limited.states()['n4'].startswith('down'))
-        job, output = searching(limited, suite), ''
+        job = searching(limited, suite, '--partition', 'slurm-srun')
         for line in job.stdout:
             output += line
             if re.search(r'\d+ jobs? in \d+ round', line):
                 job.send_signal(signal.SIGTERM)
-    assert 'is chosen by the regressions of slurm-srun' in output, output
     assert re.search(r'left out, .*: n4 \(down', output), output
     assert 'program=osu_bw on slurm-srun+mpich, 3 nodes' in output, output
     # That it was cut short, by whichever process was the first to say so.

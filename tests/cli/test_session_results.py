@@ -127,7 +127,7 @@ def test_a_cancelled_session(hanging, number, policy):
     done = hanging.plumb('report')
     assert done.returncode == 1
     assert f': {len(ended)} not_run of ' in done.stdout
-    assert 'was cut short: ' in done.stdout
+    assert 'CUT SHORT: ' in done.stdout
 
 
 def test_a_killed_session_is_cut_short(hanging):

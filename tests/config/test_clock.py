@@ -67,7 +67,7 @@ def test_a_session_that_is_ahead_hides_no_failure(tmp_path, capsys):
         assert any(f'session {ahead["session"]} ' in line and 'Remove a session' in line
                    for line in lines)
     page = (tmp_path / 'page' / 'index.html').read_text()
-    assert '1 of 1 test cases failed' in page
+    assert '1 test case failed' in page
 
 
 @pytest.mark.parametrize('ended', [True, False])

@@ -110,7 +110,9 @@ def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster)
     until(lambda: cluster.job(other)['JobState'] == 'RUNNING')
     try:
         job = site.start('none', '--max-node-age', '0', '--max-pending', '30s')
-        until(lambda: 'PENDING' in cluster.ask('squeue', '-h', '-o', '%T'), job)
+        # Slurm says why at its next look at the queue.
+        until(lambda: re.search(r'PENDING (Resources|Priority)',
+                                cluster.ask('squeue', '-h', '-o', '%T %r')), job)
         reported = cluster.exec(sys.executable, '-c', REPORT, site.tmp, cwd=ROOT).stdout
         text, _ = job.communicate(timeout=LIMIT)
         assert cluster.ask('squeue', '-h', '-o', '%A').split() == [other]

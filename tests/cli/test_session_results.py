@@ -159,7 +159,7 @@ def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
         f'until grep -qs osu_hello {tmp_path}/perflogs/*/*/OsuStartup.log; do '
         'sleep 0.2; done\nkill -KILL $me\nwait $me\necho out of memory\nexit 9\n')
     (work / 'bin' / 'reframe').chmod(0o755)
-    done = suite.plumb('run', '--bringup', '--', *STARTUP)
+    done = suite.plumb('run', '--bringup', '--', *OSU, '-n', 'OsuStartup')
     assert done.returncode == 1, done.stdout + done.stderr
     log = re.search(r'^ReFrame ended early with exit code 9; its output: (.*)\n'
                     r'(?:  .*\n)*  out of memory$', done.stdout, re.MULTILINE)

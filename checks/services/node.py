@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
@@ -40,6 +39,7 @@ if __name__ == '__main__':              # the suite is not on the path
 
 from checks.machine import cpus
 from checks.services import ask
+from checks.services.processes import set_parent_death_signal
 
 #: Ends processes that have a variable in their environment.
 LEFTOVERS = Path(__file__).resolve().parents[1] / 'core' / 'src' / 'leftovers.sh'
@@ -68,10 +68,6 @@ SIGNALS = {*STOP, signal.SIGCHLD}
 
 #: ioctl for the address of an interface, see netdevice(7).
 SIOCGIFADDR = 0x8915
-
-#: Loaded here, because a child cannot load it safely between fork and exec.
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 
 
 class Failed(Exception):
@@ -329,7 +325,7 @@ class Server:
         parent = os.getpid()
 
         def prepare_child() -> None:
-            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            set_parent_death_signal(signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
             os.sched_setaffinity(0, self.cpu_set)

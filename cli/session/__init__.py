@@ -2,7 +2,6 @@
 
 commands    ./plumb run and the other commands that need the venv
 process     the process of ReFrame: its folders, its end
-processes   processes of this machine (/proc)
 identities  test cases by their short IDs, and the options that select them
 table       the table of a session: one row per test case and copy
 calibrate   ./plumb references calibrate

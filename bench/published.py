@@ -47,6 +47,7 @@ from config.sessions.judged import (
     judged_metric_names,
     metric_key,
 )
+from postprocess.names import natural_sort_key
 from postprocess.references import editing, spread, writing
 from postprocess.references.spread import FEWEST_RUNS
 
@@ -206,7 +207,7 @@ def repetitions_of(source: Source, clone: Path) -> dict[TestCase, list[Values]]:
     result: dict[TestCase, list[Values]] = {}
     for match, text in matching_files(clone, source.paths):
         read = logs.parse_json_logs if match[0].endswith('.json') \
-            else logs.parse_text_log
+            else logs.parse_log
         # A log of several runs begins with the script that made it.
         pieces = re.findall(r'^FLUX-RUN START .*\n((?:.*\n)*?)FLUX-RUN END', text,
                             re.MULTILINE) or [text]
@@ -306,7 +307,8 @@ def main() -> bool:
             CommentedMap({FROM: CommentedMap()}))
         clone = clone_of(source.repository, args.folder)
         repetitions = repetitions_of(source, clone)
-        entries = {case: values for case in sorted(repetitions, key=natural_key)
+        entries = {case: values for case in sorted(
+                       repetitions, key=lambda case: natural_sort_key(' '.join(case)))
                    if (values := references_of(case, repetitions))}
         for case, values in entries.items():
             put_entry(document, source.place, case, values, {
@@ -322,11 +324,6 @@ def main() -> bool:
         path.parent.mkdir(exist_ok=True)
         write_files_atomically(path.parent, {path.name: editing.dump_yaml(document)})
     return True
-
-
-def natural_key(case: TestCase) -> list[str]:
-    """For sorting: 4 nodes before 16."""
-    return [word.zfill(9) for word in re.split(r'(\d+)', ' '.join(case))]
 
 
 if __name__ == '__main__':

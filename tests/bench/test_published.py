@@ -23,15 +23,14 @@ def write(tmp_path, monkeypatch):
     monkeypatch.setattr(published, 'ROOT', tmp_path)
     (tmp_path / 'site-configs/cloud').mkdir(parents=True)
 
-    def run(copies, cores=4):
+    def run(copies, cores=4, file=STUDY / 'run4-crd-metrics-20x-4-0.json'):
         for number in range(copies):
-            shutil.copy(STUDY / 'run4-crd-metrics-20x-4-0.json',
-                        clone / f'metrics-{number}.json')
+            shutil.copy(file, clone / f'metrics-{number}{file.suffix}')
         for words in ('init -q', 'add .',
                       '-c user.name=a -c user.email=a@b commit -qma'):
             subprocess.run(['git', *words.split()], cwd=clone, check=True)
         monkeypatch.setattr(published, 'SOURCES', [published.Source(
-            'cloud:c2d', 'c2d-standard-2', cores, 'a/study', r'metrics-.*\.json',
+            'cloud:c2d', 'c2d-standard-2', cores, 'a/study', r'metrics-.*',
             '2023-09-17')])
         monkeypatch.setattr('sys.argv', ['published.py', str(tmp_path)])
         assert published.main()
@@ -60,6 +59,11 @@ def test_repetitions_become_references(write):
     assert any('osu_latency_mt' in key for key in entries)
     assert not any('osu_latency_mt' in entry.keys[3]
                    for entry in write(6, cores=1).all_entries())
+
+
+def test_text_logs_are_read_too(write):
+    [entry] = write(5, file=ROOT / 'tests/osu/golden/5.8/osu_latency.txt').all_entries()
+    assert entry.keys[3] == 'buffers=host placement=inter_node program=osu_latency'
 
 
 def test_too_few_repetitions_give_no_reference(write):

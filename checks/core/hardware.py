@@ -140,3 +140,18 @@ def bandwidth_extras(devices_of_node: Iterable[Mapping[str, Any]],
         # the other GPUs.
         result['gpu_bandwidth'] = max(link * others for link, others in gpus)
     return result
+
+
+def published_machine(name: str, machine: str, arch: str, cores: int, **own: Any
+                      ) -> dict[str, Any]:
+    """A partition of Slurm for published values: nodes with one thread per core.
+
+    Their line rate is in no table here, so that they have no NIC that limits values.
+
+    :param own: what the site sets: launcher, access, environs, extras
+    """
+    return {'name': name, 'descr': f'{machine}, as in published values',
+            'scheduler': 'slurm',
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
+            'processor': {'arch': arch, 'num_cpus': cores, 'num_cpus_per_core': 1},
+            'devices': [], **own}

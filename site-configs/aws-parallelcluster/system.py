@@ -46,24 +46,14 @@ _NCCL = {'name': 'EFA, by aws-ofi-nccl',
 
 def _study_partition(name: str, machine: str, arch: str, cores: int,
                      nodes: int) -> dict:
-    """A machine type of published values, with one thread per core.
-
-    Its line rate is in no table here, so that it has no NIC that limits values.
+    """A machine type of published values.
 
     :param nodes: most nodes in the publication
     """
-    return {
-        'name': name,
-        'descr': f'{machine}, as in published values',
-        'scheduler': 'slurm',
-        'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
-        'launcher': 'srun',
-        'access': [f'--partition={name}', '--exclusive'],       # SITE: queue
-        'environs': ['openmpi'],
-        'processor': {'arch': arch, 'num_cpus': cores, 'num_cpus_per_core': 1},
-        'devices': [],
-        'extras': {'max_nodes': nodes},     # SITE: nodes
-    }
+    return hardware.published_machine(
+        name, machine, arch, cores, launcher='srun', environs=['openmpi'],
+        access=[f'--partition={name}', '--exclusive'],      # SITE: queue
+        extras={'max_nodes': nodes})                        # SITE: nodes
 
 
 site_configuration = {

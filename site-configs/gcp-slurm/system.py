@@ -33,24 +33,14 @@ _STUDY = [f'osu_{name}' for name in (
 
 def _study_partition(name: str, machine: str, arch: str, cores: int,
                      counts: list[int]) -> dict:
-    """A machine type of published values, with one thread per core.
-
-    Its line rate is in no table here, so that it has no NIC that limits values.
+    """A machine type of published values.
 
     :param counts: numbers of nodes in the publication
     """
-    return {
-        'name': name,
-        'descr': f'{machine}, as in published values',
-        'scheduler': 'slurm',
-        'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
-        'launcher': 'mpirun',
-        'access': [f'--partition={name}', '--exclusive'],       # SITE
-        'environs': ['openmpi-study'],
-        'processor': {'arch': arch, 'num_cpus': cores, 'num_cpus_per_core': 1},
-        'devices': [],
-        'extras': {'max_nodes': max(counts), 'node_counts': counts},    # SITE
-    }
+    return hardware.published_machine(
+        name, machine, arch, cores, launcher='mpirun', environs=['openmpi-study'],
+        access=[f'--partition={name}', '--exclusive'],              # SITE
+        extras={'max_nodes': max(counts), 'node_counts': counts})   # SITE
 
 
 _OPENMPI = environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from .. import places
 from ..commandline import SetupError
+from . import topology
 
 
 def allocated_nodes() -> list[str]:
@@ -20,7 +19,7 @@ def allocated_nodes() -> list[str]:
     :raises SetupError: there is no allocation, or this is not its first node
     """
     if listed := os.environ.get('SLURM_JOB_NODELIST'):
-        names = [*NodeSet(listed, resolver=RESOLVER_NOGROUP)]
+        names = topology.expand_host_list(listed)
     elif file := os.environ.get('PBS_NODEFILE'):
         names = [*dict.fromkeys(Path(file).read_text().split())]
     else:

@@ -84,7 +84,7 @@ def locate(args: argparse.Namespace) -> int:
         max_jobs = int(partition.get('max_jobs') or 8)
         located, why, code = measure_pairs(
             search, work, case, metric, min(args.parallel or max_jobs, max_jobs),
-            lambda: set(search.nodes) - set(nodes_that_take_jobs(partition)[0]))
+            lambda: lost_nodes(partition, search.nodes))
     if located is None:
         return code
     return max(code, print_and_write_result(located, why, place, args.json))
@@ -140,25 +140,14 @@ def select_test_case(answer: Mapping[str, Any], partition: str,
     return by_link[metric], metric
 
 
-def nodes_that_take_jobs(partition: Mapping[str, Any]
-                         ) -> tuple[list[str], dict[str, nodes.Node], nodes.Access]:
-    """Names of the nodes of a partition that take jobs of Slurm now, all its nodes, and
-    its place.
-
-    :raises SetupError: Slurm cannot be asked
-    """
-    there, place = nodes.query_nodes_of_access_options(
-        map(str, partition.get('access', ())), partition['name'])
-    return [name for name, node in there.items() if node.is_usable], there, place
-
-
 def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[str]:
     """The nodes that were named, or all of the partition, that take jobs of Slurm.
 
     :raises SetupError: Slurm cannot be asked, or it cannot be told which
     """
     name = partition['name']
-    usable, there, place = nodes_that_take_jobs(partition)
+    there, place = nodes.query_nodes_of_access_options(
+        map(str, partition.get('access', ())), name)
     if host_list is None and place.chooses:
         raise SetupError(f'the access of {name} has {place.chooses[0]}, which '
                          'chooses unknown nodes; name the nodes with --nodes')
@@ -171,9 +160,20 @@ def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[st
     if lost := [one for one in names if one not in there]:
         raise SetupError(f'--nodes: jobs of partition {name} cannot use '
                          f'{", ".join(lost)}')
-    if unusable := [str(there[one]) for one in names if one not in usable]:
+    unusable = [str(there[one]) for one in names if not there[one].is_usable]
+    if unusable:
         print_progress(f'left out, because they take no jobs: {", ".join(unusable)}')
-    return [one for one in names if one in usable]
+    return [one for one in names if there[one].is_usable]
+
+
+def lost_nodes(partition: Mapping[str, Any], names: Iterable[str]) -> set[str]:
+    """Those of some nodes of a partition that take no jobs of Slurm now.
+
+    :raises SetupError: Slurm cannot be asked
+    """
+    there, _ = nodes.query_nodes_of_access_options(
+        map(str, partition.get('access', ())), partition['name'])
+    return {name for name in names if name not in there or not there[name].is_usable}
 
 
 def options_of_short_jobs(case: Case, metric: str, words: Sequence[str]) -> list[str]:
@@ -192,11 +192,11 @@ def options_of_short_jobs(case: Case, metric: str, words: Sequence[str]) -> list
 # ------------------------------------------------- measuring
 
 def measure_pairs(search: Search, work: commands.Work, case: Case, metric: str,
-                  parallel: int, lost_nodes: Callable[[], set[str]]
+                  parallel: int, find_lost: Callable[[], set[str]]
                   ) -> tuple[Located | None, str, int]:
     """Measure pairs until no other pair could add evidence.
 
-    :param lost_nodes: the nodes of the search that take no jobs now
+    :param find_lost: the nodes of the search that take no jobs now
     :returns: the result, why it ended early ('': it did not), and the exit code
     """
     [selection] = identities.selections([identities.identity_of_listing(case)])
@@ -221,7 +221,7 @@ def measure_pairs(search: Search, work: commands.Work, case: Case, metric: str,
             rows = read_session(ended.session, work.perflog_folder)
             values = dict(_values_of_pairs(rows, pairs, str(case['family']), metric))
             waited = [pair for pair in pairs if pair not in values]
-            if waited and (lost := lost_nodes()):
+            if waited and (lost := find_lost()):
                 # The jobs wait for them: they failed.
                 values.update({pair: None for pair in waited
                                if lost.intersection(pair)})

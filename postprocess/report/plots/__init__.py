@@ -76,6 +76,7 @@ class Drawing:
     #: Shown below it, in red.
     note: str = ''
 
+
 @dataclass(frozen=True)
 class Records:
     """The records of one family for its plots."""

@@ -18,7 +18,8 @@ struct service {
 /* Another server, HOST:PORT or unix:PATH. False: it has another form. */
 bool add_server(struct service *s, const char *where);
 /* Lines 'server HOST PORT' (or 'server unix:PATH'), 'user NAME', 'password
- * WORD', 'cluster' and 'gate'. Another line ends the program. `name`: of the file, for messages. */
+ * WORD', 'cluster' and 'gate'. Another line ends the program. `name`: of the
+ * file, for messages. */
 void read_service(struct service *s, FILE *file, const char *name);
 /* The same for a file by its path. */
 void open_service(struct service *s, const char *path);

@@ -146,7 +146,9 @@ def _uncompared_sessions(frame: pd.DataFrame, session: np.ndarray) -> np.ndarray
         'case': case, 'inconclusive': inconclusive,
         'compared': (frame['result'].isin(['pass', 'xpass'])
                      | frame['result'].isin(['fail', 'xfail']) & frame['guard'].eq('')),
-        'judged': frame['lower'].notna() | frame['upper'].notna(),
+        # Of an inconclusive one the record has the reference without its tolerance.
+        'judged': (frame['lower'].notna() | frame['upper'].notna()
+                   | frame['result'].eq('inconclusive') & frame['reference'].notna()),
         }).groupby(place, sort=True).agg(
             {'case': 'first', 'inconclusive': 'any', 'compared': 'any',
              'judged': 'any'})

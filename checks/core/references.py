@@ -129,8 +129,15 @@ def find_entry(check: Any) -> Entry | None:
 
     :raises ReferenceError_: the file is broken
     """
-    if check.inconclusive:
-        return None
+    return None if check.inconclusive else closest_entry(check)
+
+
+def closest_entry(check: Any) -> Entry | None:
+    """The closest entry of a test case, with `bringup` of published values; None: it
+    has none.
+
+    :raises ReferenceError_: the file is broken
+    """
     return next((entry for entry in entries_of_test_case(check)
                  if entry.is_published or not check.bringup), None)
 
@@ -143,13 +150,28 @@ def reason_without_entry(check: Any) -> str:
         f'no reference yet: {places.calibrate_command()}')
 
 
+def references_without_tolerance(check: Any, values: Mapping[str, float]
+                                 ) -> dict[str, Any]:
+    """Those references of a test case that have a tolerance, without it.
+
+    :raises ReferenceError_: the file is broken
+    """
+    entry = closest_entry(check)
+    sound = {metric: strip_xfail_mark(reference) for metric, reference
+             in entry.values.items()} if entry else {}
+    return {metric: (reference[0], None, None, reference[3])
+            for metric, reference in sound.items()
+            if metric in values and has_tolerance(reference)}
+
+
 def references_to_compare_and_note(check: Any, values: Mapping[str, float]
           ) -> tuple[dict[str, Any], str]:
     """The checked references of a test case, and a note for the summary.
 
     The note has the reason why nothing is compared, the source of published values,
     the metrics without a tolerance, and the metrics that are far better than their
-    reference.
+    reference. An inconclusive test case has its references without their tolerances:
+    nothing judges it, and its record says that it could have been judged.
 
     :raises ReferenceError_: a reference is malformed, or missing in a
         complete file.
@@ -159,7 +181,9 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
     file = reference_file(check.family)
     if entry is None:
         why = reason_without_entry(check)
-        if check.inconclusive or check.bringup:
+        if check.inconclusive:
+            return references_without_tolerance(check, values), why
+        if check.bringup:
             return {}, why
         if not to_compare:
             return {}, ''

@@ -554,7 +554,9 @@ def test_published_values_serve_until_there_are_own(loaded):
     assert not compared(source='embedded')[0] and not compared(emulated=True)[0]
     assert not compared(changed_settings='max_size=64')[0]
     assert compared(params='x=2')[0] and not compared(params='x=2', bringup=True)[0]
-    assert compared(bringup=True, inconclusive='shared') == ({}, 'shared')
+    # Nothing judges it, and its record says that there is a reference.
+    assert compared(bringup=True, inconclusive='shared') == (
+        {'latency@16B': (2.0, None, None, 'us')}, 'shared')
     loaded(PUBLISHED + '  "gn[u]": {spack: {x=1: {"": {latency@8B: '
            '[3.0, null, 0.1, us]}}}}\n')
     assert compared()[0]['latency@16B'] == (2.0, None, 1.0, 'us'), 'the first pattern'

@@ -38,6 +38,11 @@ _DATE = ('(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct
 _PART = re.compile(rf'(?P<day>\b{_DATE}\b)|(?P<number> *\d+)')
 
 
+#: What people save around an output: comments, the fences of a page, and prompts of a
+#: shell with commands.
+AROUND = re.compile(r'\s*(?:#|```|~~~|\$ |\[?[\w.-]+@[^$#]+[$#](?: |$))')
+
+
 def foreign_cause(lines: Sequence[str]) -> str:
     """`: probable cause` of a damaged line, from it and the lines beside it."""
     for line in lines:

@@ -45,8 +45,9 @@ _DOCUMENT = re.compile(r'^\s*\{\s*"configuration"', re.MULTILINE)
 _BEGIN = re.compile(r'(?<!\S)[1-9]\d* +Threads\r?$')
 _FAILURE = re.compile(r'error|refused|dropped|failure|exceeded|interrupted'
                       r'|crashed|NOAUTH|WRONGPASS|timed out', re.IGNORECASE)
-#: Lines before the tables: of stderr, where both streams were kept.
+#: Lines before the tables: of stderr, where both streams were kept, and the command.
 _BEFORE = re.compile(
+    rf'{saved.AROUND.pattern}|{PROGRAM} +-|'
     r'\[RUN #\d+\] (?:Preparing|Launching) |\[RUN #\d+ \d+%.* msec latency$'
     r'|Writing results to |Json file .* created|Json file closed'
     r'|Saving JSON output file: |=====.*=====$|[\w-].* =(?: |$)')

@@ -189,6 +189,11 @@ class _Reader:
 
     def read_line(self, line: str) -> None:
         """Read one line that is not blank."""
+        if saved.AROUND.match(line):
+            return
+        # On a terminal blanks overwrite the progress, and are copied.
+        if line.startswith('======') or 'requests per second, p50' in line:
+            line = line.rstrip(' ')
         if self.title:
             self.read_report_line(line)
         elif _WARNING.match(line) or (

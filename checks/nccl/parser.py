@@ -19,13 +19,12 @@ def read_output(text: str) -> Output:
 
     :raises ParseError: a part of the text cannot be trusted.
     """
-    text = text.removeprefix('\ufeff')
     return (json_file if text.lstrip().startswith('{') else table).read_output(text)
 
 
 def _runs(text: str) -> list[str]:
     """The text of each run, behind as many empty lines as precede it."""
-    if text.removeprefix('\ufeff').lstrip().startswith('{'):
+    if text.lstrip().startswith('{'):
         return [text]
     lines = text.split('\n')
     starts, ended = [0], False

@@ -135,8 +135,8 @@ class _Reader:
             ((part, read, match) for part, pattern, read in self.LINES
              if (match := pattern.fullmatch(line))), ('', None, None))
         if not match:
-            if _HIDDEN.search(line) and (self.parts or re.search('[a-z(#]', line)):
-                # Before the first part, a comment or number is of someone else.
+            # What stands before the first part is of someone else.
+            if self.parts and _HIDDEN.search(line):
                 self.refuse('this line is not a line of the table: it is cut, or '
                             'several ranks wrote at the same time'
                             + saved.foreign_cause([line]))
@@ -258,7 +258,8 @@ class _Reader:
             width -= word == 'N/A' and width == 6
             # `algo` is 8 wide, and has no blanks before it.
             printed += word.rjust(8) if name == 'algo' else '  ' + word.rjust(width)
-        if len(words) != len(names) or printed[2:] != line:
+        # A page may have taken the blanks at the beginning of each row.
+        if len(words) != len(names) or printed.lstrip(' ') != line.lstrip(' '):
             self.refuse('the fields are not at the places of their columns: characters '
                         'were lost or added, or several ranks wrote into one line'
                         + saved.foreign_cause(

@@ -146,7 +146,7 @@ def _read_text(file: str) -> str:
     if b'\0' in data:
         raise ValueError('a binary file, not the text of a program')
     try:
-        return data.decode()
+        return data.decode('utf-8-sig')
     except UnicodeDecodeError as error:
         raise ValueError(f'not UTF-8 at byte {error.start}: not the text '
                          'of a program') from None

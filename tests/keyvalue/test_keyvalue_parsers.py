@@ -56,6 +56,18 @@ def test_real_output(name):
                 assert f'{record.value / 1000:.5f}' in line
 
 
+@each(name for name in GOOD if not name.endswith('.json'))
+def test_what_a_terminal_or_a_page_adds(name):
+    """Comments, fences, a prompt with the command, and blanks that overwrote the
+    progress."""
+    text = TEXTS[name]
+    around = f'# On node n1\n```\nuser@n1:~$ {name.split("-")[0]}_benchmark -t get\n'
+    if not name.startswith('memtier'):
+        text = re.sub(r'(======|msec)(\r?\n)', r'\1          \2', text) + '```\n'
+    around += text
+    assert values(around) == values(TEXTS[name])
+
+
 @pytest.mark.parametrize('name, expected', [
     ('redis-benchmark-7.0.15.text.txt', {
         'operations set': 55555.55, 'latency_p99 set': 455,

@@ -165,7 +165,8 @@ def test_lines_in_between():
                          for n, line in enumerate(text.split('\n')))
         assert rows(chatty) == rows(text)
         for ends in (text.replace('\n', '\r\n'), '\n\n' + text + '\n\n',
-                     re.sub(' +\n', '\n', text)):
+                     re.sub(' +\n', '\n', text), re.sub('\n +', '\n', text),
+                     '**Metric**: out-of-place algbw (GB/s)\n' + text):
             assert rows(ends) == rows(text)
 
 

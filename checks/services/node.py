@@ -38,8 +38,8 @@ if __name__ == '__main__':              # the suite is not on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from checks.machine import cpus
+from checks.machine.processes import set_parent_death_signal
 from checks.services import ask
-from checks.services.processes import set_parent_death_signal
 
 #: Ends processes that have a variable in their environment.
 LEFTOVERS = Path(__file__).resolve().parents[1] / 'core' / 'src' / 'leftovers.sh'

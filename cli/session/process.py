@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from checks.services import processes
+from checks.machine import processes
 from cli.setup.venv import WORK, print_progress
 from config import console
 from config.sessions import session_id, slurm_jobs

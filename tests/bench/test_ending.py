@@ -9,7 +9,7 @@ import sys
 import pytest
 from conftest import ROOT, python_script, until
 
-from checks.services.processes import is_alive
+from checks.machine.processes import is_alive
 
 #: Stands for a store: accepts connections.
 SERVER = python_script('''import socket, sys

@@ -107,7 +107,7 @@ SRC = ROOT / 'checks' / 'core' / 'src'
 
 def build_observer(folder: str) -> list[str]:
     """Build the observer of nodes; the words in front of the program of a rank."""
-    run(['cc', '-O2', '-std=gnu11', SRC / 'observe.c', '-o', f'{folder}/observe'],
+    run(['cc', '-O2', '-std=gnu11', *SRC.glob('*.c'), '-o', f'{folder}/observe'],
         'building the observer')
     Path(folder, 'facts').mkdir()
     return [str(SRC / 'rank.sh'), folder, '', 'mpirun']

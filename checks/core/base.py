@@ -195,8 +195,9 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             commands += self.build_commands()
         commands += self.tool_build_commands()
         cc = f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread'
-        commands.append(builds.copy_or_build_command(self, 'observe', (
-            f'{cc} {shlex.quote(str(SRC / "observe"))}.c -o observe')))
+        sources = shlex.join(map(str, sorted(SRC.glob('*.c'))))
+        commands.append(builds.copy_or_build_command(
+            self, 'observe', f'{cc} {sources} -o observe'))
         # One list: a failed command ends the build. The job's exit code is
         # always 0, so that `check_build` can report which command failed.
         self.build_system.commands = [

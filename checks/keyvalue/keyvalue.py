@@ -236,7 +236,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         taken = (
             0 if scenario.client_nodes else scenario.threads * scenario.shards
         )
-        return Clients(max(1, scenario.client_nodes),
+        return Clients(nodes=max(1, scenario.client_nodes),
                        cpus=max(1, min(2 * scenario.threads * scenario.shards,
                                        cores - taken)),
                        apart=scenario.client_nodes > 0)

@@ -29,7 +29,7 @@ MAX_CLOCK = 2.0
 HERE = 'the node of the suite'
 
 
-#: Lines of program.sh and of observe.c. A launcher may prefix such a line, and a
+#: Lines of program.sh and of others.c. A launcher may prefix such a line, and a
 #: program's unfinished line may precede it.
 END = (r'plumbline-end (\S+) (\d+)' + r' (\d+)m([\d.,]+)s' * 4
        + r' ([\d.]+) (\d+) (\d+)' * 2)
@@ -59,7 +59,7 @@ class End(NamedTuple):
 
 
 class Others(NamedTuple):
-    """CPU time on one node, as observe.c reports it. Unit: seconds."""
+    """CPU time on one node, as others.c reports it. Unit: seconds."""
     cpus: int
     running: float
     kernel: float

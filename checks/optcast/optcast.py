@@ -191,7 +191,8 @@ class OptcastAllReduce(ServiceBenchmark):
     def service_plan(self) -> Plan:
         """A ring first, then the servers unless the type is ring."""
         of = self.run_setup
-        clients = Clients(self.client_nodes, of.clients // self.client_nodes,
+        clients = Clients(nodes=self.client_nodes,
+                          instances=of.clients // self.client_nodes,
                           unbound=True, apart=self.server_nodes > 0)
         steps = [self.client_step('ring', '--ring')]
         if of.type == 'optcast':

@@ -110,7 +110,7 @@ class OptcastOriginal(OptcastAllReduce):
         prefix, all_reduce = self.installation_prefix(), self.all_reduce_path()
         return Plan(
             Server(programs.SERVER, (), instances=0),
-            (Clients(self.client_nodes + self.server_nodes, unbound=True,
+            (Clients(nodes=self.client_nodes + self.server_nodes, unbound=True,
                      spinning=self.spinning_threads(of)),),
             tuple(Step(name, (Program(commands=((
                 str(RUN), prefix, sys.executable, '{output}.log', all_reduce, *kind,

@@ -37,7 +37,7 @@ SLOTS = 16384
 
 
 class Failed(Exception):
-    """A server does not do what the job needs; one line."""
+    """A server cannot be started, or does not do what the job needs; one line."""
 
 
 #: Why a server gives no answer: nothing listens, or it answers with an error or in
@@ -268,14 +268,6 @@ def wait_until(servers: Mapping[str, Server], reason: Callable[[Server], str],
             time.sleep(0.25)
 
 
-def lines_of_servers(run: str) -> list[dict[str, Any]]:
-    """What node.py printed of each server of a run, in their order."""
-    paths = Path(f'{run}.x').parent.glob(f'{Path(run).name}.server*.line')
-    found_lines = [json.loads(line) for path in paths
-                   for line in path.read_text().splitlines() if line.startswith('{')]
-    return sorted(found_lines, key=lambda line: line['index'])
-
-
 def read_password(folder: Path) -> str:
     """The password of a run; '': there is none."""
     password = folder / 'password'
@@ -289,9 +281,13 @@ def main(words: list[str]) -> int:
     """
     action, run, secrets, dialect, user, persistence, *numbers = words
     try:
-        password = read_password(Path(secrets))
-        servers = {line['name']: Server(line['address'], line['port'], password, user)
-                   for line in lines_of_servers(run) if str(line['index']) in numbers}
+        password, servers = read_password(Path(secrets)), {}
+        for number in numbers:
+            text = Path(f'{run}.server{number}.line').read_text()
+            # The launcher may have added others.
+            [line] = [json.loads(line) for line in text.splitlines() if line[:1] == '{']
+            servers[line['name']] = Server(line['address'], line['port'], password,
+                                           user)
         if action == 'counters':
             print(json.dumps([ask_server(name, server, COUNTERS[dialect])._asdict()
                               for name, server in servers.items()]))

@@ -40,6 +40,7 @@ if __name__ == '__main__':              # the suite is not on the path
 from checks.machine import cpus
 from checks.machine.processes import set_parent_death_signal
 from checks.services import ask
+from checks.services.ask import Failed
 
 #: Ends processes that have a variable in their environment.
 LEFTOVERS = Path(__file__).resolve().parents[1] / 'core' / 'src' / 'leftovers.sh'
@@ -59,7 +60,7 @@ STARTS = 3
 #: Variables in which launchers pass a rank its number on its node. Slurm's
 #: is last, because mpirun in a batch job passes on the variable of the script.
 LOCAL_RANK = ('OMPI_COMM_WORLD_LOCAL_RANK', 'MPI_LOCALRANKID',
-              'PALS_LOCAL_RANKID', 'FLUX_TASK_LOCAL_ID', 'SLURM_LOCALID')
+              'PALS_LOCAL_RANKID', 'SLURM_LOCALID')
 
 #: Signals on which a server stops, and what ends a wait. Launchers pass SIGUSR1 on;
 #: after SIGTERM some kill their programs at once.
@@ -68,10 +69,6 @@ SIGNALS = {*STOP, signal.SIGCHLD}
 
 #: ioctl for the address of an interface, see netdevice(7).
 SIOCGIFADDR = 0x8915
-
-
-class Failed(Exception):
-    """Something cannot be started or ended too early; one line."""
 
 
 # CPUs and memory -----------------------------------------------------------

@@ -72,7 +72,6 @@ class Step:
 class Services:
     """Servers and clients of one run."""
     servers: tuple[Server, ...]
-    clients: int
     #: Servers and clients on nodes with fewer CPUs than they need; '': there are
     #: enough.
     shared: str
@@ -119,9 +118,9 @@ def split_service_record(text: str, plan: Plan | None = None) -> tuple[Services,
     # Some steps have only a part of the clients.
     most = max((clients.get(step, []) for step in steps), key=len)
     return Services(
-        tuple(servers), len(most), shared_cpus_text(
+        tuple(servers), shared_cpus_text(
             [*(Process(one.node, 'server', one.cpus) for one in servers), *most],
-            plan.required_cpus_by_role() if plan else {}),
+            {role.name: role.required_cpus for role in plan.roles} if plan else {}),
         steps, tuple(client.node for client in most)), ''.join(rest)
 
 

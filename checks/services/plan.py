@@ -11,12 +11,45 @@ are templates, with values in braces that are known only when the job runs:
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """Processes of one kind, the same number on each of their nodes."""
+
+    #: Nodes that they run on.
+    nodes: int = 1
+    #: Processes on each of them.
+    instances: int = 1
+    #: CPUs of a process.
+    cpus: int = 1
+    #: They divide all CPUs of the node, core by core; `cpus` is the size of the
+    #: largest part.
+    divided: bool = False
+    #: Not bound to CPUs.
+    unbound: bool = False
+    #: Threads of an unbound process that poll without sleep: each needs a CPU.
+    spinning: int = 0
+    #: Name of the role, for programs and messages.
+    name: str = 'client'
+    #: On separate nodes, after those of the roles before it; else on the nodes of the
+    #: role before it, on other CPUs.
+    apart: bool = False
+    #: Group of a heterogeneous Slurm job that has their nodes (srun --het-group).
+    het_group: int = 0
+
+    @property
+    def required_cpus(self) -> int:
+        """CPUs without which a process is slower than it could be."""
+        return 0 if self.divided else self.spinning if self.unbound else self.cpus
 
 
 @dataclass(frozen=True)
-class Server:
-    """A role: servers that run while the clients do."""
+class Server(Role):
+    """Servers that run while the clients do. Without instances, a program of the
+    clients starts its own."""
 
     #: Name of the program, for messages.
     program: str
@@ -25,18 +58,6 @@ class Server:
     config: str = ''
     #: Protocol of readiness and counters: a key of ask.COUNTERS.
     dialect: str = 'resp'
-    #: Nodes that it runs on.
-    nodes: int = 1
-    #: Instances on each of them; 0: the job has no servers, because a program of its
-    #: clients starts its own.
-    instances: int = 1
-    #: CPUs of an instance.
-    cpus: int = 1
-    #: Instances divide all CPUs of the node, core by core; `cpus` is the size of the
-    #: largest part.
-    divided: bool = False
-    #: Not bound to CPUs.
-    unbound: bool = False
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
     #: First port; 0: any free port.
@@ -57,28 +78,15 @@ class Server:
     ready_limit: float = 30
     #: Instead of the command: one for each instance.
     commands: tuple[tuple[str, ...], ...] = ()
+    name: str = field(default='server', kw_only=True)
 
 
-@dataclass(frozen=True)
-class Clients:
-    """A role: clients of the servers, the same number on each of its nodes."""
+@dataclass(frozen=True, kw_only=True)
+class Clients(Role):
+    """Clients of the servers."""
 
-    nodes: int = 1
-    #: Clients on each node.
-    instances: int = 1
-    #: CPUs of a client.
-    cpus: int = 1
-    #: Not bound to CPUs.
-    unbound: bool = False
-    #: Threads of an unbound client that poll without sleep: each needs a CPU.
-    spinning: int = 0
     #: Each client uses one server (assigned round-robin), else all of them.
     one_server: bool = False
-    #: Name of the role, for programs and messages.
-    name: str = 'client'
-    #: On separate nodes, after those of the servers and of the roles before it; else
-    #: on the nodes of the role before it (of the servers), on other CPUs.
-    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,11 +135,15 @@ class Plan:
     #: seconds.
     sample: float = 0
 
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """All roles."""
+        return self.server, *self.clients
+
     def node_numbers_by_role(self) -> dict[str, range]:
         """The node numbers of each role, in the order of the node names."""
-        result = {'server': range(self.server.nodes)}
-        first, last = 0, self.server.nodes
-        for role in self.clients:
+        result, first, last = {}, 0, 0
+        for role in self.roles:
             if role.apart:
                 first = last
             result[role.name] = range(first, first + role.nodes)
@@ -143,25 +155,12 @@ class Plan:
         """Nodes of the job."""
         return max(where.stop for where in self.node_numbers_by_role().values())
 
-    def required_cpus_by_role(self) -> dict[str, int]:
-        """CPUs without which a process of a role is slower than it could be."""
-        return {'server': (0 if self.server.divided or self.server.unbound
-                           else self.server.cpus),
-                **{role.name: role.spinning if role.unbound else role.cpus
-                   for role in self.clients}}
-
     def required_cpus_per_node(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
-        layout, server = self.node_numbers_by_role(), self.server
-        roles: dict[str, Server | Clients] = {
-            'server': server, **{role.name: role for role in self.clients}}
-
-        def needed(role: Server | Clients) -> int:
-            spinning = role.spinning if isinstance(role, Clients) else 0
-            return role.instances * (max(role.cpus, spinning) if role.unbound
-                                     else role.cpus)
-        # Bound processes need theirs besides the others'; unbound ones share.
-        return max(1, *(sum(needed(role) for name, role in roles.items()
-                            if node in layout[name] and role.unbound is unbound)
-                        for node in range(self.node_count)
-                        for unbound in (True, False)))
+        layout, sums = self.node_numbers_by_role(), Counter[tuple[int, bool]]()
+        for role in self.roles:
+            for node in layout[role.name]:
+                # Bound processes need theirs besides the others'; unbound ones share.
+                sums[node, role.unbound] += role.instances * max(role.cpus,
+                                                                 role.spinning)
+        return max(1, *sums.values())

@@ -4,6 +4,7 @@ A person can read it, and run the job script again (docs/explanation/services.md
 """
 from __future__ import annotations
 
+import itertools
 import math
 import shlex
 import string
@@ -17,8 +18,9 @@ from .plan import Clients, Plan, Program, Step
 SERVICES = Path(__file__).resolve().parent
 
 #: Fields of a client's command -> their shell text, for the server with number {server}
-#: and the client with number {number} of a step.
-FIELDS = {'service': '"$secrets/{service}"', 'host': '"${{host[{server}]}}"',
+#: (in {only}, if it is the only one that the client uses) and the client with number
+#: {number} of a step.
+FIELDS = {'service': '"$secrets/service{only}"', 'host': '"${{host[{server}]}}"',
           'port': '"${{port[{server}]}}"', 'output': '"$run.{step}.{number}"',
           'index': '{index}'}
 
@@ -64,6 +66,9 @@ class Writer:
         #: Node number of each server.
         self.server_nodes = [node for node in self.layout['server']
                              for _ in range(plan.server.instances)]
+        #: Group of a heterogeneous job of each node.
+        self.het_groups = {node: role.het_group for role in plan.roles
+                           for node in self.layout[role.name]}
 
     def lines(self) -> Iterator[str]:
         """All lines."""
@@ -96,10 +101,13 @@ class Writer:
             yield server.config.rstrip('\n')
             yield 'END'
         yield '    # The observer of each node'
-        yield ' '.join(filter(None, [
-            '    watch', self.launch(range(plan.node_count)), '"${tied[@]}"',
-            self.launching.rank, '"$programs/observe" --wait',
-            f'{plan.sample:g} "$run.cpu"' if plan.sample else '', '|| return']))
+        for group in sorted({*self.het_groups.values()}):
+            nodes = [node for node in range(plan.node_count)
+                     if self.het_groups[node] == group]
+            yield ' '.join(filter(None, [
+                '    watch', self.launch(nodes), '"${tied[@]}"',
+                self.launching.rank, '"$programs/observe" --wait',
+                f'{plan.sample:g} "$run.cpu"' if plan.sample else '', '|| return']))
         for index, node in enumerate(self.server_nodes):
             yield f'    # {server.program}, on node {node}'
             yield f'    server {index} {self.server_command(index, node)}'
@@ -115,11 +123,13 @@ class Writer:
     def launch(self, nodes: Sequence[int], each: int = 1, mpi: bool = False) -> str:
         """Words in front of processes.
 
-        :param nodes: numbers of the nodes
+        :param nodes: numbers of the nodes, in one group of a heterogeneous job
         :param each: processes per node
         :param mpi: they are ranks of an MPI program
         """
         words = self.launching.mpi_words if mpi else self.launching.words
+        if any(self.het_groups.values()):
+            words = [*words, f'--het-group={self.het_groups[nodes[0]]}']
         names = [f'${{nodes[{number}]}}' for number in nodes]
         values = {'ranks': len(nodes) * each, 'nodes': len(nodes), 'each': each,
                   'names': ','.join(names),
@@ -132,15 +142,10 @@ class Writer:
 
     def roles_on(self, node: int) -> str:
         """The servers and clients of a node that are bound; node.py has the form."""
-        server, texts = self.plan.server, []
-        if (server.instances and node in self.layout['server']
-                and not server.unbound):
-            texts.append(f'server={server.instances}x'
-                         f'{0 if server.divided else server.cpus}')
-        texts += [f'{role.name}={role.instances}x{role.cpus}'
-                  for role in self.plan.clients
-                  if node in self.layout[role.name] and not role.unbound]
-        return quoted(','.join(texts))
+        return quoted(','.join(
+            f'{role.name}={role.instances}x{0 if role.divided else role.cpus}'
+            for role in self.plan.roles
+            if role.instances and node in self.layout[role.name] and not role.unbound))
 
     def server_command(self, index: int, node: int) -> str:
         """The command of a server."""
@@ -168,31 +173,17 @@ class Writer:
         yield f'    # Step {step.name}'
         if step.rest:
             yield f"    sleep {step.rest:g}; counted=''"
-        files: dict[str, str] = {}
-        lines: list[str] = []
+        gate = ' gate' if step.gate else ''
+        yield f'    begin_step {step.name} {math.ceil(step.limit)}{gate} || return'
+        number = itertools.count()
         for program in step.programs:
             role = next(one for one in self.plan.clients if one.name == program.role)
             # Node number and slot of each client.
             slots = [(node, slot) for slot in range(role.instances)
                      for node in self.layout[role.name]][:len(program.commands) or None]
             for index in range(1 if program.mpi else len(slots)):
-                name, servers = self.service_file(role, index)
-                files[name] = ' '.join(map(str, servers))
-                lines.append(self.client_line(step, program, role, slots, len(lines),
-                                              index))
-        gate = 'gate' if step.gate else ''
-        for name, numbers in files.items():
-            yield f"    service_file {name} '{gate}' {numbers}"
-        yield f'    begin_step {step.name} {math.ceil(step.limit)} || return'
-        yield from lines
-        yield f'    end_step {"check" if step.check else ""}'.rstrip() + ' || return'
-
-    def service_file(self, role: Clients, client: int) -> tuple[str, Sequence[int]]:
-        """Name of the file with the servers of a client, and their numbers."""
-        count = len(self.server_nodes)
-        if not role.one_server:
-            return 'service', range(count)
-        return f'service{client % count}', [client % count]
+                yield self.client_line(step, program, role, slots, next(number), index)
+        yield f'    end_step{" check" if step.check else ""} || return'
 
     def client_line(self, step: Step, program: Program, role: Clients,
                     slots: Sequence[tuple[int, int]], number: int, index: int) -> str:
@@ -208,13 +199,13 @@ class Writer:
             nodes, ranks = sorted({node for node, _ in slots}), len(slots)
             launcher = self.launch(nodes, ranks // len(nodes), mpi=True)
             name, slot = f'the MPI program of {role.name}', -1
+        server = index % max(1, len(self.server_nodes))
         fields = {key: text.format(
-            number=number, step=step.name, index=index,
-            server=index % max(1, len(self.server_nodes)),
-            service=self.service_file(role, index)[0]) for key, text in FIELDS.items()}
+            number=number, step=step.name, index=index, server=server,
+            only=server if role.one_server else '') for key, text in FIELDS.items()}
         words = program.commands[index] if program.commands else program.command
         return ' '.join(filter(None, [
-            f"    client {number} '{name}' '{'gate' if step.gate else ''}' {ranks}",
+            f"    client {number} '{name}' {ranks}",
             launcher, '"${node[@]}" client', options_text(
                 {'roles': self.roles_on(node), 'role': role.name, 'slot': slot}),
             '--', '"${program[@]}"',

@@ -7,9 +7,8 @@
 #       watch LAUNCHER...               the observer of the nodes
 #       server INDEX LAUNCHER...        a server, in the background
 #       wait_for_servers LIMIT COUNT    until each has printed its line
-#       service_file NAME GATE INDEX... file with servers and password, for clients
-#       begin_step NAME LIMIT           a phase of the clients
-#       client NUMBER NAME GATE RANKS LAUNCHER...
+#       begin_step NAME LIMIT [gate]    a phase of the clients
+#       client NUMBER NAME RANKS LAUNCHER...
 #                                       a client or an MPI program, in the background
 #       end_step                        until all clients have ended
 #       finish_services                 record and output
@@ -42,7 +41,11 @@ nodes() {
         # shellcheck disable=SC2086
         printf '%s\n' $PLUMBLINE_NODES
     elif [ -n "${SLURM_JOB_NODELIST-}" ]; then
-        scontrol show hostnames "$SLURM_JOB_NODELIST"
+        local group list
+        for ((group = 0; group < ${SLURM_HET_SIZE:-1}; group++)); do
+            list=SLURM_JOB_NODELIST_HET_GROUP_$group
+            scontrol show hostnames "${!list-$SLURM_JOB_NODELIST}"
+        done
     elif [ -n "${PBS_NODEFILE-}" ]; then
         awk '!seen[$1]++ { print $1 }' "$PBS_NODEFILE"
     else
@@ -50,12 +53,8 @@ nodes() {
     fi
 }
 
-# Sets REPLY to the time in seconds since 1970.
-now() {
-    # bash 4 has no such variable; some locales have a comma in it.
-    REPLY=${EPOCHREALTIME-$(date +%s.%N)}
-    REPLY=${REPLY/,/.}
-}
+# Sets REPLY to the time in seconds since 1970; bash 4 has no such variable.
+now() { REPLY=${EPOCHREALTIME-$(date +%s.%N)}; }
 
 # Waits for 50 ms, without a new process. (`read -t` would now and then block signals at
 # random, a fault of bash 5.2.)
@@ -75,7 +74,7 @@ begin_services() {
     # A trap may run in a function without standard error.
     exec {messages}>&2
     run=$PWD/$PLUMBLINE_RUN stopped='' outputs=()
-    servers=() clients=() watcher='' counted='' host=() port=()
+    servers=() clients=() watchers=() counted='' host=() port=()
     secrets=$(mktemp -d "$PWD/secrets.private.XXXXXX") || {
         fail "cannot create a folder for the secrets of the run in $PWD"
         return
@@ -88,7 +87,7 @@ begin_services() {
     if [ -n "$with_password" ]; then
         head -c 32 /dev/urandom | sha256sum | cut -c1-48 >"$secrets/password"
     fi
-    rm -f "$run".*.line "$run.record"
+    rm -f "$run".*.line "$run.record" "$run.observers"
 }
 
 # Notes a launcher or a folder for remove_session_folders.sh; on a full disk only a
@@ -98,9 +97,9 @@ note() {  # pid or path
 } 2>/dev/null
 
 watch() {
-    "$@" >"$run.observers" </dev/null &
-    watcher=$!
-    note "$watcher"
+    "$@" >>"$run.observers" </dev/null &
+    watchers+=("$!")
+    note "$!"
 }
 
 # Whether the observer of each node waits for its signal.
@@ -140,7 +139,7 @@ first_line() {  # beginning file
 
 # Fails if a server or an observer has ended or reported a failure.
 check_servers() {
-    local index
+    local index pid
     for index in "${!servers[@]}"; do
         if ! first_line 'failed: ' "$run.server$index.line"; then
             if running "${servers[index]}"; then continue; fi
@@ -151,11 +150,13 @@ check_servers() {
             last_lines "$run.server$index.log")"
         return
     done
-    if [ -n "$watcher" ] && ! running "$watcher"; then
-        wait "$watcher"
+    for pid in "${watchers[@]}"; do
+        if running "$pid"; then continue; fi
+        wait "$pid"
         fail "the observers of the nodes ended early with exit code $?; read the" \
             'output of their launcher above'
-    fi
+        return
+    done
 }
 
 last_lines() {  # file
@@ -207,9 +208,10 @@ field() {  # name: the value of a field in REPLY
     printf '%s' "${text#\"}"
 }
 
-service_file() {
-    local name=$1 gate=$2 index
-    shift 2
+# Writes a file with servers and password, for clients.
+service_file() {  # name index...
+    local name=$1 index
+    shift
     {
         for index; do
             if [ "${port[index]}" = 0 ]; then
@@ -251,28 +253,29 @@ form_cluster() {
     counted=''
 }
 
-begin_step() {
-    step=$1 step_limit=$2 clients=() gates=() names=() ranks=()
+begin_step() {  # name limit [gate]: the clients start together
+    local index
+    step=$1 step_limit=$2 gate=${3-} clients=() gates=() names=() ranks=()
+    service_file service "${!host[@]}"
+    for index in "${!host[@]}"; do service_file "service$index" "$index"; done
     # Those after the step before it, if that has just ended.
-    if [ -z "$counted" ]; then
-        counted=$(ask counters) || { fail_of_server "$counted"; return; }
-    fi
+    if [ -z "$counted" ]; then count || return; fi
     before=$counted files=() errors=()
     now
     began=$REPLY
 }
 
 client() {
-    local number=$1 name=$2 gate=$3 base=$run.$step.$1
-    ranks[number]=$4
-    shift 4
+    local number=$1 name=$2 base=$run.$step.$1
+    ranks[number]=$3
+    shift 3
     printf '+' >&2
     printf ' %q' "$@" >&2
     echo >&2
     if [ -n "$gate" ]; then
-        mkfifo "$secrets/gate$number"
-        exec {gates[number]}<>"$secrets/gate$number"
-        "$@" >"$base.out" 2>"$base.err" <"$secrets/gate$number" &
+        mkfifo "$secrets/$step.$number"
+        exec {gates[number]}<>"$secrets/$step.$number"
+        "$@" >"$base.out" 2>"$base.err" <"$secrets/$step.$number" &
     else
         "$@" >"$base.out" 2>"$base.err" </dev/null &
     fi
@@ -305,9 +308,10 @@ end_step() {  # [check]: its output is not part of the result
     done
     now
     local ended=$REPLY
-    check_ranks || return
+    check_ranks client started || return
+    check_ranks end 'reported their end; find what killed the others' || return
     if [ -z "${1-}" ]; then outputs=("${files[@]}"); fi
-    counted=$(ask counters) || { fail_of_server "$counted"; return; }
+    count || return
     {
         sed -n "s/.*plumbline-client /# service client $step /p" "${errors[@]}"
         printf '# service step {"name": "%s", "began": %s, "ended": %s, ' "$step" \
@@ -318,19 +322,13 @@ end_step() {  # [check]: its output is not part of the result
 
 # Each process reports its CPUs (node.py) and its end (program.sh), because a launcher
 # may end with 0 although a process is missing.
-check_ranks() {
+check_ranks() {  # kind of line, what the processes did
     local number reports
     for number in "${!ranks[@]}"; do
-        reports=$(grep -c 'plumbline-client ' "$run.$step.$number.err")
+        reports=$(grep -c "plumbline-$1 " "$run.$step.$number.err")
         if [ "$reports" != "${ranks[number]}" ]; then
             fail "step $step: $reports of ${ranks[number]} processes of" \
-                "${names[number]} started"
-            return
-        fi
-        reports=$(grep -c 'plumbline-end ' "$run.$step.$number.err")
-        if [ "$reports" != "${ranks[number]}" ]; then
-            fail "step $step: $reports of ${ranks[number]} processes of" \
-                "${names[number]} reported their end; find what killed the others"
+                "${names[number]} $2"
             return
         fi
     done
@@ -356,32 +354,35 @@ open_gates() {
     gates=() closed=0 began=$REPLY
 }
 
+# Sets `counted` to the counters of all servers.
+count() {
+    counted=$(ask counters) && return
+    find_dead_server || return
+    fail "${counted:-the counters of the servers cannot be read; read the lines above}"
+}
+
 # A server that died fails its clients, too: it is the cause to name.
-fail_of_client() {  # number code
-    local deadline=$((SECONDS + cause_timeout)) how="ended with exit code $2"
-    # Some launchers have larger exit codes of their own.
-    if [ "$2" -gt 128 ] && [ "$2" -le 192 ]; then
-        how="was killed by signal $(($2 - 128))"
-    fi
+find_dead_server() {
+    local deadline=$((SECONDS + cause_timeout))
     while [ "$SECONDS" -lt "$deadline" ]; do
         check_servers || return
         pause
     done
+}
+
+fail_of_client() {  # number code
+    local how="ended with exit code $2"
+    # Some launchers have larger exit codes of their own.
+    if [ "$2" -gt 128 ] && [ "$2" -le 192 ]; then
+        how="was killed by signal $(($2 - 128))"
+    fi
+    find_dead_server || return
     if first_line 'failed: ' "$run.$step.$1.out"; then
         fail "$REPLY"
     else
         fail "${names[$1]} $how; the last lines of" \
             "$run.$step.$1.err: $(last_lines "$run.$step.$1.err")"
     fi
-}
-
-fail_of_server() {  # text
-    local deadline=$((SECONDS + cause_timeout))
-    while [ "$SECONDS" -lt "$deadline" ]; do
-        check_servers || return
-        pause
-    done
-    fail "${1:-the counters of the servers cannot be read; read the lines above}"
 }
 
 # The servers end also if a step fails: measure.sh waits for the launchers.
@@ -407,22 +408,24 @@ disk_hint() {
 }
 
 finish_services() {
-    local text
+    local text pid
     if [ "${asked[2]}" != off ]; then
         text=$(ask saved) || { fail "$text$(disk_hint)"; return; }
     fi
     check_servers || return
     # The observers end before the servers, and count their CPU time.
-    kill -USR1 "$watcher"
-    have_ended "$stop_timeout" "$watcher" || {
+    kill -USR1 "${watchers[@]}"
+    have_ended "$stop_timeout" "${watchers[@]}" || {
         fail "the observers of the nodes did not end in $stop_timeout s"
         return
     }
-    wait "$watcher" || {
-        fail "the observers of the nodes ended with exit code $?"
-        return
-    }
-    watcher=''
+    for pid in "${watchers[@]}"; do
+        wait "$pid" || {
+            fail "the observers of the nodes ended with exit code $?"
+            return
+        }
+    done
+    watchers=()
     cat "$run.record" "${outputs[@]}"
     grep -hE '^plumbline-(end|left) ' "$run".*.err >&2
     return 0
@@ -435,12 +438,14 @@ stop_services() {
     trap '' TERM INT HUP
     if [ -n "${stopped-yes}" ]; then return; fi
     stopped=yes
-    for pid in ${watcher:+"$watcher"} "${servers[@]}"; do kill -USR1 "$pid"; done
+    local pid
+    local serving=("${watchers[@]}" "${servers[@]}")
+    local all=("${clients[@]}" "${serving[@]}")
+    for pid in "${serving[@]}"; do kill -USR1 "$pid"; done
     for pid in "${clients[@]}"; do kill -TERM "$pid"; done
     rm -rf "$secrets"
-    local pid all=("${clients[@]}" ${watcher:+"$watcher"} "${servers[@]}")
     if ! have_ended "$usr1_timeout" "${all[@]}"; then
-        for pid in ${watcher:+"$watcher"} "${servers[@]}"; do kill -TERM "$pid"; done
+        for pid in "${serving[@]}"; do kill -TERM "$pid"; done
         have_ended "$stop_timeout" "${all[@]}"
     fi
     for pid in "${all[@]}"; do
@@ -448,7 +453,7 @@ stop_services() {
         wait "$pid"
     done
     # Their remote shells wait for a node that was lost.
-    if [ -n "$watcher" ]; then end_leftovers >/dev/null; fi
+    if [ "${#watchers[@]}" -gt 0 ]; then end_leftovers >/dev/null; fi
     exec {lock}>&- {ticks}<&- {messages}>&-
     messages=2
     trap terminated TERM INT HUP

@@ -337,6 +337,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                   open=self.client_name == LIBRARY and not self.uses_unix_socket,
                   modules=self.database_module_load_lines()),
             nodes=nodes, port=self.db_port, unbound=self.pin == 'off',
+            spinning=scenario.db_cpus,
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
 
     def model_bytes(self) -> int:
@@ -374,7 +375,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def client_roles(self) -> tuple[Clients, ...]:
         scenario = self.scenario
-        return (Clients(max(1, scenario.client_nodes), scenario.clients_per_node,
+        return (Clients(nodes=max(1, scenario.client_nodes),
+                        instances=scenario.clients_per_node, spinning=1,
                         apart=self.has_separate_clients, unbound=self.pin == 'off'),)
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
@@ -697,9 +699,11 @@ class SmartRedisAggregation(TensorBenchmark):
     def client_roles(self) -> tuple[Clients, ...]:
         scenario, unbound = self.scenario, self.pin == 'off'
         return (
-            Clients(max(1, scenario.client_nodes), scenario.clients_per_node,
-                    unbound=unbound, name='producer', apart=self.has_separate_clients),
-            Clients(cpus=scenario.client_threads, unbound=unbound, name='consumer',
+            Clients(nodes=max(1, scenario.client_nodes),
+                    instances=scenario.clients_per_node, unbound=unbound, spinning=1,
+                    name='producer', apart=self.has_separate_clients),
+            Clients(cpus=scenario.client_threads, spinning=scenario.client_threads,
+                    unbound=unbound, name='consumer',
                     apart=bool(scenario.client_nodes)))
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:

@@ -107,7 +107,7 @@ class TaoBenchOriginal(TaoBenchmark):
         return Plan(
             Server(self.program, (), instances=0),
             (Clients(name='server', unbound=True),
-             *([Clients(clients, unbound=True, apart=True)] if clients else [])),
+             *([Clients(nodes=clients, unbound=True, apart=True)] if clients else [])),
             (Step('run', tuple(programs),
                   sized.warmup_time + sized.test_time + MARGIN),),
             sample=max(self.statistics_interval, 0.25))

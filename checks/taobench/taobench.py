@@ -284,8 +284,8 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             cpus=max(one.cpus for one in sized.instances), divided=True,
             memory=sized.instances[0].memory, password=False)
         clients = Clients(
-            count, -(-len(sized.clients) // count), unbound=True, one_server=True,
-            apart=self.scenario.client_nodes > 0)
+            nodes=count, instances=-(-len(sized.clients) // count), unbound=True,
+            one_server=True, apart=self.scenario.client_nodes > 0)
         # If the user sets the time of the warm-up, it must not end early.
         passes = 0 if self.warmup_time else self.scenario.warmup_requests_per_key
 

@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+#: mpiexec of PALS copies a program to the nodes by default, and rank.sh would not find
+#: the scripts beside it.
+PALS = ['--no-transfer', '--ppn', '{ranks}']
+
 #: Launcher (srun), or the MPI if the launcher is its mpirun or mpiexec -> options
 #: that pin ranks.
 PIN: dict[str, list[str]] = {
@@ -21,8 +25,7 @@ PIN: dict[str, list[str]] = {
     # A domain counts CPUs unless its cells are cores.
     'intelmpi': ['-genv', 'I_MPI_PIN', '1', '-genv', 'I_MPI_PIN_CELL', 'core',
                  '-genv', 'I_MPI_PIN_DOMAIN', '{cpus}'],
-    # mpiexec of PALS.
-    'cray-mpich': ['--ppn', '{ranks}', '--depth', '{cpus}', '--cpu-bind', 'depth'],
+    'cray-mpich': [*PALS, '--depth', '{cpus}', '--cpu-bind', 'depth'],
 }
 
 #: The same -> options that let ranks share cores.
@@ -31,7 +34,7 @@ SHARE: dict[str, list[str]] = {
     'openmpi': ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
     'mpich': [],
     'intelmpi': ['-genv', 'I_MPI_PIN', '0'],
-    'cray-mpich': ['--ppn', '{ranks}', '--cpu-bind', 'none'],
+    'cray-mpich': [*PALS, '--cpu-bind', 'none'],
 }
 
 #: The same -> variables for ranks that share cores.
@@ -50,7 +53,7 @@ SOCKETS: dict[str, list[str]] = {
                  '-genv', 'I_MPI_PIN_ORDER', 'scatter'],
     # PALS binds to listed CPUs only, so the cores of the first socket must have
     # the first numbers; the guard `binding` compares the sockets.
-    'cray-mpich': ['--ppn', '{ranks}', '--cpu-bind', 'list:{sockets}'],
+    'cray-mpich': [*PALS, '--cpu-bind', 'list:{sockets}'],
 }
 
 #: The same -> options that bind no rank: ranks with GPUs bind themselves
@@ -61,7 +64,7 @@ UNBOUND: dict[str, list[str]] = {
     'openmpi': ['--map-by', 'slot', '--bind-to', 'none'],
     'mpich': ['-bind-to', 'none'],
     'intelmpi': ['-genv', 'I_MPI_PIN', '0'],
-    'cray-mpich': ['--ppn', '{ranks}', '--cpu-bind', 'none'],
+    'cray-mpich': [*PALS, '--cpu-bind', 'none'],
 }
 
 #: Extra of a partition -> the table that has it if the site does not.
@@ -91,7 +94,7 @@ STEP: dict[str, tuple[list[str], list[str]]] = {
               ['-hosts', '{names}', '-ppn', '{each}']),
     'intelmpi': (['mpiexec', '-n', '{ranks}', '-genv', 'I_MPI_PIN', '0'],
                  ['-hosts', '{names}', '-ppn', '{each}']),
-    'cray-mpich': (['mpiexec', '-n', '{ranks}', '--ppn', '{each}',
+    'cray-mpich': (['mpiexec', '-n', '{ranks}', '--no-transfer', '--ppn', '{each}',
                     '--cpu-bind', 'none'], ['--hosts', '{names}']),
 }
 

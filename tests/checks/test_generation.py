@@ -155,7 +155,7 @@ def test_ranks_share_cores_only_where_they_are_short(scripts, partition,
     ('mpich', 'mpirun -np 2 -bind-to core:2 '),
     ('intelmpi', 'mpirun -np 2 -genv I_MPI_PIN 1 -genv I_MPI_PIN_CELL core '
      '-genv I_MPI_PIN_DOMAIN 2 '),
-    ('cray-mpich', 'mpiexec -n 2 --ppn 2 --depth 2 --cpu-bind depth '),
+    ('cray-mpich', 'mpiexec -n 2 --no-transfer --ppn 2 --depth 2 --cpu-bind depth '),
 ])
 def test_a_rank_gets_a_core_for_each_of_its_threads(scripts, kind, words):
     """C9: with one core both threads of osu_latency_mt were on it."""

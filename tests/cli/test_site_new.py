@@ -101,8 +101,8 @@ def site_of(tmp_path, monkeypatch, capsys):
         'launcher_pin': ['--map-by', 'slot:PE={cpus}', '--bind-to', 'core']}),
     ('mpirun', 'mpich/4', {'launcher_pin': ['-bind-to', 'core:{cpus}']}),
     ('mpiexec', 'cray-mpich/9', {
-        'launcher_pin': ['--ppn', '{ranks}', '--depth', '{cpus}', '--cpu-bind',
-                         'depth']}),
+        'launcher_pin': ['--no-transfer', '--ppn', '{ranks}', '--depth', '{cpus}',
+                         '--cpu-bind', 'depth']}),
     ('srun', 'cray-mpich/9', {
         'launcher_pin': ['--cpu-bind=cores', '--distribution=block:block']}),
     # An empty list would say that it binds by itself.

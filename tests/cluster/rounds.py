@@ -206,11 +206,11 @@ def build_ranks(folder: Path) -> None:
 
 def programs() -> Path:
     """The folder of the nodes' observer, built as a check's build does it."""
-    path, source = WORK / 'observe', SRC / 'observe.c'
+    path, sources = WORK / 'observe', [*SRC.glob('*.c')]
     (WORK / 'facts').mkdir(exist_ok=True)
-    if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run(['cc', '-O2', '-std=gnu11', source, '-o', path],
-                       check=True)
+    if not path.exists() or path.stat().st_mtime < max(
+            source.stat().st_mtime for source in sources):
+        subprocess.run(['cc', '-O2', '-std=gnu11', *sources, '-o', path], check=True)
     return WORK
 
 

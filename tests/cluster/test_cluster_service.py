@@ -102,6 +102,28 @@ def test_its_job_script_runs_again(suite, cluster, tools):
     assert left(cluster, before, suite.tmp) == []
 
 
+class HeterogeneousJob(Job):
+    """The first node in one group, and the others in another one."""
+
+    def start(self, script: str) -> None:
+        self.number = self.cluster.submit(
+            script, '--nodes=1', '--cpus-per-task=2', '--output=job.out',
+            '--error=job.err', ':', '--nodes=3', '--cpus-per-task=2', cwd=self.folder)
+
+
+@pytest.mark.cluster
+def test_clients_in_another_group_of_a_heterogeneous_job(cluster, tools, tmp_path):
+    plan = load(1, tools)
+    job = HeterogeneousJob(cluster, 'srun', tmp_path / 'job').submit(
+        replace(plan, clients=(replace(plan.clients[0], het_group=1),)))
+    assert job.wait() == 'COMPLETED', job.lines()
+    assert job.verdict() == ''
+    services, output = split_service_record((job.folder / 'run.1.out').read_text())
+    assert [server.node for server in services.servers] == ['n1']
+    assert services.client_nodes == ('n2', 'n3', 'n4')
+    assert memtier.read_run(output, 3).records
+
+
 @pytest.mark.cluster
 def test_taobench_on_several_nodes(suite, cluster):
     before = seen(cluster)

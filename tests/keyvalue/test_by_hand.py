@@ -11,10 +11,12 @@ import pytest
 
 from checks.loadgen import memtier
 from checks.services.parser import split_service_record
+from checks.stores.servers import STORES
 from tests.conftest import LIMIT, ROOT, of_family, skip_missing, until
 
-#: Store -> the package that has its server: one of each protocol.
-PROGRAMS = {'redis': 'redis-server', 'memcached': 'memcached'}
+#: Store -> the program of its server.
+PROGRAMS = {store: store if store in ('memcached', 'dragonfly') else f'{store}-server'
+            for store in STORES}
 
 #: Metrics that come from the counters of the server, not from the client.
 OF_SERVER = {'server_cpu', 'ready_time', 'memory_ratio', 'evictions', 'completed',

@@ -44,7 +44,7 @@ def build_programs() -> Path:
     atexit.register(shutil.rmtree, folder)
     (folder / 'facts').mkdir()
     subprocess.run(['cc', '-O2', '-std=gnu11', '-Wall', '-Wextra', '-Werror',
-                    SRC / 'observe.c', '-o', folder / 'observe'], check=True)
+                    *SRC.glob('*.c'), '-o', folder / 'observe'], check=True)
     return folder
 
 

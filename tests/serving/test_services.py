@@ -589,7 +589,7 @@ def test_ranks_have_cpus_of_their_own(ranks, store):
         'echo own $(grep Cpus_allowed_list /proc/self/status)'))
     services, output = one.services()
     words = output.splitlines()
-    assert services.clients == 3 and words.count('1') == 3
+    assert len(services.client_nodes) == 3 and words.count('1') == 3
     lines = (one.folder / 'run.1.record').read_text().splitlines()
     assert sorted(cpus.parse_cpu_list(line.split()[6]) for line in lines
                   if line.startswith('# service client measure ')) == sorted(
@@ -608,7 +608,7 @@ def test_producer_and_consumer_run_at_once(ranks, store):
                 programs=(Program(meets('b', 'a'), role='consumer'),))
     services, output = one.services()
     assert sorted(output.splitlines()) == ['a 0', 'a 0', 'b 0']
-    assert services.clients == 3 and one.plan.required_cpus_per_node() == 4
+    assert len(services.client_nodes) == 3 and one.plan.required_cpus_per_node() == 4
 
 
 @pytest.mark.parametrize('command, slots, limit, words', [

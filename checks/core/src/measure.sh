@@ -46,7 +46,7 @@ remover_pid=$! end=${remover[1]}
 # A launcher starts only when this one has left the process group: a signal to the
 # group that ends the launcher does not end this one, too.
 read -r _ <&"${remover[0]}"
-# The processes of this job have it (observe.c, leftovers.sh).
+# The processes of this job have it (others.c, leftovers.sh).
 read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid
 export PLUMBLINE_JOB
 

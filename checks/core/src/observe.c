@@ -1,4 +1,4 @@
-/* observe.c - CPU time of other programs on a node. Reads /proc, and needs no rights.
+/* observe.c - starts programs of a job, and watches its nodes.
  *
  *     observe                     until its standard input ends, then one line:
  *
@@ -6,6 +6,8 @@
  *             the job that still run (launcher, servers), "kernel": of its threads,
  *             "seen": of all others, "busiest": [[name, uid, pid, seconds]...]}
  *
+ *                                 CPU time in seconds; processes below its parent
+ *                                 (rank.sh), which reports them, are in no sum
  *     observe --forward PROGRAM...
  *                                 runs it in a process group, and sends this group
  *                                 SIGTERM for SIGTERM, SIGINT, SIGHUP, SIGQUIT and
@@ -22,14 +24,8 @@
  *                                 the system (with interrupts), idle, stolen
  *                                 (/proc/stat, proc(5))
  *     observe --tick MS           a line on standard output every MS milliseconds, if
- *                                 the line before it has been read
- *
- * Unit: seconds. Processes below the parent (rank.sh), which reports them, are in no
- * sum. */
+ *                                 the line before it has been read */
 #define _GNU_SOURCE
-#include <ctype.h>
-#include <dirent.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,144 +33,11 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PF_KTHREAD = 0x00200000 };
-
-struct process {
-    int pid, parent;
-    unsigned flags;                             /* of the kernel: PF_...   */
-    unsigned long long cpu, start;              /* ticks                  */
-    double others;                              /* 0: of the job          */
-    char name[16];
-};
-struct scan { struct process *list; size_t count, room; };
-
-/* A file of /proc/PID as a string; its length, or -1. */
-static ssize_t read_file_of(int pid, const char *name, char *text, size_t room)
-{
-    snprintf(text, room, "/proc/%d/%s", pid, name);
-    int fd = open(text, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, room - 1);
-    close(fd);
-    text[size < 0 ? 0 : size] = 0;
-    return size;
-}
-
-static int read_process(int pid, struct process *p)
-{
-    char text[1024], *name, *end;
-    unsigned long long user, system;
-    /* The name may hold anything, parentheses too. */
-    if (read_file_of(pid, "stat", text, sizeof text) <= 0
-        || !(name = strchr(text, '(')) || !(end = strrchr(text, ')')) || sscanf(
-            end + 1, " %*c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %llu %llu %*d %*d"
-            " %*d %*d %*d %*d %llu", &p->parent, &p->flags, &user, &system,
-            &p->start) != 5)
-        return 0;
-    *end = 0;
-    snprintf(p->name, sizeof p->name, "%s", name + 1);
-    for (char *c = p->name; *c; c++)
-        if (*c < ' ' || *c > '~' || strchr("\"\\{}", *c))
-            *c = '?';
-    p->pid = pid, p->cpu = user + system, p->others = 0;
-    return 1;
-}
-
-/* All processes; the kernel lists them by pid. */
-static struct scan all_processes(void)
-{
-    struct scan s = {0};
-    DIR *proc = opendir("/proc");
-    for (struct dirent *d; proc && (d = readdir(proc));) {
-        if (s.count == s.room)
-            s.list = realloc(s.list, (s.room = s.room * 2 + 512) * sizeof *s.list);
-        if (!s.list)
-            exit(1);
-        if (isdigit((unsigned char)*d->d_name))
-            s.count += read_process(atoi(d->d_name), s.list + s.count);
-    }
-    closedir(proc);
-    return s;
-}
-
-static int by_pid(const void *a, const void *b)
-{
-    return ((const struct process *)a)->pid - ((const struct process *)b)->pid;
-}
-
-static int by_time(const void *a, const void *b)
-{
-    double more = ((const struct process *)b)->others
-                  - ((const struct process *)a)->others;
-    return more > 0 ? 1 : -(more < 0);
-}
-
-static struct process *find(struct scan s, int pid)
-{
-    return bsearch(&(struct process){.pid = pid}, s.list, s.count, sizeof *s.list,
-                   by_pid);
-}
-
-/* Whether a process has the mark of measure.sh; those of others cannot be read. */
-static int is_marked(int pid)
-{
-    static char text[1 << 17], mark[64] = "PLUMBLINE_JOB=";
-    const char *job = getenv("PLUMBLINE_JOB");
-    ssize_t size = job ? read_file_of(pid, "environ", text, sizeof text) : -1;
-    snprintf(mark + 14, sizeof mark - 14, "%s", job ? job : "");
-    return size > 0 && memmem(text, size, mark, strlen(mark) + 1);
-}
-
-/* Whether a process is, or comes from, `ancestor`; or, if that is 0, from a marked
- * process. (Some servers write their title over their environment.) */
-static int comes_from(struct scan s, int pid, int ancestor)
-{
-    struct process *p = find(s, pid);
-    /* Processes come and go while they are listed: no chain is endless. */
-    for (int steps = 0; p && steps < 1000; steps++, p = find(s, p->parent))
-        if (ancestor ? p->pid == ancestor : is_marked(p->pid))
-            return 1;
-    return 0;
-}
-
-static void print_others(struct scan before, struct scan after)
-{
-    double running = 0, kernel = 0, seen = 0, tick = 1.0 / sysconf(_SC_CLK_TCK);
-    char host[256] = "", text[1000];
-    for (struct process *p = after.list; p < after.list + after.count; p++) {
-        struct process *old = find(before, p->pid);
-        double s = (p->cpu - (old && old->start == p->start ? old->cpu : 0)) * tick;
-        if (s <= 0 || comes_from(after, p->pid, getppid()))
-            continue;
-        if (p->flags & PF_KTHREAD)
-            kernel += s;
-        else if (comes_from(after, getpid(), p->pid) || comes_from(after, p->pid, 0))
-            running += s;
-        else
-            seen += p->others = s;
-    }
-    qsort(after.list, after.count, sizeof *after.list, by_time);
-    gethostname(host, sizeof host - 1);
-    int n = snprintf(text, sizeof text, "plumbline-others %s {\"cpus\": %ld, "
-                     "\"running\": %.2f, \"kernel\": %.2f, \"seen\": %.2f, "
-                     "\"busiest\": [", host, sysconf(_SC_NPROCESSORS_ONLN), running,
-                     kernel, seen);
-    for (int k = 0; k < 5 && (size_t)k < after.count && after.list[k].others; k++) {
-        struct process *p = after.list + k;
-        struct stat about = {.st_uid = -1};
-        char path[32];
-        snprintf(path, sizeof path, "/proc/%d", p->pid);
-        stat(path, &about);
-        n += snprintf(text + n, sizeof text - n, "%s[\"%s\", %d, %d, %.2f]",
-                      k ? ", " : "", p->name, (int)about.st_uid, p->pid, p->others);
-    }
-    /* In one piece: ranks write there, too. */
-    dprintf(STDERR_FILENO, "%s]}\n", text);
-}
+int report_others(void);        /* others.c */
 
 static pid_t child;
 
@@ -299,9 +162,5 @@ int main(int argc, char **argv)
         perror(argv[4]);
         return 127;
     }
-    struct scan before = all_processes();
-    for (char end; read(STDIN_FILENO, &end, 1) > 0;)
-        ;
-    print_others(before, all_processes());
-    return 0;
+    return report_others();
 }

@@ -12,11 +12,12 @@ site_configuration = {
         'name': 'polaris', 'hostnames': ['.*'],
         'partitions': [{
             'name': 'compute', 'scheduler': 'pbspro', 'launcher': 'mpiexec',
-            'access': ['-A project', '-q prod', '-l filesystems=home',
+            # Of 1 to 10 nodes, one job at a time.
+            'access': ['-A project', '-q debug-scaling', '-l filesystems=home',
                        '-l place=scatter:excl'],
             'environs': ['cray', 'tao', 'tensors', 'nccl'],
             'features': ['gpu_nvidia'],
-            'max_jobs': 4,
+            'max_jobs': 1,
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 2,
                           'num_sockets': 1, 'num_cpus_per_socket': 64},
             'devices': _NODE,
@@ -29,6 +30,8 @@ site_configuration = {
     'environments': [
         {'name': 'cray', 'cc': 'cc', 'features': [
             'mpi', 'mpi_cuda', 'osu', *programs.EMBEDDED],
+         # Without it, buffers of GPUs crash a program (ALCF's example job scripts).
+         'env_vars': [['MPICH_GPU_SUPPORT_ENABLED', '1']],
          'extras': {'mpi_library': 'cray-mpich 8.1.28',
                     'programs': {'osu': {'source': 'embedded'}}}},
         {'name': 'tao', 'cc': 'cc', 'features': ['tao_server'],

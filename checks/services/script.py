@@ -76,10 +76,9 @@ class Writer:
         yield '# Servers and clients. To run them again: docs/explanation/services.md'
         yield f'python={shlex.quote(sys.executable)} services={quoted(SERVICES)}'
         yield f'programs={quoted(self.launching.programs)}'
-        # Slurm ends its steps with the job. Its daemon starts programs in threads that
-        # may end before them.
-        yield ('tied=("$programs/observe" --tied 9 0)' if self.launching.guarded else
-               'tied=()')
+        # The daemon of Slurm starts programs in threads that may end before them.
+        how = '--tied 9 0' if self.launching.guarded else '--forward'
+        yield f'tied=("$programs/observe" {how})'
         yield '. "$services/services.sh"'
         yield f'node_count={plan.node_count}'
         yield 'mapfile -t nodes < <(nodes)'

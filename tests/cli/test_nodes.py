@@ -101,6 +101,24 @@ def test_who_kills_it_kills_the_program():
     until(lambda: not is_alive(f'^sleep {seconds}'))
 
 
+def test_the_program_ends_with_the_daemon_of_its_launcher():
+    """slurmstepd starts it in a thread that ends before."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        pytest.skip('the kernel is older than 5.3')
+    seconds = f'987.6{os.getpid()}'
+    daemon = subprocess.Popen([
+        sys.executable, '-c', 'import subprocess, sys, threading\n'
+        'one = threading.Thread(target=subprocess.Popen, args=[sys.argv[1:]])\n'
+        'one.start()\none.join()\nsys.stdin.read()', build_programs() / 'observe',
+        '--forward', 'sleep', seconds], stdin=subprocess.PIPE)
+    until(lambda: is_alive(f'^sleep {seconds}'), daemon)
+    daemon.kill()
+    daemon.communicate()
+    until(lambda: not is_alive(f'^sleep {seconds}'))
+
+
 def test_what_is_left_is_ended_and_named():
     # A name of its own: the others run at the same time.
     sleep = f'sleep 987.2{os.getpid()}'

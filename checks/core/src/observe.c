@@ -13,7 +13,8 @@
  *                                 SIGTERM for SIGTERM, SIGINT, SIGHUP, SIGQUIT and
  *                                 SIGUSR1, of which the program gets SIGUSR1 itself,
  *                                 too; SIGTERM again every second, because a shell
- *                                 that starts a program takes what comes meanwhile
+ *                                 that starts a program takes what comes meanwhile;
+ *                                 SIGKILL if its own parent dies (since Linux 5.3)
  *     observe --tied SIGNAL PARENT PROGRAM...
  *                                 becomes the program, which gets SIGNAL when the
  *                                 process PARENT dies (0: its parent)
@@ -26,6 +27,7 @@
  *     observe --tick MS           a line on standard output every MS milliseconds, if
  *                                 the line before it has been read */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,9 +35,14 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434      /* headers of a kernel before 5.3 */
+#endif
 
 int report_others(void);        /* others.c */
 
@@ -49,17 +56,28 @@ static void forward(int number)
     alarm(1);
 }
 
+static void wake_up(int number)
+{
+    (void)number;
+}
+
 static int run_in_group(char **command)
 {
     static const int signals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT};
     struct sigaction action = {.sa_handler = forward}, old;
-    sigset_t held, before;
+    struct sigaction ended = {.sa_handler = wake_up};
+    sigset_t held, before, waiting;
     int status;
+    /* The process, where --tied has the thread that started this one: threads of
+     * slurmstepd end earlier. */
+    struct pollfd parent = {syscall(SYS_pidfd_open, getppid(), 0), POLLIN, 0};
     sigemptyset(&held);
     for (int k = 0; k < 5; k++)
         sigaddset(&held, signals[k]);
+    sigaddset(&held, SIGCHLD), sigaddset(&held, SIGALRM);
     /* Held back until the program runs: before, they would be lost. */
     sigprocmask(SIG_BLOCK, &held, &before);
+    sigaction(SIGCHLD, &ended, NULL);
     if (!(child = fork())) {
         setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -76,9 +94,13 @@ static int run_in_group(char **command)
         if (!sigaction(signals[k], NULL, &old) && (k < 2 || old.sa_handler != SIG_IGN))
             sigaction(signals[k], &action, NULL);
     sigaction(SIGALRM, &action, NULL);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    while (waitpid(child, &status, 0) < 0)
-        ;
+    waiting = before;
+    sigdelset(&waiting, SIGCHLD);
+    while (!waitpid(child, &status, WNOHANG))
+        if (ppoll(&parent, 1, NULL, &waiting) > 0) {
+            kill(-child, SIGKILL);
+            parent.fd = -1;
+        }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

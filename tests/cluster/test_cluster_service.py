@@ -118,10 +118,10 @@ def test_clients_in_another_group_of_a_heterogeneous_job(cluster, tools, tmp_pat
         replace(plan, clients=(replace(plan.clients[0], het_group=1),)))
     assert job.wait() == 'COMPLETED', job.lines()
     assert job.verdict() == ''
-    services, output = split_service_record((job.folder / 'run.1.out').read_text())
+    services, _ = split_service_record((job.folder / 'run.1.out').read_text())
     assert [server.node for server in services.servers] == ['n1']
     assert services.client_nodes == ('n2', 'n3', 'n4')
-    assert memtier.read_run(output, 3).records
+    assert services.steps['measure'].counter_increase('commands') > 0
 
 
 @pytest.mark.cluster

@@ -90,7 +90,7 @@ struct options {
     double percentiles[MAX_PERCENTILES];
     unsigned percentile_count;
     const char *data_sizes;       /* --data-size-list                     */
-    const char *series, *out, *json, *ratio, *pattern, *requests_text;
+    const char *series, *json, *ratio, *pattern, *requests_text;
 };
 extern struct options opt;
 void read_options(int argc, char **argv);

@@ -22,7 +22,7 @@ static const char *const verify_names[] = {"none", "length", "bytes", NULL};
 static const char *const miss_names[] = {"count", "fail", "set", NULL};
 const char KEY_WORD[] = "__key__", DATA_WORD[] = "__data__";
 
-static const char *service_file, *host = "127.0.0.1", *path, *command;
+static const char *service_file, *host = "127.0.0.1", *command, *ignored;
 static unsigned port = 6379;
 static uint64_t key_maximum = 10000000;
 
@@ -59,11 +59,10 @@ static void read_percentiles(const char *text)
 
 static const struct setting rows[] = {
     {"server", .type = TITLE},
-    {"server", "HOST", "-s: address (127.0.0.1)", WORD, .target = &host},
-    {"port", "N", "-p: its port (6379)", COUNT, &port, 1, .high = 65535},
-    {"unix-socket", "PATH", "-S: instead of both", WORD, .target = &path},
-    {"protocol", NULL, "-P", CHOICE, &opt.protocol,
-     .choices = protocol_names},
+    {"server", "HOST", "address (127.0.0.1)", WORD, .target = &host},
+    {"port", "N", "its port (6379)", COUNT, &port, 1, .high = 65535},
+    {"protocol", NULL, "redis (default) or memcached's binary one", CHOICE,
+     &opt.protocol, .choices = protocol_names},
     {"cluster-mode", NULL, "each connection belongs to a master, and uses "
      "keys of its slots", FLAG, .target = &opt.service.cluster},
     {"service", "FILE", "(+) instead of all these: lines 'server HOST PORT', "
@@ -73,7 +72,7 @@ static const struct setting rows[] = {
     {"ratio", "S:G", "SETs to GETs (1:10)", WORD, .target = &opt.ratio},
     {"command", "WORDS", "instead: a command, with words __key__ and "
      "__data__", CALL, .call = read_command},
-    {"data-size", "N", "-d: size of a value (32)", SIZE,
+    {"data-size", "N", "size of a value (32)", SIZE,
      &opt.data_size, 1,
      .high = 1u << 30},
     {"data-size-list", "S:W,...", "sizes with their weights; a key's is always "
@@ -100,12 +99,12 @@ static const struct setting rows[] = {
     {"distinct-client-seed", NULL, "always so", .type = FLAG},
 
     {"load", .type = TITLE},
-    {"threads", "N", "-t (4)", COUNT, &opt.threads, 1, .high = 1024},
-    {"clients", "N", "-c: connections of each thread (50)", COUNT,
+    {"threads", "N", "threads (4)", COUNT, &opt.threads, 1, .high = 1024},
+    {"clients", "N", "connections of each thread (50)", COUNT,
      &opt.clients, 1, .high = 1e5},
     {"pipeline", "N", "requests in flight on a connection (1)", COUNT,
      &opt.pipeline, 1, .high = 10000},
-    {"requests", "N", "-n: of each connection (10000), or allkeys; with "
+    {"requests", "N", "of each connection (10000), or allkeys; with "
      "--test-time: what is first", WORD, .target = &opt.requests_text},
     {"test-time", "S", "seconds to measure, with decimals", REAL,
      &opt.duration, 1e-3, .high = 1e6},
@@ -120,19 +119,18 @@ static const struct setting rows[] = {
      REAL, &opt.timeout, 1e-3, .high = 1e6},
 
     {"output", .type = TITLE},
-    {"out-file", "FILE", "-o: the table (standard output)", WORD,
-     .target = &opt.out},
-    {"json-out-file", "FILE", "the values as JSON", WORD,
+    {"out-file", "FILE", "ignored: there is no table", WORD,
+     .target = &ignored},
+    {"json-out-file", "FILE", "the values as JSON (standard output)", WORD,
      .target = &opt.json},
     {"print-percentiles", "P,...", "of the latency (50,99,99.9)", CALL,
      .call = read_percentiles},
     {"hide-histogram", NULL, "always so", .type = FLAG},
-    {"series", "FILE", "(+) CSV: time, operations, misses, latencies, CPU",
+    {"series", "FILE", "(+) CSV: time, operations, misses",
      WORD, .target = &opt.series},
     {"interval", "S", "(+) a row of --series each", REAL, &opt.interval, 1e-2,
      .high = 1e6},
     {"help", NULL, "this", .type = FLAG},
-    {"version", NULL, "the version", .type = FLAG},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 static bool given[ROWS];
@@ -152,21 +150,6 @@ static _Noreturn void help(void)
     exit(0);
 }
 
-/* The long names of memtier_benchmark's short options. */
-static void expand_short_options(char **argv)
-{
-    static char *const names[] = {
-        "s--server", "h--server", "p--port", "S--unix-socket", "P--protocol",
-        "d--data-size", "t--threads", "c--clients",
-        "n--requests", "o--out-file", "v--version"};
-
-    for (char **word = argv; *word; word++)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if ((*word)[0] == '-' && (*word)[1] == names[i][0]
-                && !(*word)[2])
-                *word = names[i] + 1;
-}
-
 /* --- what goes together -------------------------------------------------- */
 static void read_where(void)
 {
@@ -176,12 +159,7 @@ static void read_where(void)
     if (service_file) {
         open_service(s, service_file);
     } else {
-        bool six = strchr(host, ':') && *host != '[';
-        if (path)
-            snprintf(where, sizeof where, "unix:%s", path);
-        else
-            snprintf(where, sizeof where, six ? "[%s]:%u" : "%s:%u", host,
-                     port);
+        snprintf(where, sizeof where, "%s:%u", host, port);
         if (!add_server(s, where))
             usage("--server %s: not found", where);
     }
@@ -257,14 +235,9 @@ static void read_requests(void)
 
 void read_options(int argc, char **argv)
 {
-    expand_short_options(argv + 1);
     read_arguments(&settings, argc, argv);
     if (is_given(&settings, "help"))
         help();
-    if (is_given(&settings, "version")) {
-        puts("memtier_benchmark (embedded " VERSION ")");
-        exit(0);
-    }
     read_where();
     read_keys();
     read_requests();

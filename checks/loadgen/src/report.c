@@ -1,5 +1,5 @@
-/* report.c - results: the table and the JSON of memtier_benchmark, with more
- * keys, and rows of --series. */
+/* report.c - results: the JSON of memtier_benchmark, with more keys, and rows
+ * of --series. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 _Atomic unsigned running_threads;
@@ -61,15 +60,6 @@ static void close_file(const char *option, const char *path, FILE *file)
 }
 
 /* --- rows of --series ---------------------------------------------------- */
-static double cpu_of_process(void)
-{
-    struct rusage r;
-
-    getrusage(RUSAGE_SELF, &r);
-    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec)
-           + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
-}
-
 static void sleep_until(uint64_t ns)
 {
     while (running_threads && clock_ns() < ns) {
@@ -79,51 +69,35 @@ static void sleep_until(uint64_t ns)
     }
 }
 
-static void write_row(FILE *file, double time, double seconds,
-                      const struct sum *now, const struct sum *before,
-                      double cpu)
-{
-    static struct sum s;
-
-    s = (struct sum){.count = now->count - before->count};
-    for (unsigned b = 0; b < BUCKETS; b++)
-        if ((s.bucket[b] = now->bucket[b] - before->bucket[b]))
-            s.ns = bucket_lower(b);
-    fprintf(file, "%.3f,%" PRIu64 ",0,%" PRIu64 ",%.1f,%.1f,%.1f,%.3f\n",
-            time, s.count, now->misses - before->misses,
-            percentile(s.bucket, s.count, 0.5) / 1e3,
-            percentile(s.bucket, s.count, 0.99) / 1e3, (double)s.ns / 1e3,
-            cpu / seconds);
-    fflush(file);
-}
-
 void write_series(void)
 {
-    static struct sum sums[2];
-    uint64_t start = begin_ns, step = (uint64_t)(opt.interval * 1e9);
-    int turn = 0;
+    uint64_t due = begin_ns, operations = 0, misses = 0;
 
     if (!opt.series)
         return;
     FILE *file = opened_file("series", opt.series);
-    fputs("time_s,operations,errors,misses,p50_us,p99_us,max_us,cpu\n",
-          file);
-    sleep_until(start);
-    for (double cpu = cpu_of_process(), used; running_threads; turn = !turn) {
-        uint64_t from = start;
-        sleep_until(start += step);
+    fputs("time_s,operations,misses\n", file);
+    sleep_until(due);
+    while (running_threads) {
+        uint64_t answered = 0, missed = 0;
+        sleep_until(due += (uint64_t)(opt.interval * 1e9));
         uint64_t now = clock_ns();
-        add_up(&sums[!turn], KINDS);
-        used = cpu_of_process();
-        write_row(file, (double)(now - begin_ns) / 1e9,
-                  (double)(now - from) / 1e9, &sums[!turn], &sums[turn],
-                  used - cpu);
-        cpu = used;
+        for (unsigned i = 0; i < opt.threads; i++)
+            for (enum kind k = 0; k < KINDS; k++) {
+                answered += peek(&threads[i].tally[k].count);
+                missed += peek(&threads[i].tally[k].misses);
+            }
+        fprintf(file, "%.3f,%" PRIu64 ",%" PRIu64 "\n",
+                (double)(now - begin_ns) / 1e9, answered - operations,
+                missed - misses);
+        fflush(file);
+        operations = answered;
+        misses = missed;
     }
     close_file("series", opt.series, file);
 }
 
-/* --- the table and the JSON ---------------------------------------------- */
+/* --- the JSON ------------------------------------------------------------ */
 /* The window, and what the threads did in it. */
 static struct {
     double seconds, cpu, busiest;         /* busiest: CPU share of a thread */
@@ -184,55 +158,6 @@ static double percentile_ms(const struct sum *s, double percent)
            : ns < (double)s->min ? (double)s->min / 1e6 : ns / 1e6;
 }
 
-static void print_rule(FILE *out, char c)
-{
-    unsigned width = 50 + 16 * opt.percentile_count
-                     + (opt.word_count ? 0 : 26);
-
-    while (width--)
-        fputc(c, out);
-    fputc('\n', out);
-}
-
-static void print_head(FILE *out)
-{
-    char title[32];
-
-    print_rule(out, '=');
-    fprintf(out, "%-7s %12s ", "Type", "Ops/sec");
-    if (!opt.word_count)
-        fprintf(out, "%12s %12s ", "Hits/sec", "Misses/sec");
-    fprintf(out, "%15s ", "Avg. Latency");
-    for (unsigned i = 0; i < opt.percentile_count; i++) {
-        snprintf(title, sizeof title, "p%.10g Latency", opt.percentiles[i]);
-        fprintf(out, "%15s ", title);
-    }
-    fprintf(out, "%12s \n", "KB/sec");
-    print_rule(out, '-');
-}
-
-static void print_row(FILE *out, const char *name, bool reads,
-                      const struct sum *s)
-{
-    fprintf(out, "%-7s %12.2f ", name, (double)s->count / run.seconds);
-    if (!opt.word_count && reads)
-        fprintf(out, "%12.2f %12.2f ", (double)s->hits / run.seconds,
-                (double)s->misses / run.seconds);
-    else if (!opt.word_count)
-        fprintf(out, "%12s %12s ", "---", "---");
-    if (!s->count) {
-        for (unsigned i = 0; i <= opt.percentile_count; i++)
-            fprintf(out, "%15s ", "---");
-        fprintf(out, "%12s \n", "---");
-        return;
-    }
-    fprintf(out, "%15.5f ", (double)s->ns / 1e6 / (double)s->count);
-    for (unsigned i = 0; i < opt.percentile_count; i++)
-        fprintf(out, "%15.5f ", percentile_ms(s, opt.percentiles[i]));
-    fprintf(out, "%12.2f \n",
-            (double)(s->sent + s->received) / 1024 / run.seconds);
-}
-
 static void print_configuration(FILE *json)
 {
     fprintf(json, "{\n\"configuration\": {\n\"protocol\": \"%s\",\n\"ratio\": "
@@ -285,21 +210,11 @@ static void print_client(FILE *json, const struct sum *all)
     fputs("\n}\n}\n}\n", json);
 }
 
-static void print_begin(FILE *out, FILE *json, uint64_t count)
+static void print_runtime(FILE *json)
 {
     long long ms = llround(run.seconds * 1e3);
     long long now = (long long)time(NULL) * 1000;
 
-    fprintf(out, "%-9u Threads\n%-9u Connections per thread\n", opt.threads,
-            opt.clients);
-    if (opt.duration)
-        fprintf(out, "%-9.0f Seconds\n", opt.duration < 1 ? 1 : opt.duration);
-    else
-        fprintf(out, "%-9" PRIu64 " Requests per client\n", opt.requests
-                ? opt.requests : 1 + count / opt.threads / opt.clients);
-    fputs("\n\nALL STATS\n", out);
-    print_head(out);
-    print_configuration(json);
     fprintf(json, "\"ALL STATS\": {\n\"Runtime\": {\n\"Start time\": %lld,\n"
             "\"Finish time\": %lld,\n\"Total duration\": %lld,\n\"Time unit\": "
             "\"MILLISECONDS\",\n\"Interrupted\": \"false\"\n},\n", now - ms,
@@ -309,31 +224,24 @@ static void print_begin(FILE *out, FILE *json, uint64_t count)
 void print_report(void)
 {
     static struct sum all, s;
-    const char *json_path = opt.json ? opt.json : "/dev/null";
-    const char *out_path = opt.out ? opt.out : "/proc/self/fd/1";
-    FILE *out = opt.out ? opened_file("out-file", opt.out) : stdout;
-    FILE *json = opened_file("json-out-file", json_path);
+    const char *path = opt.json ? opt.json : "/proc/self/fd/1";
+    FILE *json = opened_file("json-out-file", path);
 
     add_up(&all, KINDS);
     if (!all.count)
         fail("nothing was answered in the measured time: a longer "
              "--test-time?");
     measure_threads();
-    print_begin(out, json, all.count);
+    print_configuration(json);
+    print_runtime(json);
     for (enum kind k = opt.word_count ? COMMAND : SET;
          k <= (opt.word_count ? COMMAND : GET); k++) {
         add_up(&s, k);
-        print_row(out, row_name(k), k == GET, &s);
         print_object(json, row_name(k), &s);
     }
-    if (!opt.word_count) {                  /* memtier's rows: always three */
-        s = (struct sum){0};
-        print_row(out, "Waits", false, &s);
-        print_object(json, "Waits", &s);
-    }
-    print_row(out, "Totals", true, &all);
+    if (!opt.word_count)                    /* memtier's rows: always three */
+        print_object(json, "Waits", &(struct sum){0});
     print_object(json, "Totals", &all);
     print_client(json, &all);
-    close_file("json-out-file", json_path, json);
-    close_file("out-file", out_path, out);
+    close_file("json-out-file", path, json);
 }

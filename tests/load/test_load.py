@@ -829,8 +829,8 @@ def test_a_cluster(load, tmp_path):
         assert values(load(*options, *READ, '--requests', 400, '--pipeline', 4))[
             'hit_ratio'] == 1
         assert values(load(*options, *WRITE, '--requests', 400))
-        refused(load('--port', nodes[0], '--cluster-mode', '--key-prefix', '{one}'), 1,
-                'none of the .*keys')
+        refused(load('--port', nodes[0], '--cluster-mode', *keys(1)), 1,
+                'none of the 1 keys')
         refused(load('--port', nodes[0], '--requests', 100), 1,
                 'MOVED.*needs the line .cluster.')
 

@@ -142,26 +142,14 @@ unsigned key_number(char *out, uint64_t key)
     return zeros + n;
 }
 
-/* --- slots of a cluster: those of the key or of its {tag} ---------------- */
+/* --- slots of a cluster --------------------------------------------------- */
 static uint16_t prefix_crc;
-static bool tagged;                         /* the prefix holds the tag    */
-
-static void prepare_slots(void)
-{
-    const char *open = memchr(opt.prefix, '{', opt.prefix_size), *shut;
-
-    shut = open ? strchr(open, '}') : NULL;
-    tagged = shut && shut > open + 1;
-    prefix_crc = tagged ? crc16(0, open + 1, (size_t)(shut - open - 1))
-                        : crc16(0, opt.prefix, opt.prefix_size);
-}
 
 unsigned slot_of(uint64_t key)
 {
     char digits[20];
 
-    return (tagged ? prefix_crc
-            : crc16(prefix_crc, digits, key_number(digits, key))) % SLOTS;
+    return crc16(prefix_crc, digits, key_number(digits, key)) % SLOTS;
 }
 
 bool node_owns(const struct node *n, uint64_t key)
@@ -176,6 +164,6 @@ void prepare_draw(void)
         opt.data_size = size_high = 0;      /* no common one               */
         read_size_list(opt.data_sizes);
     }
-    prepare_slots();
+    prefix_crc = crc16(0, opt.prefix, opt.prefix_size);
     prepare_text();
 }

@@ -17,8 +17,7 @@ static void check_owners(void)
     for (int i = 0; i < opt.node_count; i++)
         if (!opt.nodes[i].owns_keys)
             fail("%s: none of the %" PRIu64 " keys %s is in its slots: ask for "
-                 "more keys, or leave the {tag} out of --key-prefix",
-                 opt.nodes[i].name, opt.keys, opt.prefix);
+                 "more keys", opt.nodes[i].name, opt.keys, opt.prefix);
     if (opt.threads * opt.clients < (unsigned)opt.node_count)
         fail("%u connections for %d masters: each needs one",
              opt.threads * opt.clients, opt.node_count);

@@ -183,8 +183,8 @@ static void read_keys(void)
     if (opt.prefix_size > MAX_PREFIX - 20)
         usage("--key-prefix: at most %d bytes", MAX_PREFIX - 20);
     for (const char *p = opt.prefix; *p; p++)
-        if (*p <= ' ' || *p == 127)
-            usage("--key-prefix: no blanks and no control characters");
+        if (*p <= ' ' || *p == 127 || *p == '{')
+            usage("--key-prefix: no blanks, control characters and '{'");
     if (key_maximum < opt.first)
         usage("--key-maximum is below --key-minimum");
     opt.keys = key_maximum - opt.first + 1;

@@ -1,8 +1,9 @@
 /* cache.c - items in bounded memory, as in memcached: pages are divided into
  * chunks of size classes, each 1.25 times the one before; a class that gets no
  * further page evicts its own items. A page holds as many
- * chunks as go into 64 KiB, at least one: with memcached's 1 MiB, a cache of
- * some MiB would lose a tenth of it to pages that are half used.
+ * chunks as go into 64 KiB: with memcached's 1 MiB, a cache of some MiB would
+ * lose a tenth of it to pages that are half used. The largest class holds the
+ * longest key and value.
  *
  * Locks: a stripe of the hash table guards its buckets and the items in
  * them, a class its chunks and its list. A stripe is taken before a class;
@@ -18,7 +19,7 @@
 /* As large as memcached's with its CAS: as many items fit into -m. */
 _Static_assert(sizeof(struct item) == 56, "not memcached's item");
 
-enum { SMALLEST = 96, CLASSES = 64, CUT = 1 << 16, STRIPES = 1 << 13,
+enum { SMALLEST = 96, CLASSES = 11, CUT = 1 << 16, STRIPES = 1 << 13,
        SECOND_TURNS = 50, TRIES = 1000 };
 
 struct class {
@@ -31,8 +32,7 @@ struct class {
 } __attribute__((aligned(64)));
 
 static struct class classes[CLASSES];
-static unsigned class_count;
-static _Atomic uint64_t unmapped, stored;
+static _Atomic uint64_t unmapped;
 static struct item **buckets;
 static uint32_t bucket_mask;
 static pthread_mutex_t *stripes;
@@ -43,11 +43,8 @@ void prepare_cache(void)
     uint64_t count = 1 << 16;
 
     for (unsigned i = 0; i < CLASSES; i++) {
-        struct class *c = &classes[class_count++];
-        pthread_mutex_init(&c->lock, NULL);
-        c->size = size < MIB / 2 ? size : MIB;
-        if (c->size == MIB)
-            break;
+        pthread_mutex_init(&classes[i].lock, NULL);
+        classes[i].size = size;
         size = (size * 5 / 4 + 7) / 8 * 8;
     }
     /* A hundredth stays free: the account alone makes 0.90 of the original's
@@ -99,11 +96,6 @@ static char *key_of(struct item *it) { return (char *)(it + 1); }
 static char *value_of(struct item *it)
 {
     return key_of(it) + it->key_size + 1;
-}
-
-static bool item_fits(size_t key, size_t value)
-{
-    return item_size(key, value) <= MIB;
 }
 
 /* --- the list of a class; its lock is held ------------------------------- */
@@ -166,7 +158,7 @@ static void drop_at(struct item *it)
  * could hold nothing; so memory is -m and at most a page a class. */
 static bool new_page(struct class *c)
 {
-    uint32_t chunks = c->size < CUT ? CUT / c->size : 1;
+    uint32_t chunks = CUT / c->size;
     uint64_t size = (uint64_t)chunks * c->size, left = unmapped, after;
 
     do
@@ -238,28 +230,24 @@ bool cache_get(const char *key, size_t n, uint32_t hash, struct hit *hit)
     }
     if (!it->active)
         it->active = true;
-    *hit = (struct hit){value_of(it), it->value_size, it->cas};
+    *hit = (struct hit){value_of(it), it->value_size};
     return true;
 }
 
 void cache_release(uint32_t hash) { pthread_mutex_unlock(stripe_of(hash)); }
 
-enum stored cache_set(const char *key, size_t n, uint32_t hash,
-                      const char *value, size_t size, uint64_t *cas)
+bool cache_set(const char *key, size_t n, uint32_t hash, const char *value,
+               size_t size)
 {
     size_t bytes = item_size(n, size);
     unsigned i = 0;
 
-    if (!item_fits(n, size))
-        return TOO_LARGE;
     while (classes[i].size < bytes)
         i++;
     struct class *c = &classes[i];
     struct item *it = allocate(c);
     if (!it)
-        return NO_MEMORY;
-    *cas = ++stored;
-    it->cas = *cas;
+        return false;
     it->hash = hash;
     it->value_size = (uint32_t)size;
     it->key_size = (uint8_t)n;
@@ -280,14 +268,14 @@ enum stored cache_set(const char *key, size_t n, uint32_t hash,
     c->bytes += bytes;
     pthread_mutex_unlock(&c->lock);
     pthread_mutex_unlock(stripe_of(hash));
-    return STORED;
+    return true;
 }
 
 struct cache_state cache_now(void)
 {
     struct cache_state s = {0};
 
-    for (unsigned i = 0; i < class_count; i++) {
+    for (unsigned i = 0; i < CLASSES; i++) {
         struct class *c = &classes[i];
         pthread_mutex_lock(&c->lock);
         s.items += c->items;

@@ -4,15 +4,14 @@
 
 #include <inttypes.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 /* --- figures ------------------------------------------------------------- */
-/* The line of the original, to the letter: also the two blanks, and the
- * listening socket among the connections. Shares are of the time since the
- * last line. */
+/* The line of the original, to the letter: also the two blanks, the writes that
+ * this server does not have, and the listening socket among the connections.
+ * Shares are of the time since the last line. */
 static void print_line(void)
 {
     static struct totals last;
@@ -30,13 +29,12 @@ static void print_line(void)
                        ? t.counts[ASKED] - answered : 0;
 
     printf("fast_qps = %.1f, hit_rate = %.3f, slow_qps = %.1f, "
-           "wh_qps = %.1f, curr_it = %.2fM, slow_qps_oom =  %.1f, "
+           "wh_qps = 0.0, curr_it = %.2fM, slow_qps_oom =  %.1f, "
            "crnt_conn = %" PRIu64 ", slow_th = %u, slow_reqs = %u, "
            "slow_resp = %" PRIu64 ", nanosleeps_per_sec = %.2f\n",
            (double)(t.counts[FAST] - last.counts[FAST]) / seconds,
            gets > 0 ? 1 - misses / gets : 0,
            (double)(t.counts[SLOW] - last.counts[SLOW]) / seconds,
-           (double)(t.counts[SETS] - last.counts[SETS]) / seconds,
            (double)cache_now().items / 1e6,
            (double)(t.counts[SLOW_OOM] - last.counts[SLOW_OOM]) / seconds,
            t.connections + 1, slow_threads_running(), queued,
@@ -48,25 +46,11 @@ static void print_line(void)
 }
 
 /* --- start --------------------------------------------------------------- */
-/* What the slow path would make; for tests. */
-static _Noreturn void print_sizes(unsigned count)
-{
-    char value[VALUE_MAX];
-
-    for (; count; count--) {
-        size_t size = draw_size();
-        printf("%zu %zu\n", size, make_value(value, size));
-    }
-    exit(0);
-}
-
 int main(int argc, char **argv)
 {
     sigset_t signals;
 
     read_options(argc, argv);
-    if (opt.print_sizes)
-        print_sizes(opt.print_sizes);
     /* Taken by sigtimedwait alone; threads inherit that. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);

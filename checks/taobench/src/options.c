@@ -72,8 +72,6 @@ static const struct setting letters[] = {
      .high = 1 << 24},
     {"-c", "N", "connections (1024)", COUNT, &opt.connections, 1,
      .high = 1 << 20},
-    {"-S", "N", "print the sizes of N values, made and stored, and end",
-     COUNT, &opt.print_sizes, 1, .high = 1u << 30},
     {"-h", NULL, "print this help", .type = FLAG},
     {"help", NULL, "the same", .type = FLAG},
     {"-o", "NAME=VALUE,...", "the options below", CALL,

@@ -14,10 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* One recv reads up to CHUNK; ROOM holds the longest request or answer
- * besides. Header and key, or an answer without a value, fit into HEAD. */
-enum { CHUNK = 1 << 16, HEAD = 2048, ROOM = CHUNK + MIB + HEAD,
-       EVENTS = 256 };
+/* One recv reads up to CHUNK; no answer is longer than ANSWER. */
+enum { CHUNK = 1 << 16, ANSWER = 4096, EVENTS = 256 };
 
 struct header {
     uint8_t magic, opcode;
@@ -28,10 +26,9 @@ struct header {
     uint64_t cas;
 } __attribute__((packed));
 enum { REQUEST = 0x80, RESPONSE = 0x81 };
-enum { GET = 0, SET = 1, QUIT = 7, NOOP = 10, GET_VERSION = 11, STAT = 16,
-       SETQ = 17 };
-enum { FINE = 0, NOT_FOUND = 1, TOO_BIG = 3, INVALID = 4, UNKNOWN = 0x81,
-       OUT_OF_MEMORY = 0x82, NOT_SUPPORTED = 0x83 };
+enum { GET = 0, QUIT = 7, NOOP = 10, GET_VERSION = 11, STAT = 16 };
+enum { FINE = 0, NOT_FOUND = 1, INVALID = 4, UNKNOWN = 0x81,
+       OUT_OF_MEMORY = 0x82 };
 
 struct connection {
     struct link link;
@@ -40,8 +37,9 @@ struct connection {
     bool closing;                     /* nothing more is read from it: it is
                                        * closed when all is sent             */
     bool broken;                      /* closed at once                      */
-    char *in, *out;                   /* an unfinished request, unsent bytes */
-    size_t in_size, out_size, swallow;
+    char in[sizeof(struct header) + MAX_KEY];    /* an unfinished request    */
+    char *out;                        /* unsent bytes                        */
+    size_t in_size, out_size;
 };
 
 /* A fast thread. */
@@ -66,7 +64,6 @@ static void watch(struct connection *c, uint32_t events)
 static void close_connection(struct connection *c)
 {
     link_close(&c->link, false);
-    free(c->in);
     free(c->out);
     free(c);
     atomic_fetch_sub(&connections.open, 1);
@@ -121,13 +118,13 @@ static void put(struct fast *f, const void *bytes, size_t n)
 
 static void put_header(struct fast *f, const struct header *to,
                        uint16_t status, size_t extras, size_t key,
-                       size_t value, uint64_t cas)
+                       size_t value)
 {
     struct header h = {
         .magic = RESPONSE, .opcode = to->opcode, .status = htons(status),
         .extras = (uint8_t)extras, .key = htons((uint16_t)key),
         .total = htonl((uint32_t)(extras + key + value)),
-        .opaque = to->opaque, .cas = htobe64(cas)};
+        .opaque = to->opaque};
 
     put(f, &h, sizeof h);
 }
@@ -135,7 +132,7 @@ static void put_header(struct fast *f, const struct header *to,
 static void put_status(struct fast *f, const struct header *to,
                        uint16_t status, const char *text)
 {
-    put_header(f, to, status, 0, 0, strlen(text), 0);
+    put_header(f, to, status, 0, 0, strlen(text));
     put(f, text, strlen(text));
 }
 
@@ -144,7 +141,7 @@ static void put_hit(struct fast *f, const struct header *to,
 {
     const uint32_t flags = 0;
 
-    put_header(f, to, FINE, sizeof flags, 0, hit->size, hit->cas);
+    put_header(f, to, FINE, sizeof flags, 0, hit->size);
     put(f, &flags, sizeof flags);
     put(f, hit->value, hit->size);
 }
@@ -184,9 +181,8 @@ static void miss(struct connection *c, const struct header *h,
     }
     count(f, ASKED);
     wait_for(r);
-    if (r->stored == STORED) {
-        put_hit(f, h, &(struct hit){
-            r->value, (uint32_t)r->value_size, r->cas});
+    if (r->stored) {
+        put_hit(f, h, &(struct hit){r->value, (uint32_t)r->value_size});
     } else {
         count(f, SLOW_OOM);
         put_status(f, h, OUT_OF_MEMORY, "Out of memory on a slow path.");
@@ -211,80 +207,40 @@ static void get(struct connection *c, const struct header *h,
     count(f, FAST);
 }
 
-static void set(struct fast *f, const struct header *h, const char *key,
-                size_t n, const char *value, size_t size)
-{
-    static const uint16_t statuses[] = {FINE, TOO_BIG, OUT_OF_MEMORY};
-    static const char *const texts[] = {"", "Too large.", "Out of memory"};
-    uint64_t cas;
-
-    if (h->cas) {
-        put_status(f, h, NOT_SUPPORTED, "Not supported: no CAS");
-        return;
-    }
-    count(f, SETS);
-    enum stored s = cache_set(key, n, hash_of(key, n), value, size, &cas);
-    if (s != STORED)
-        put_status(f, h, statuses[s], texts[s]);
-    else if (h->opcode == SET)
-        put_header(f, h, FINE, 0, 0, 0, cas);
-}
-
 struct listing { struct fast *fast; const struct header *to; };
 
 static void put_stat(void *to, const char *name, const char *value)
 {
     const struct listing *l = to;
 
-    put_header(l->fast, l->to, FINE, 0, strlen(name), strlen(value), 0);
+    put_header(l->fast, l->to, FINE, 0, strlen(name), strlen(value));
     put(l->fast, name, strlen(name));
     put(l->fast, value, strlen(value));
 }
 
 /* One whole request; `h` is in the byte order of this machine. */
 static void answer(struct connection *c, const struct header *h,
-                   const char *body)
+                   const char *key)
 {
     struct fast *f = c->fast;
-    const char *key = body + h->extras;
-    size_t value = h->total - h->extras - h->key;
-    bool named = h->key && h->key <= MAX_KEY;
+    bool bare = h->key == h->total;
 
-    switch (h->opcode) {
-    case GET:
-        if (named && !h->extras && !value) {
-            get(c, h, key, h->key);
-            return;
-        }
-        break;
-    case SET: case SETQ:              /* flags and expiry are not stored     */
-        if (named && h->extras == 8) {
-            set(f, h, key, h->key, key + h->key, value);
-            return;
-        }
-        break;
-    case NOOP:
-        put_header(f, h, FINE, 0, 0, 0, 0);
-        return;
-    case GET_VERSION:
+    if (h->opcode == GET && bare && h->key) {
+        get(c, h, key, h->key);
+    } else if (h->opcode == GET_VERSION) {
         put_status(f, h, FINE, VERSION);
-        return;
-    case STAT:
-        if (h->key)
-            break;
+    } else if (h->opcode == NOOP || h->opcode == QUIT) {
+        put_header(f, h, FINE, 0, 0, 0);
+        c->closing = h->opcode == QUIT;
+    } else if (h->opcode == STAT && !h->total) {
         each_stat(put_stat, &(struct listing){f, h});
-        put_header(f, h, FINE, 0, 0, 0, 0);
-        return;
-    case QUIT:
-        put_header(f, h, FINE, 0, 0, 0, 0);
+        put_header(f, h, FINE, 0, 0, 0);
+    } else {
+        bool known = h->opcode == GET || h->opcode == STAT;
+        put_status(f, h, known ? INVALID : UNKNOWN,
+                   known ? "Invalid arguments" : "Unknown command");
         c->closing = true;
-        return;
-    default:
-        put_status(f, h, UNKNOWN, "Unknown command");
-        return;
     }
-    put_status(f, h, INVALID, "Invalid arguments");
-    c->closing = true;
 }
 
 /* Bytes used; 0: the request is not complete. */
@@ -297,32 +253,24 @@ static size_t one_request(struct connection *c, const char *p, size_t n)
     memcpy(&h, p, sizeof h);
     h.key = ntohs(h.key);
     h.total = ntohl(h.total);
-    if (h.magic != REQUEST || h.key + h.extras > h.total) {
+    if (h.magic != REQUEST || h.key + h.extras > h.total
+        || h.total > MAX_KEY) {
         put_status(c->fast, &h, INVALID, "Invalid arguments");
         c->closing = true;
         return n;
     }
-    size_t size = sizeof h + h.total;
-    if (h.total > MIB) {
-        put_status(c->fast, &h, TOO_BIG, "Too large.");
-        c->swallow = size > n ? size - n : 0;
-        return size > n ? n : size;
-    }
-    if (n < size)
+    if (n < sizeof h + h.total)
         return 0;
     answer(c, &h, p + sizeof h);
-    return size;
+    return sizeof h + h.total;
 }
 
 /* --- in ------------------------------------------------------------------ */
-/* Answers all complete requests while answers can be sent; keeps the rest. */
+/* Answers all complete requests and keeps the rest of the last one. */
 static void consume(struct connection *c, const char *p, size_t n)
 {
-    while (n && !c->out && !c->closing && !c->broken) {
-        size_t used = c->swallow < n ? c->swallow : n;
-        c->swallow -= used;
-        if (!used)
-            used = one_request(c, p, n);
+    while (n && !c->closing && !c->broken) {
+        size_t used = one_request(c, p, n);
         if (!used)
             break;
         p += used;
@@ -331,16 +279,8 @@ static void consume(struct connection *c, const char *p, size_t n)
             flush(c);
     }
     flush(c);
-    if (c->closing)
-        n = 0;
-    char *keep = n ? malloc(n) : NULL;
-    if (n && !keep)
-        c->broken = true;
-    else if (n)
-        memcpy(keep, p, n);
-    free(c->in);
-    c->in = keep;
-    c->in_size = n;
+    c->in_size = c->closing || c->broken ? 0 : n;
+    memcpy(c->in, p, c->in_size);
 }
 
 static void input(struct connection *c)
@@ -354,11 +294,11 @@ static void input(struct connection *c)
         c->broken = true;
         return;
     }
-    if (c->in_size)
-        memcpy(f->in, c->in, c->in_size);
+    memcpy(f->in, c->in, c->in_size);
     consume(c, f->in, c->in_size + (size_t)n);
 }
 
+/* It reads nothing more before all is sent: answers do not pile up. */
 static void output(struct connection *c)
 {
     size_t sent = send_some(c, c->out, c->out_size);
@@ -369,13 +309,7 @@ static void output(struct connection *c)
         return;
     free(c->out);
     c->out = NULL;
-    if (c->closing)
-        return;
     watch(c, EPOLLIN);
-    if (c->in_size) {
-        memcpy(c->fast->in, c->in, c->in_size);
-        consume(c, c->fast->in, c->in_size);
-    }
 }
 
 static void handle(struct connection *c)
@@ -456,8 +390,8 @@ void start_serving(void)
     for (unsigned i = 0; i < opt.threads; i++) {
         struct fast *f = &fasts[i];
         f->n = &counters[i];
-        f->in = malloc(ROOM);
-        f->out = malloc(ROOM + CHUNK);
+        f->in = malloc(sizeof ((struct connection *)0)->in + CHUNK);
+        f->out = malloc(CHUNK + ANSWER);
         f->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (!f->in || !f->out || f->epoll < 0)
             fail("fast thread %u of %u: %s", i + 1, opt.threads,

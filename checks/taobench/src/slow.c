@@ -149,8 +149,8 @@ static void answer(struct request *r)
         usleep(opt.slow_path_sleep);
     r->value_size = make_value(r->value, draw_size());
     r->stored = cache_set(r->key, r->key_size, r->hash, r->value,
-                          r->value_size, &r->cas);
-    if (r->stored != STORED)
+                          r->value_size);
+    if (!r->stored)
         tell_out_of_memory();
     atomic_store_explicit(&r->done, true, memory_order_release);
 }

@@ -74,7 +74,6 @@ void each_stat(void (*report)(void *to, const char *name, const char *value),
     tell(s, "curr_connections", "%" PRIu64, t.connections);
     tell(s, "total_connections", "%" PRIu64, t.accepted);
     tell(s, "cmd_get", "%" PRIu64, t.counts[GETS]);
-    tell(s, "cmd_set", "%" PRIu64, t.counts[SETS]);
     tell(s, "get_hits", "%" PRIu64, t.counts[GETS] - t.counts[MISSES]);
     tell(s, "get_misses", "%" PRIu64, t.counts[MISSES]);
     tell(s, "limit_maxbytes", "%" PRIu64, (uint64_t)opt.memory * MIB);

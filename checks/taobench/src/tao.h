@@ -28,7 +28,7 @@ struct options {
     unsigned worker_sleep, dispatcher_sleep, slow_sleep;      /* ns          */
     unsigned slow_path_sleep;                                 /* us          */
     unsigned stats_sleep;                                     /* ms          */
-    unsigned semaphore, pin, smart, print_sizes;
+    unsigned semaphore, pin, smart;
 };
 extern struct options opt;
 void read_options(int argc, char **argv);
@@ -50,25 +50,24 @@ static inline void add(counter *c, uint64_t n)
 struct item {
     struct item *next;                /* in the bucket, or of free ones      */
     struct item *newer, *older;       /* in the LRU list of its class        */
-    uint64_t cas;
     uint32_t hash, value_size;
-    uint64_t unused;                  /* flags and expiry in memcached, so
+    uint64_t unused[2];               /* CAS, flags and expiry in memcached, so
                                        * that items have the same size     */
     uint8_t key_size, class;
     _Atomic bool active;              /* read since it was last looked at    */
 };
 
 /* What a hit looks like; `value` is good while the key is held. */
-struct hit { const char *value; uint32_t size; uint64_t cas; };
+struct hit { const char *value; uint32_t size; };
 struct cache_state { uint64_t items, bytes, evictions, mapped; };
-enum stored { STORED, TOO_LARGE, NO_MEMORY };
 void prepare_cache(void);
 uint32_t hash_of(const char *key, size_t n);
 /* Finds it and holds it: after a hit, call cache_release(hash). */
 bool cache_get(const char *key, size_t n, uint32_t hash, struct hit *hit);
 void cache_release(uint32_t hash);
-enum stored cache_set(const char *key, size_t n, uint32_t hash,
-                      const char *value, size_t size, uint64_t *cas);
+/* Of a value of at most VALUE_MAX bytes; false: no memory. */
+bool cache_set(const char *key, size_t n, uint32_t hash, const char *value,
+               size_t size);
 struct cache_state cache_now(void);
 
 /* --- values.c: what the slow path makes ---------------------------------- */
@@ -84,8 +83,7 @@ struct request {
     uint32_t hash;
     char value[VALUE_MAX];
     size_t value_size;
-    uint64_t cas;
-    enum stored stored;
+    bool stored;
     _Atomic bool done;
 };
 void start_slow_path(void);
@@ -101,7 +99,7 @@ void start_thread(void *(*run)(void *), void *argument, const char *name);
 
 /* --- stats.c ------------------------------------------------------------- */
 /* Requests, and answers of either path; ASKED: requests to the slow one. */
-enum count { GETS, MISSES, SETS, FAST, ASKED, SLOW, SLOW_OOM, COUNTS };
+enum count { GETS, MISSES, FAST, ASKED, SLOW, SLOW_OOM, COUNTS };
 /* Of one fast thread, which alone writes them. */
 struct counters { counter counts[COUNTS]; } __attribute__((aligned(64)));
 /* Of the process: open ones, and all that were accepted. */

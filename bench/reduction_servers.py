@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 import yaml
 from cluster import Cluster, ClusterError
 
-from checks.optcast import parser, settings
+from checks.optcast import parser, scenarios
 
 BUILD = ROOT / 'checks' / 'optcast' / 'src' / 'build.sh'
 CLIENTS = 4
@@ -77,10 +77,10 @@ class Box:
                       warmup_iterations: int
                 ) -> parser.Analysis:
         """One run; its logs in a folder of its own."""
-        of = settings.Setup(
+        of = scenarios.Setup(
             kind, 'f32', CLIENTS, servers,
-            tuple(map(settings.parse_size, sizes.split(','))),
-            settings.parse_size(self.args.chunksize), iterations, warmup_iterations,
+            tuple(map(scenarios.parse_size, sizes.split(','))),
+            scenarios.parse_size(self.args.chunksize), iterations, warmup_iterations,
             jobs=self.args.num_jobs)
         logs = Path(tempfile.mkdtemp(prefix=f'{kind}{servers}.',
                                      dir=self.folder))
@@ -136,7 +136,7 @@ def measure_servers_and_ring(box: Box, sizes: list[str], rounds: int,
                              server_counts: list[int]
                 ) -> dict[int, list[parser.Analysis]]:
     """Servers (0: ring) -> runs; ring and servers in turn."""
-    small = [one for one in sizes if settings.parse_size(one) < 8 << 20]
+    small = [one for one in sizes if scenarios.parse_size(one) < 8 << 20]
     large = [one for one in sizes if one not in small]
     analyses: dict[int, list[parser.Analysis]] = {}
     for _ in range(rounds):

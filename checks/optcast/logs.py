@@ -28,8 +28,9 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from ..core.parsers import ParseError
 
@@ -38,9 +39,8 @@ _RUST = re.compile(
     r'(?:TRACE|DEBUG|INFO|WARN|ERROR) +[\w:]+\] (.*)')
 _NCCL = re.compile(r':\d+ \[\d+\] (\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
 _SERVER = re.compile(
-    r'rank\((\d+)\)/job\((\d+)\) (?:'
-    r'(recv|send) (?:(start|requested|barrier)|latency: (\d+)us, \d+\.\d\dGbps)|'
-    r'(reduce|convert) (?:(wait recv|start)|latency: (\d+)us))')
+    r'rank\((\d+)\)/job\((\d+)\) (recv|send|reduce|convert) '
+    r'(?:(start|requested|barrier|wait recv)|latency: (\d+)us(?:, \d+\.\d\dGbps)?)')
 _CLIENT = re.compile(
     r'(send|recv|reduce) {0,2}: (?:task_id: (\d+), )?idx: (\d+)'
     r'(?:, i: \d+)?(?:, j: (\d+))?,? (start|done)(?:, count: \d+)?')
@@ -108,12 +108,6 @@ class Stats:
         sd = math.sqrt(sum((x - avg) ** 2 for x in v) / len(v))
         return cls(name, len(v), avg, sd, v[len(v) // 2], v[0], v[-1])
 
-    def format_line(self) -> str:
-        """The statistics as a line in the format of the original."""
-        return (f'  {self.name:<4} len: {self.len}, avg: {self.avg:.2f}, '
-                f'sd: {self.sd:.2f}, median: {self.median:.2f}, '
-                f'min: {self.min:.2f}, max: {self.max:.2f}')
-
 
 @dataclass
 class Log:
@@ -161,16 +155,16 @@ class _Reader:
 
     def __init__(self, side: str, text: str) -> None:
         self.log, self.text = Log(side), text
-        #: Row -> start of its open span in ms, and line.
-        self.open: dict[str, tuple[float, int]] = {}
-        #: Request -> times of its lines so far.
-        self.requests: dict[str, list[float]] = {}
+        #: Row -> times of the steps of its current work so far, in ms.
+        self.rows: dict[str, list[float]] = {}
         #: Samples in the order of their end, class and request -> ms.
         self.taken: dict[tuple[str, str], list[float]] = {}
         self.first: float | None = None
         self.last = -math.inf
         #: A server's clients have left.
         self.over = False
+        #: Requests of NCCL's plugin -> their numbers.
+        self.requests: dict[str, int] = {}
         #: Printed results: (parts of a request, requests).
         self.results: list[tuple[int, int]] = []
 
@@ -183,29 +177,28 @@ class _Reader:
             line = whole.rstrip('\r')
             self.number, self.line = number, line
             if len(line) > LONGEST:
-                self.raise_parse_error(f'the line has {len(line)} characters')
+                self.refuse(f'the line has {len(line)} characters')
             if not self.over:
                 refuse_panic(line, number, self.log.side)
-            rust, nccl = _RUST.search(line), _NCCL.search(line)
-            if rust:
+            if rust := _RUST.search(line):
                 self.read_rust_line(rust)
-            elif nccl:
+            elif nccl := _NCCL.search(line):
                 self.read_plugin_request(float(nccl[1]), nccl[2])
             elif _OF_A_SPAN.search(line) or '[20' in line:
-                self.raise_parse_error(DAMAGED)
+                self.refuse(DAMAGED)
             else:
                 self.log.rest.append((number, line))
         if self.log.side == 'server':
-            self.assert_equal_round_counts()
+            self.require_equal_round_counts()
         else:
-            self.assert_client_finished()
+            self.require_finished_client()
         # The original regards the first half of the samples as the warm-up.
         for (kind, _), v in self.taken.items():
             self.log.samples.setdefault(kind, []).extend(v[len(v) // 2:])
         return self.log
 
-    def raise_parse_error(self, reason: str, number: int = 0) -> None:
-        raise ParseError(number or self.number, self.line, reason)
+    def refuse(self, reason: str) -> NoReturn:
+        raise ParseError(self.number, self.line, reason)
 
     # Lines --------------------------------------------------------------
 
@@ -215,129 +208,111 @@ class _Reader:
         try:
             seconds = datetime.datetime.fromisoformat(match[1] + '+00:00').timestamp()
         except ValueError:
-            self.raise_parse_error('the time stamp is not a valid time')
+            self.refuse('the time stamp is not a valid time')
         # Microseconds, as the original's clock has them: differences of
         # large floats would have other last digits.
         at = seconds * 1e3 + int(match[2]) / 1e3
         if self.log.side == 'server' and _OVER.search(words):
             self.over = True
-        result = RESULT.fullmatch(words)
-        server, client = _SERVER.fullmatch(words), _CLIENT.fullmatch(words)
-        if result and result[3]:
-            self.log.bandwidths.append(float(result[3]))
-        elif result:
-            self.results.append((int(result[1]), int(result[2])))
-        elif server:
-            self.read_server_span(self.ms_since_first_span(at), server)
-        elif client:
-            kind, task, index, part, what = client.groups()
-            row = (f'reduce({task}/{index})' if kind == 'reduce'
-                   else f'{kind}({index}/{part})')
-            if what == 'start':
-                self.begin_span(row, self.ms_since_first_span(at))
+        if result := RESULT.fullmatch(words):
+            if result[3]:
+                self.log.bandwidths.append(float(result[3]))
             else:
-                self.end_span(row, kind, self.ms_since_first_span(at))
+                self.results.append((int(result[1]), int(result[2])))
+        elif server := _SERVER.fullmatch(words):
+            self.read_server_span(at, server)
+        elif client := _CLIENT.fullmatch(words):
+            kind, task, index, part, what = client.groups()
+            numbers = (task, index) if kind == 'reduce' else (index, part)
+            self.step(f'{kind}({"/".join(map(str, numbers))})', kind, what, at,
+                      ('start', 'done'))
         elif _OF_A_SPAN.search(words):
-            self.raise_parse_error(DAMAGED)
-
-    def ms_since_first_span(self, at: float) -> float:
-        """Time since the first span, in ms."""
-        if self.first is None:
-            self.first = at
-        if at < self.last - MAX_DELAY:
-            self.raise_parse_error(f'the time stamp is {(self.last - at) / 1e3:.3f} s '
-                                   'before that of a line above it')
-        self.last = max(self.last, at)
-        return at - self.first
+            self.refuse(DAMAGED)
 
     def read_server_span(self, at: float, work: re.Match[str]) -> None:
-        thread, job, copy, step, copied, sum_, sum_step, summed = work.groups()
-        kind = copy or sum_
+        thread, job, kind, what, latency = work.groups()
         row = (f'{kind}({thread})/({job})' if kind == 'reduce'
                else f'{kind}({thread}/{job})')
-        if step == 'requested' or sum_step == 'start':
-            self.begin_span(row, at)
-        elif step == 'barrier':
+        begin = 'requested' if kind in ('recv', 'send') else 'start'
+        if what == 'barrier':
             # Of the embedded server: a barrier of clients between two sizes.
-            self.open.pop(row, None)
-        elif copied or summed:
-            ms, printed_ms = self.end_span(row, kind, at), int(copied or summed) / 1e3
+            self.rows.pop(row, None)
+        elif what == begin:
+            self.step(row, kind, what, at, (begin, 'latency'))
+        elif latency:
+            ms = self.step(row, kind, 'latency', at, (begin, 'latency'))
             # The start is stamped before the work, the end after it.
-            if not printed_ms - 0.002 <= ms <= printed_ms + MAX_DELAY:
-                self.raise_parse_error(
-                    f'the latency is {printed_ms:.3f} ms, but {ms:.3f} ms elapsed '
-                    'between the two lines')
+            if not int(latency) / 1e3 - 0.002 <= ms <= int(latency) / 1e3 + MAX_DELAY:
+                self.refuse(f'the latency is {int(latency) / 1e3:.3f} ms, but {ms:.3f} '
+                            'ms elapsed between the two lines')
 
     def read_plugin_request(self, at: float, words: str) -> None:
         """Read a line of NCCL's plugin."""
         match = _REQUEST.fullmatch(words)
         if not match:
-            self.raise_parse_error(DAMAGED)
-            return
-        times = self.requests.setdefault(match[1], [])
-        row = f'req({list(self.requests).index(match[1])})'
-        step, due = match[2], _STEPS[len(times)]
-        at = self.ms_since_first_span(at)
-        if step != due:
-            self.raise_parse_error(f'{row} has the line "{step}" where "{due}" must '
-                                   'come next')
-        if times and at < times[-1]:
-            self.raise_parse_error(f'{row} has a time stamp before its previous one')
-        times.append(at)
+            self.refuse(DAMAGED)
+        number = self.requests.setdefault(match[1], len(self.requests))
+        self.step(f'req({number})', 'req', match[2], at, _STEPS)
+
+    def step(self, row: str, kind: str, what: str, at: float, steps: Sequence[str]
+             ) -> float:
+        """Add a step of the work of a row; the last one ends a span, or those of a
+        request.
+
+        :param at: unit: ms
+        :returns: time since the first step, in ms
+        """
+        if self.first is None:
+            self.first = at
+        if at < self.last - MAX_DELAY:
+            self.refuse(f'the time stamp is {(self.last - at) / 1e3:.3f} s before that '
+                        'of a line above it')
+        self.last = max(self.last, at)
+        times = self.rows.setdefault(row, [])
+        if what != steps[len(times)]:
+            self.refuse(f'{row} has the line "{what}" where "{steps[len(times)]}" must '
+                        'come next: a line was lost or doubled, or two programs traced '
+                        'into one log')
+        times.append(at - self.first)
+        if times != sorted(times):
+            self.refuse(f'{row} has a time stamp before its previous one')
         if len(times) > 1:
-            self.log.spans.append(Span(row, step.removeprefix('allreduce '), times[-2],
-                                       at))
-        if len(times) == len(_STEPS):
-            start, requested, sent, done = times
-            for kind, ms in (('e2e', done - start), ('req', requested - start),
-                             ('send', sent - requested), ('recv', done - sent)):
-                self.taken.setdefault((kind, row), []).append(ms)
-            times.clear()
-
-    def begin_span(self, row: str, at: float) -> None:
-        if row in self.open:
-            self.raise_parse_error(
-                f'{row} begins twice: a line was lost or doubled, or '
-                'two programs traced into one log')
-        self.open[row] = at, self.number
-
-    def end_span(self, row: str, kind: str, at: float) -> float:
-        """The duration of the span that ends, in ms."""
-        if row not in self.open:
-            self.raise_parse_error(f'{row} ends, but no line begins it')
-        start, _ = self.open.pop(row)
-        if at < start:
-            self.raise_parse_error(f'{row} ends before it begins')
-        self.log.spans.append(Span(row, kind, start, at))
-        self.taken.setdefault((kind, ''), []).append(at - start)
-        return at - start
+            self.log.spans.append(Span(
+                row, kind if len(steps) == 2 else what.removeprefix('allreduce '),
+                times[-2], times[-1]))
+        if len(times) == len(steps):
+            samples = {kind: times[-1] - times[0]}
+            if len(steps) > 2:
+                samples = {'e2e': times[-1] - times[0], **{
+                    name: times[end] - times[end - 1]
+                    for end, name in enumerate(('req', 'send', 'recv'), 1)}}
+            for name, ms in samples.items():
+                self.taken.setdefault((name, row if len(steps) > 2 else ''),
+                                      []).append(ms)
+            del self.rows[row]
+        return times[-1] - times[0]
 
     # The whole log ------------------------------------------------------
 
-    def assert_client_finished(self) -> None:
+    def require_finished_client(self) -> None:
         """Refuse the log of a client that did not end its requests."""
-        open_rows = [*self.open.items(), *(
-            (f'req({index})', (times[-1], 0))
-            for index, times in enumerate(self.requests.values()) if times)]
-        for row, (_, number) in open_rows:
-            self.raise_parse_error(f'{row} has no end: the log was cut, or its client '
-                                   'died', number)
+        for row in self.rows:
+            self.refuse(f'{row} has no end: the log was cut, or its client died')
         traced = len(self.taken.get(('recv', ''), ()))
         # Of the server's own client.
         alone = traced and ('reduce', '') not in self.taken
         if alone and not self.results:
-            self.raise_parse_error('the log has no line with the result: the client '
-                                   'did not finish')
+            self.refuse('the log has no line with the result: the client did not '
+                        'finish')
         if len(self.results) != len(self.log.bandwidths):
-            self.raise_parse_error('a line of the result is missing')
+            self.refuse('a line of the result is missing')
         if len({*self.results}) > 1:
-            self.raise_parse_error('the clients report different numbers of requests')
+            self.refuse('the clients report different numbers of requests')
         if alone and traced != math.prod(self.results[0]):
-            self.raise_parse_error(f'the log has {traced} of '
-                                   f'{math.prod(self.results[0])} requested parts: '
-                                   'lines are missing')
+            self.refuse(f'the log has {traced} of {math.prod(self.results[0])} '
+                        'requested parts: lines are missing')
 
-    def assert_equal_round_counts(self) -> None:
+    def require_equal_round_counts(self) -> None:
         """Refuse a log whose threads have different numbers of rounds, apart
         from the current round."""
         rounds: dict[str, dict[str, int]] = {}
@@ -346,6 +321,5 @@ class _Reader:
         for rows in rounds.values():
             odd = min(rows, key=lambda row: rows[row])
             if max(rows.values()) - rows[odd] > 2:
-                self.raise_parse_error(
-                    f'{odd} has {rows[odd]} spans, but others of its job have '
-                    f'{max(rows.values())}: lines are missing')
+                self.refuse(f'{odd} has {rows[odd]} spans, but others of its job have '
+                            f'{max(rows.values())}: lines are missing')

@@ -1,6 +1,7 @@
 """Check of Optcast: all-reduce through reduction servers, and by a ring."""
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,8 +21,8 @@ from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark
-from . import parser, settings, timeline
-from .scenarios import SCALES, SCENARIOS, Scenario
+from . import parser, scenarios, timeline
+from .scenarios import SCALES, SCENARIOS, Scenario, parse_size
 
 #: build.sh OUT compiles the program.
 BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
@@ -55,7 +56,7 @@ class OptcastAllReduce(ServiceBenchmark):
         'options': '', 'client_options': ''}
     SMALLEST: ClassVar[Mapping[str, float]] = {
         **ServiceBenchmark.SMALLEST, 'warmup': -1, 'nsplit': 1, 'reduce_jobs': 1,
-        'reduce_threads': 1, 'timeout': 1}
+        'reduce_threads': 1}
 
     #: Options of servers and clients that the check sets itself -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {
@@ -66,8 +67,8 @@ class OptcastAllReduce(ServiceBenchmark):
         '--address': 'the address of the job', '--port': 'the port of the job',
         '--trace': 'the log of the first server or client',
         **{f'--{name.replace("_", "-")}': f'the setting {name}' for name in (
-            'nsplit', 'reduce_jobs', 'reduce_threads', 'recv_threads', 'send_threads',
-            'timeout')}}
+            'nsplit', 'reduce_jobs', 'reduce_threads', 'recv_threads',
+            'send_threads')}}
     #: The same for options of the clients.
     REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = REFUSED
 
@@ -118,9 +119,6 @@ class OptcastAllReduce(ServiceBenchmark):
     #: largest smaller number that does.
     servers_each = variable(int, value=1)
 
-    #: Timeout for a silent peer. Unit: s.
-    timeout = variable(int, value=60)
-
     @run_after('init')
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.effective_scenario}'
@@ -128,14 +126,11 @@ class OptcastAllReduce(ServiceBenchmark):
                            *self.partition_features)
         self.tags = {'full', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
-
-    @run_after('setup')
-    def set_time_limit(self) -> None:
-        self.time_limit = max(self.time_limit or 0, self.required_job_seconds())
         self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']
-
-    def required_job_seconds(self) -> float:
-        return self.repetitions * (2 * self.step_time_limit + 60)
+        # Settings that contradict each other are refused in the setup.
+        with contextlib.suppress(ValueError):
+            self.time_limit = max(self.time_limit or 0, self.repetitions * (
+                2 * self.step_time_limit + 60))
 
     # Sizes ------------------------------------------------------------------
 
@@ -154,7 +149,7 @@ class OptcastAllReduce(ServiceBenchmark):
         """Nodes that run only servers; 0: servers share the nodes of the clients."""
         if not self.effective_scenario.server_node_count:
             return 0
-        return settings.count_server_nodes(
+        return scenarios.count_server_nodes(
             self.effective_scenario.servers, self.servers_each,
             [part.devices for part in rt.runtime().system.partitions])
 
@@ -164,17 +159,17 @@ class OptcastAllReduce(ServiceBenchmark):
         return max(1, self.effective_scenario.servers // max(1, self.server_nodes))
 
     @property
-    def run_setup(self) -> settings.Setup:
+    def run_setup(self) -> scenarios.Setup:
         """Sizes and threads of the run.
 
         :raises ValueError: the settings are inconsistent
         """
         layout = self.effective_scenario
         sizes, chunksize, iterations, warmup = SCALES[layout.scale]
-        return settings.Setup(
+        return scenarios.Setup(
             layout.type, layout.data_type, layout.clients, layout.servers,
-            tuple(map(settings.parse_size, self.sizes or sizes)),
-            settings.parse_size(self.chunksize or chunksize),
+            tuple(map(parse_size, self.sizes or sizes)),
+            parse_size(self.chunksize or chunksize),
             self.iterations or iterations, warmup if self.warmup < 0 else self.warmup,
             self.nsplit, self.reduce_jobs, self.reduce_threads,
             self.send_threads, self.recv_threads)
@@ -209,8 +204,9 @@ class OptcastAllReduce(ServiceBenchmark):
             '--nrank', str(of.clients), '--data-type', of.data_type,
             '--count', str(of.elements_per_message), '--reduce-jobs', str(of.jobs),
             '--reduce-threads', str(of.threads),
-            '--recv-threads', str(of.recvs), '--send-threads', str(of.sends),
-            '--timeout', str(self.timeout), *self.option_words()[0])
+            '--recv-threads', str(of.recv_threads),
+            '--send-threads', str(of.send_threads),
+            *self.option_words()[0])
         if of.type == 'ring':
             each = 1
         return Server(
@@ -230,8 +226,7 @@ class OptcastAllReduce(ServiceBenchmark):
             '--service', '{service}', '--rank', '{index}',
             '--data-type', of.data_type, '--chunksize', str(of.chunksize),
             '--size', ','.join(map(str, of.sizes)), '-n', str(of.iterations),
-            '-w', str(of.warmup), '--timeout', str(self.timeout),
-            *self.option_words()[1], *options)
+            '-w', str(of.warmup), *self.option_words()[1], *options)
         return Step(name, (Program(commands=(
             (*command, '--trace', '{output}.trace'), *[command] * (of.clients - 1))),),
             self.step_time_limit, gate=True)

@@ -21,7 +21,7 @@ from config.records import metrics
 from ..core import guards, placement
 from ..core.parsers import ParseError
 from ..services.plan import Clients, Plan, Program, Server, Step
-from . import parser, programs, settings
+from . import parser, programs, scenarios
 from .optcast import OptcastAllReduce, metrics_of_spans
 from .scenarios import ON_NCCL, ORIGINAL
 
@@ -103,62 +103,56 @@ class OptcastOriginal(OptcastAllReduce):
             '--data-type', of.data_type, '--nrank', str(of.clients),
             '--nservers', str(of.servers), '--nsplit', str(of.nsplit),
             '--num-jobs', str(of.jobs), '--num-threads', str(of.threads),
-            '--num-sends', str(of.sends), '--num-recvs', str(of.recvs),
+            '--num-sends', str(of.send_threads), '--num-recvs', str(of.recv_threads),
             '--nccl-test-options', ' '.join([
                 '-c', '1', '-n', str(of.iterations), '-w', str(of.warmup),
                 *more_of_clients]), '--verbose', *more)
-        prefix, all_reduce = self.installation_prefix(), self.all_reduce_path()
+        files = self.installed_files()
         return Plan(
             Server(programs.SERVER, (), instances=0),
             (Clients(nodes=self.client_nodes + self.server_nodes, unbound=True,
                      spinning=self.spinning_threads(of)),),
             tuple(Step(name, (Program(commands=((
-                str(RUN), prefix, sys.executable, '{output}.log', all_reduce, *kind,
-                *options),)),), LIMIT)
-                for name, kind in self.STEPS.items()))
+                str(RUN), '{output}.log', sys.executable, *files, *kind, *options),)),),
+                LIMIT) for name, kind in self.STEPS.items()))
 
-    def spinning_threads(self, of: settings.Setup) -> int:
+    def spinning_threads(self, of: scenarios.Setup) -> int:
         """Threads of all servers and clients of a node that poll without sleep."""
-        servers = self.servers_of_node * (of.threads + of.recvs + of.sends)
+        servers = self.servers_of_node * (
+            of.threads + of.recv_threads + of.send_threads)
         clients = of.clients // self.client_nodes * self.SPINNING_OF_CLIENT
         return max(servers, clients) if self.server_nodes else servers + clients
 
-    def installation_prefix(self) -> str:
-        """The prefix of the installation.
+    def installed_files(self) -> list[str]:
+        """Paths of run.py, server, plugin and all_reduce_perf; '': not used."""
+        return [*self.find_files(self.program, programs.RUN_SCRIPT, programs.SERVER,
+                                 programs.LIBRARY), '']
 
-        :raises SanityError: it lacks a program
-        """
-        return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY,
-                                      programs.RUN_SCRIPT)
-
-    def all_reduce_path(self) -> str:
-        """Path of all_reduce_perf; empty: the clients do not run it."""
-        return ''
-
-    def prefix_with_files(self, program: str, *files: str) -> str:
-        """The prefix of a program's installation, which has these files.
+    def find_files(self, program: str, *names: str) -> list[str]:
+        """Paths of files of a program's installation.
 
         :raises SanityError: the environment has no prefix, or a file is missing
         """
         prefix = self.programs.required_prefix(program)
-        for name in () if self.is_dry_run() else files:
-            if not programs.find_installed_file(prefix, name):
+        paths = [programs.find_installed_file(prefix, name) for name in names]
+        for name, path in zip(names, paths, strict=True):
+            if not path and not self.is_dry_run():
                 guards.fail_test_case('programs', f'{name} does not exist below '
                                       f'{prefix}')
-        return prefix
+        return paths
 
     @property
-    def has_infiniband(self) -> bool:
-        """Whether nodes of the partition have InfiniBand NICs."""
-        return settings.count_infiniband_nics(self.current_partition.devices) > 0
+    def usual_transport(self) -> dict[str, str]:
+        """Variables of the plugin for nodes without InfiniBand NICs."""
+        return ({} if scenarios.count_infiniband_nics(self.current_partition.devices)
+                else {'NCCL_PLUGIN_P2P': 'socket'})
 
     def config_yaml(self) -> str:
         """The config of run.py, with @0@ for the name of the first node, and so on."""
         of, each = self.run_setup, self.servers_of_node
         # run.py gives the servers no other variables than these.
-        usual = {} if self.has_infiniband else {'NCCL_PLUGIN_P2P': 'socket'}
-        transport = (self.required_transport() or {}).get('env') or usual
-        nics = settings.server_nic_environments(self.current_partition.devices, each)
+        transport = (self.required_transport() or {}).get('env') or self.usual_transport
+        nics = scenarios.server_nic_environments(self.current_partition.devices, each)
         servers = [{'name': f'@{number // each}@', 'port': PORT + number % each,
                     'env': {**transport, **(nics[number % each] if nics else {})}}
                    for number in range(of.servers)]
@@ -174,10 +168,9 @@ class OptcastOriginal(OptcastAllReduce):
         self.prerun_cmds = [
             *self.prerun_cmds, 'for number in "${!nodes[@]}"; do '
             'sed -i "s/@$number@/${nodes[number]}/" config.yaml; done']
-        if not self.has_infiniband:
-            self.env_vars.setdefault('NCCL_PLUGIN_P2P', 'socket')
         # A panic without a backtrace has its message on the last line.
-        self.env_vars.setdefault('RUST_BACKTRACE', '0')
+        for name, value in {**self.usual_transport, 'RUST_BACKTRACE': '0'}.items():
+            self.env_vars.setdefault(name, value)
 
     # Results ----------------------------------------------------------------
 
@@ -267,11 +260,10 @@ class OptcastNccl(OptcastOriginal):
         self.valid_systems = [words for words in self.valid_systems
                               if words.split()[0] in enough]
 
-    def all_reduce_path(self) -> str:
-        """Path of all_reduce_perf, which another package of a stack may have."""
-        return programs.find_installed_file(
-            self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
-            programs.ALL_REDUCE)
+    def installed_files(self) -> list[str]:
+        # Another package of a stack may have all_reduce_perf.
+        return [*super().installed_files()[:-1],
+                *self.find_files(programs.ALL_REDUCE, programs.ALL_REDUCE)]
 
     def collect_logs(self, run: str, folder: Path) -> None:
         """The folder of logs with the servers, and ring.txt, the output without."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -273,48 +273,26 @@ class Analysis:
                 *(record for log in self.logs for stats in log.sample_statistics
                   for record in _records_of_stats(log.side, stats, 1)))
 
-    def format_report(self) -> str:
-        """The analysis in the format of the original."""
-        lines = []
-        if self.table:
-            lines += [line for _, line in self.client.rest if line.startswith('#')]
-        for log in self.logs:
-            if log.sample_statistics:
-                lines += [f'{log.side} stats:',
-                          *(stats.format_line() for stats in log.sample_statistics), '']
-        return '\n'.join(lines)
-
     def bottleneck(self) -> str:
         """A sentence on the threads of the server that limit the run; '': unknown."""
         if not self.server or not self.server.sample_statistics:
             return ''
-        ends = sorted(span.end for span in self.server.spans)
+        threads = {'recv': int(self.settings.get('num_recvs', 4)),
+                   'send': int(self.settings.get('num_sends', 4)),
+                   'reduce': int(self.settings.get('num_threads', 2))}
+        busy = {stats.name: stats.avg * stats.len / threads.get(stats.name, 1)
+                for stats in self.server.sample_statistics}
+        name = max(busy, key=lambda kind: busy[kind])
+        times = ', '.join(f'{kind} {ms:.0f} ms' for kind, ms in busy.items())
         # Half of the samples were dropped.
-        return describe_bottleneck(
-            self.server.sample_statistics,
-            {'recv': int(self.settings.get('num_recvs', 4)),
-             'send': int(self.settings.get('num_sends', 4)),
-             'reduce': int(self.settings.get('num_threads', 2))},
-            ends[-1] - ends[len(ends) // 2])
-
-
-def describe_bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
-                        elapsed: float) -> str:
-    """A sentence on the class of a server's threads that limits the run.
-
-    :param threads: class -> number of threads (recv, reduce, send)
-    :param elapsed: time of all samples together, in ms
-    """
-    busy = {stats.name: stats.avg * stats.len / max(1, threads.get(stats.name, 1))
-            for stats in server}
-    name = max(busy, key=lambda kind: busy[kind])
-    times = ', '.join(f'{kind} {ms:.0f} ms' for kind, ms in busy.items())
-    if busy[name] < IDLE * elapsed:
-        return ('the server is not the bottleneck, but the clients, their links or '
-                'shared CPUs: its threads were busy for only a part of '
-                f'{elapsed:.0f} ms (each thread: {times})')
-    return (f'the {name} threads of the server are the bottleneck (busy time of each '
-            f'thread: {times}): {WHY.get(name, "")}')
+        ends = sorted(span.end for span in self.server.spans)
+        elapsed = ends[-1] - ends[len(ends) // 2]
+        if busy[name] < IDLE * elapsed:
+            return ('the server is not the bottleneck, but the clients, their links or '
+                    'shared CPUs: its threads were busy for only a part of '
+                    f'{elapsed:.0f} ms (each thread: {times})')
+        return (f'the {name} threads of the server are the bottleneck (busy time of '
+                f'each thread: {times}): {WHY[name]}')
 
 
 @contextlib.contextmanager
@@ -403,5 +381,4 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
              ] if given.get('plots') else []
     return [(folder, Output(result.records,
                             num_tasks=result.table.ranks if result.table else None))
-            ], '\n'.join([result.format_report(), result.bottleneck(),
-                          *(f'drawn: {path}' for path in drawn)])
+            ], '\n'.join([result.bottleneck(), *(f'drawn: {path}' for path in drawn)])

@@ -1,9 +1,26 @@
-"""Scenarios of Optcast: type, numbers of clients and servers, and nodes."""
+"""Scenarios of Optcast: type, numbers of clients and servers, nodes, sizes, threads.
+
+Combinations on which the original hangs or panics are refused here, before anything is
+started.
+"""
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from .settings import largest_divisor
+#: Bytes of an element; only the embedded server has bf16.
+DATA_TYPES = {'f32': 4, 'f16': 2, 'bf16': 2}
+#: Threads of a server that send and that receive; default of test/run.py.
+COPY_THREADS = 4
+_UNITS = {'': 1, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
+
+
+def largest_divisor(number: int, maximum: int) -> int:
+    """The largest divisor of a number that is at most `maximum`: processes per node,
+    so that all nodes have the same number."""
+    return max(count for count in range(1, maximum + 1) if number % count == 0)
 
 
 @dataclass(frozen=True)
@@ -88,3 +105,109 @@ SCALES: dict[str, tuple[tuple[str, ...], str, int, int]] = {
     'original': (('512M',), '512K', 5, 1),
     # run.py has fixed numbers for the client of the server's own program.
     'requests': (('64M',), '512K', 1, 0)}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Checked settings of a run; sizes in B, count in elements."""
+    type: str
+    data_type: str
+    clients: int
+    servers: int
+    sizes: tuple[int, ...]
+    chunksize: int
+    iterations: int
+    warmup: int
+    nsplit: int = 1
+    jobs: int = 2
+    threads: int = 2
+    #: Threads of a server that send and receive; 0: COPY_THREADS, or one per client if
+    #: this does not divide the clients.
+    send_threads: int = 0
+    recv_threads: int = 0
+
+    def __post_init__(self) -> None:
+        """Set the defaults and check the numbers.
+
+        :raises ValueError: one is invalid; the message names it
+        """
+        if self.clients < 2:
+            raise ValueError('clients: an all-reduce needs at least two')
+        for name in ('send_threads', 'recv_threads'):
+            threads = getattr(self, name) or (
+                self.clients if self.clients % COPY_THREADS else COPY_THREADS)
+            if self.clients % threads:
+                raise ValueError(f'{name} {threads} does not divide the '
+                                 f'{self.clients} clients: the server would hang')
+            object.__setattr__(self, name, threads)
+        each = DATA_TYPES[self.data_type]
+        if self.chunksize % (each * self.nsplit):
+            raise ValueError(f'nsplit {self.nsplit} does not divide the '
+                             f'{self.chunksize // each} elements of a chunk')
+        if self.type == 'optcast' and self.nsplit > self.servers:
+            raise ValueError(f'nsplit {self.nsplit} exceeds the number of servers, '
+                             f'{self.servers}')
+        if any(size % each for size in self.sizes) \
+                or sorted(set(self.sizes)) != list(self.sizes):
+            raise ValueError('sizes: each size must exceed the one before it and be a '
+                             f'multiple of {each} B, one element')
+
+    @property
+    def elements_per_message(self) -> int:
+        """Elements of a message to a server."""
+        return self.chunksize // DATA_TYPES[self.data_type] // self.nsplit
+
+    def to_run_script_settings(self) -> dict[str, Any]:
+        """Contents of setting.yaml of the run script."""
+        return {'type': self.type, 'data_type': self.data_type,
+                'nrank': self.clients, 'nservers': self.servers,
+                'size': ','.join(map(str, self.sizes)),
+                'chunksize': self.chunksize, 'nsplit': self.nsplit,
+                'num_jobs': self.jobs, 'num_threads': self.threads,
+                'num_sends': self.send_threads, 'num_recvs': self.recv_threads,
+                'nccl_test_options': f'-c 1 -n {self.iterations} -w {self.warmup}'}
+
+
+def parse_size(text: str | int) -> int:
+    """A size such as `512K` in B.
+
+    :raises ValueError: the text is not a size
+    """
+    match = re.fullmatch(r'([1-9]\d{0,11})([KMG]?)', str(text))
+    if not match:
+        raise ValueError(f'{text!r} is not a size: write 512K, 64M or 1G')
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def count_infiniband_nics(devices: Iterable[Any]) -> int:
+    """Number of InfiniBand NICs of a node.
+
+    :param devices: ReFrame's devices of a partition
+    """
+    return sum(device.num_devices or 1 for device in devices
+               if (device.type, device.arch) == ('nic', 'infiniband'))
+
+
+def count_server_nodes(servers: int, each: int,
+                       partitions: Iterable[Iterable[Any]]) -> int:
+    """Number of nodes for the servers.
+
+    :param each: servers per node; 0: one per NIC
+    :param partitions: devices of the partitions that may run the servers
+    """
+    maximum = each or max([1, *map(count_infiniband_nics, partitions)])
+    return servers // largest_divisor(servers, maximum)
+
+
+def server_nic_environments(devices: Iterable[Any], each: int
+                            ) -> tuple[dict[str, str], ...]:
+    """Environments of the servers of a node, with one NIC each (NCCL_IB_HCA).
+    Empty without InfiniBand, or with fewer NICs than servers.
+
+    NICs have the kernel's numbers, from mlx5_0.
+
+    :param devices: ReFrame's devices of a partition
+    """
+    if count_infiniband_nics(devices) < each:
+        return ()
+    return tuple({'NCCL_IB_HCA': f'=mlx5_{number}:1'} for number in range(each))

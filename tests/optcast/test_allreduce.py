@@ -6,20 +6,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.optcast import settings
+from checks.optcast import scenarios
 from checks.optcast.scenarios import Scenario
 from tests.conftest import of_family
 
 
 def setup(clients=4, servers=2, type='optcast', data_type='f32', sizes=(512 << 20,),
           chunksize=512 << 10, **more):
-    return settings.Setup(type, data_type, clients, servers, sizes, chunksize, 5, 1,
+    return scenarios.Setup(type, data_type, clients, servers, sizes, chunksize, 5, 1,
                           **more)
 
 
 @pytest.mark.parametrize('given, why', [
-    ({'recvs': 3}, 'recv_threads 3 does not divide the 4 clients'),
-    ({'sends': 8}, 'send_threads 8 does not divide'),
+    ({'recv_threads': 3}, 'recv_threads 3 does not divide the 4 clients'),
+    ({'send_threads': 8}, 'send_threads 8 does not divide'),
     ({'nsplit': 3}, 'nsplit 3 does not divide the 131072 elements'),
     ({'nsplit': 4}, 'nsplit 4 exceeds the number of servers, 2'),
     ({'chunksize': 10}, 'does not divide'),
@@ -32,13 +32,13 @@ def test_settings_that_hang_or_panic_are_refused(given, why):
 
 
 def test_sizes_and_defaults():
-    assert (settings.parse_size('512K'), settings.parse_size(8)) == (512 << 10, 8)
+    assert (scenarios.parse_size('512K'), scenarios.parse_size(8)) == (512 << 10, 8)
     with pytest.raises(ValueError, match="'1T' is not a size"):
-        settings.parse_size('1T')
+        scenarios.parse_size('1T')
     of = setup()
-    assert (of.elements_per_message, of.sends, of.recvs) == (131072, 4, 4)
+    assert (of.elements_per_message, of.send_threads, of.recv_threads) == (131072, 4, 4)
     # 4 threads would wait for ever for a part of 2 clients each.
-    assert setup(2, 2).recvs == 2
+    assert setup(2, 2).recv_threads == 2
 
 
 @pytest.mark.parametrize('scenario, clients, servers, expected', [
@@ -56,13 +56,13 @@ def test_several_servers_a_node_with_a_nic_each():
     """As many as the partition has NICs; all nodes have the same number."""
     def nics(count, kind='infiniband'):
         return [SimpleNamespace(type='nic', arch=kind, num_devices=count)]
-    nodes = settings.count_server_nodes
+    nodes = scenarios.count_server_nodes
     assert nodes(4, 1, [nics(8)]) == 4 and nodes(4, 2, []) == 2
     assert nodes(4, 0, [nics(4, 'slingshot'), nics(2)]) == 2
     assert nodes(3, 0, [nics(2)]) == 3 and nodes(4, 3, []) == 2
-    assert settings.server_nic_environments(nics(2), 2) == (
+    assert scenarios.server_nic_environments(nics(2), 2) == (
         {'NCCL_IB_HCA': '=mlx5_0:1'}, {'NCCL_IB_HCA': '=mlx5_1:1'})
-    assert settings.server_nic_environments(nics(2), 3) == ()
+    assert scenarios.server_nic_environments(nics(2), 3) == ()
 
 
 def test_servers_and_a_ring_on_one_node(suite):

@@ -12,7 +12,6 @@ import reframe as rfm
 from reframe.core.builtins import fixture, parameter
 
 from ..core import guards
-from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from . import parser as tao
@@ -33,8 +32,6 @@ REFUSED = {
 #: part of their test has no server. Unit: s.
 LOST_IN_STANDALONE = 20
 
-#: Time for servers to start and end, and for the script's own margins. Unit: s.
-MARGIN = 600
 
 
 class DcperfPrograms(TaoPrograms):
@@ -50,6 +47,9 @@ class TaoBenchOriginal(TaoBenchmark):
 
     REFUSED = REFUSED_OF_CLIENTS = REFUSED
 
+    # Time for servers to start and end, and for the script's own margins.
+    MARGIN = 600
+
     #: Job, program, scale and place of the clients.
     scenario = parameter(scenarios_of_program('tao_bench_server'),
                          fmt=lambda scenario: str(scenario))
@@ -61,7 +61,7 @@ class TaoBenchOriginal(TaoBenchmark):
     def script_options(self) -> list[str]:
         """Options of the script on the servers' node. A size of 0 is DCPerf's own
         default."""
-        job, sizes = self.scenario.dcperf_job, self.sizes
+        job, sizes = self.scenario.dcperf_job, self.sizes_on(self.server_machine)
         words = ['--real', '--memsize', f'{sizes.memory or job.memory:g}',
                  '--warmup-time', f'{sizes.warmup_time or job.warmup_time}',
                  '--test-time', f'{sizes.test_time or job.test_time}',
@@ -82,10 +82,11 @@ class TaoBenchOriginal(TaoBenchmark):
 
     def client_options_of_script(self) -> list[str]:
         """Options of `run.py client`, for jobs whose script prints no commands."""
-        plan, job = self.sized_plan, self.scenario.dcperf_job
-        return ['--real', '--server-memsize', f'{self.sizes.memory or job.memory:g}',
-                '--warmup-time', f'{plan.warmup_time}', '--test-time',
-                f'{plan.test_time}', '--wait-after-warmup',
+        machine, job = self.server_machine, self.scenario.dcperf_job
+        warmup, test = self.phase_seconds(machine)
+        return ['--real', '--server-memsize',
+                f'{self.sizes_on(machine).memory or job.memory:g}', '--warmup-time',
+                f'{warmup}', '--test-time', f'{test}', '--wait-after-warmup',
                 f'{PAUSE[self.scenario.scale]}']
 
     def service_plan(self) -> Plan:
@@ -103,13 +104,12 @@ class TaoBenchOriginal(TaoBenchmark):
                 *words, 'client', '{index}',
                 *([*self.client_options_of_script(), *client_options]
                   if job.has_one_server else []))))
-        sized = self.sized_plan
         return Plan(
             Server(self.program, (), instances=0),
             (Clients(name='server', unbound=True),
              *([Clients(nodes=clients, unbound=True, apart=True)] if clients else [])),
             (Step('run', tuple(programs),
-                  sized.warmup_time + sized.test_time + MARGIN),),
+                  sum(self.phase_seconds(self.server_machine)) + self.MARGIN),),
             sample=max(self.statistics_interval, 0.25))
 
     def dcperf_folder(self) -> str:
@@ -127,46 +127,35 @@ class TaoBenchOriginal(TaoBenchmark):
 
     # Results ---------------------------------------------------------------
 
+    def required_metrics(self) -> list[str]:
+        return [*super().required_metrics(), 'score']
+
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
-        sized, begin = self.sized_plan, services.steps['run'].at
-        seconds, rest = sized.test_time, REST
+        (warmup, seconds), rest = self.phase_seconds(self.server_machine), REST
+        begin = services.steps['run'].at
         if self.scenario.dcperf_job.is_standalone:
             seconds, rest = max(seconds - LOST_IN_STANDALONE, 1), 0
         folder = Path(self.stagedir, f'{run.name}.run.0.dcperf')
-        self.read_network(folder)
-        texts = [path.read_text(errors='replace') for path in
-                 sorted(folder.glob('tao-bench-server-*.log'))]
-        printed = Path(self.stagedir, f'{run.name}.run.0.out').read_text(
-            errors='replace')
-        logs = [self.read_log(text) for text in texts or [printed]]
+        cpus, interface, speed = (folder / 'network.txt').read_text().split()
+        self.check_network(int(cpus), interface, max(int(speed), 0))
+        printed = Path(self.stagedir, f'{run.name}.run.0.out')
+        logs = [self.read_log(str(path)) for path in
+                sorted(folder.glob('tao-bench-server-*.log')) or [printed]]
         result = {} if self.scenario.dcperf_job.has_one_server else {
-            record.metric: record.value for record in tao.parse_report(printed)}
+            record.metric: record.value for record in tao.parse_report(
+                printed.read_text(errors='replace'))}
         expected = validity.Expected(
-            int(result.get('spawned_instances', 1)), sized.warmup_time, seconds,
+            int(result.get('spawned_instances', 1)), warmup, seconds,
             self.statistics_interval, rest, self.scenario.dcperf_job.semaphore)
         # A log has no times: count its lines until the first request.
         lines = next((number for log in logs if log
                       for number, point in enumerate(log.points)
                       if point.is_under_load), 0)
         load = begin + lines * self.statistics_interval
-        test = load + sized.warmup_time + REST
+        test = load + warmup + REST
         values = self.check_and_combine(
             run, expected, logs, [begin] * len(logs),
-            {'warmup': (load, load + sized.warmup_time),
-             'test': (test, test + seconds)}, {services.client_nodes[0]}, [])
-        return {**values, **result}
-
-    def read_log(self, text: str) -> tao.Log | None:
-        """The log of a server; None: it has no valid statistics."""
-        try:
-            [log] = tao.parse_server_logs(text, split_at_restarts=False)
-        except ParseError as err:
-            self.logger.warning(f'log of a server: {err}')
-            return None
-        return log
-
-    def read_network(self, folder: Path) -> None:
-        """Check the speed of the servers' interface, which dcperf.sh wrote."""
-        cpus, interface, speed = (folder / 'network.txt').read_text().split()
-        self.check_network(int(cpus), interface, max(int(speed), 0))
+            {'warmup': (load, load + warmup),
+             'test': (test, test + seconds)}, services.client_nodes[0])
+        return {**values, 'score': values['total_qps'] / tao.BASELINE, **result}

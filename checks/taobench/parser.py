@@ -16,7 +16,6 @@ line was lost.  It keeps the logs of several servers in one file apart.
 """
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 import re
@@ -37,13 +36,14 @@ MIN_HIT_RATE = 0.88
 #: Why a point is not counted although its line can be trusted.
 NO_LOAD = 'no load: fast_qps is not above 1'
 COLD = f'hit_rate is below {MIN_HIT_RATE}'
-#: Requests/s that give a score of 1.
-BASELINE = 683000.0
+#: Program whose requests/s have a score, and those that give a score of 1.
+DCPERF, BASELINE = 'tao_bench_server', 683000.0
 #: Unit of each value of a summary.
 UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
-         'hit_ratio': '1', 'num_data_points': '1', 'score': '1'}
-#: The same for all servers of a job.
-COMBINED_UNITS = {**UNITS, 'spawned_instances': '1', 'successful_instances': '1'}
+         'hit_ratio': '1', 'num_data_points': '1'}
+#: The same of DCPerf's report on all servers of a job.
+REPORT_UNITS = {**UNITS, 'score': '1', 'spawned_instances': '1',
+                'successful_instances': '1'}
 #: Length of the window, and between two lines, in the original. Unit: s.
 WINDOW, INTERVAL = 360.0, 5.0
 #: Points of 72 that may be missing.
@@ -58,9 +58,6 @@ _OOM = 'OUT OF MEMORY'
 #: First lines of a server: of the original, and of the embedded one.
 _BANNER = re.compile(r'Initialized item generators\.'
                      r'|(?P<program>tao_server) (?P<version>\S+) \(embedded\)')
-#: A server restarted if the number of items was at least the first value, in
-#: millions, and falls below this share of it.
-_FULL, _FALL = 0.1, 0.5
 _NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
 #: The rest of a number after a comma: 675,943.1 must not be read as 675.
 _AFTER_COMMA = re.compile(r'[0-9][0-9.]*M?')
@@ -132,7 +129,7 @@ class Log:
     """The log of one server."""
     points: tuple[Point, ...]
     #: The program that wrote it and its version; empty if unknown.
-    program: str = 'tao_bench_server'
+    program: str = DCPERF
     version: str = ''
 
     @property
@@ -144,16 +141,34 @@ class Log:
 @dataclass(frozen=True)
 class Summary:
     """Values of one server by the original's rule."""
-    fast_qps: float
-    slow_qps: float
-    total_qps: float
-    hit_ratio: float
-    num_data_points: int
-    score: float
+    log: Log = field(repr=False)
     #: Maximum number of points that the original uses.
     max_points: int
-    log: Log = field(repr=False)
     counted: tuple[Point, ...] = field(repr=False)
+
+    def _mean(self, name: str) -> float:
+        return (sum(point.values[name] for point in reversed(self.counted))
+                / max(len(self.counted), 1))
+
+    @property
+    def fast_qps(self) -> float:
+        return self._mean('fast_qps')
+
+    @property
+    def slow_qps(self) -> float:
+        return self._mean('slow_qps')
+
+    @property
+    def total_qps(self) -> float:
+        return self.fast_qps + self.slow_qps
+
+    @property
+    def hit_ratio(self) -> float:
+        return self.fast_qps / self.total_qps if self.counted else 0.0
+
+    @property
+    def num_data_points(self) -> int:
+        return len(self.counted)
 
     def why_left_out(self, point: Point) -> str:
         """Reason why a point is not counted; '': it is."""
@@ -199,9 +214,12 @@ def parse(text: str) -> tuple[Record, ...]:
         values = summarise_log(log)
         params = f'server={number}' if len(logs) > 1 else ''
         line = (values.counted or log.points)[-1].line
-        results += [Record(log.program, log.version, None, name,
-                           float(getattr(values, name)), unit, line, params)
-                    for name, unit in UNITS.items()]
+        numbers = {name: float(getattr(values, name)) for name in UNITS}
+        if log.program == DCPERF:
+            numbers['score'] = values.total_qps / BASELINE
+        results += [Record(log.program, log.version, None, name, number,
+                           REPORT_UNITS[name], line, params)
+                    for name, number in numbers.items()]
     return tuple(results)
 
 
@@ -257,20 +275,19 @@ def _strip_prefixes(text: str) -> str:
 
 # A server's log ------------------------------------------------------------
 
-def parse_server_logs(text: str, split_at_restarts: bool = True) -> list[Log]:
+def parse_server_logs(text: str) -> list[Log]:
     """The logs in a file, one per start of a server.
 
-    :param split_at_restarts: False: the file is known to be of one server
     :raises ParseError: there are no statistics that can be trusted
     """
     lines = _LINE_END.split(_strip_prefixes(text))
-    points: list[Point] = []
     seen: dict[str, int] = {}
-    banners: dict[int, re.Match[str]] = {}
+    #: Of each start of a server: its points, and its program and version if known.
+    starts: list[tuple[list[Point], tuple[str, ...]]] = [([], ())]
     for number, line in enumerate(lines, 1):
-        words = line.strip()
+        words, points = line.strip(), starts[-1][0]
         if banner := _BANNER.match(words):
-            banners[number] = banner
+            starts.append(([], banner.groups() if banner['program'] else ()))
         elif words.startswith(_START):
             points.append(_parse_point(number, words))
             if points[-1].is_under_load and seen.setdefault(words, number) != number:
@@ -283,40 +300,16 @@ def parse_server_logs(text: str, split_at_restarts: bool = True) -> list[Log]:
         elif _PIECE.search(words) or _OOM in words:
             points.append(Point(number, {}, 'this is only a part of a line of '
                                 'statistics', False))
+    points = [point for points, _ in starts for point in points]
+    if not points:
+        raise ParseError(1, lines[0], f'the text has no statistics ({_START} ...): it '
+                         'is not the log of a server or a client of TaoBench'
+                         if text.strip() else 'the output is empty')
     if not any(point.has_rates and point.is_readable for point in points):
-        _raise_no_usable_line(points, lines)
-    starts = sorted({1, *banners, *_find_restart_lines(points)}
-                    ) if split_at_restarts else [1]
-    results = []
-    for index, own in itertools.groupby(
-            points, lambda point: bisect.bisect_right(starts, point.line)):
-        whole = tuple(own)
-        named = [banner for number, banner in banners.items() if banner['program']
-                 and starts[index - 1] <= number < whole[-1].line]
-        results.append(Log(whole, named[0]['program'], named[0]['version'])
-                       if named else Log(whole))
-    return results
-
-
-def _find_restart_lines(points: Sequence[Point]) -> Iterator[int]:
-    """Lines at which the number of items stays lower: a new server."""
-    items = [(point.line, point.values['curr_it']) for point in points
-             if point.is_readable and 'curr_it' in point.values]
-    for before, now, after in zip(items, items[1:], items[2:], strict=False):
-        if before[1] >= _FULL and max(now[1], after[1]) < _FALL * before[1]:
-            yield now[0]
-
-
-def _raise_no_usable_line(points: Sequence[Point], lines: Sequence[str]) -> None:
-    """Raise the error for a text without a usable line."""
-    if points:
         raise ParseError(points[0].line, lines[points[0].line - 1],
                          'no line of statistics is complete; the first one: '
                          f'{points[0].fault}')
-    raise ParseError(1, lines[0], f'the text has no statistics ({_START} '
-                     '...): it is not the log of a server or a client of '
-                     'TaoBench'
-                     if ''.join(lines).strip() else 'the output is empty')
+    return [Log(tuple(points), *origin) for points, origin in starts if points]
 
 
 def _parse_point(number: int, line: str) -> Point:
@@ -374,12 +367,7 @@ def summarise_log(log: Log, window: float = WINDOW, interval: float = INTERVAL
     expected = expected_point_count(window, interval)
     backwards = [point for point in reversed(log.points) if not point.why_not_counted]
     del backwards[expected:]
-    count = len(backwards)
-    fast, slow = (sum(point.values[name] for point in backwards)
-                  / max(count, 1) for name in ('fast_qps', 'slow_qps'))
-    total = fast + slow
-    return Summary(fast, slow, total, fast / total if total else 0.0, count,
-                   total / BASELINE, expected, log, tuple(reversed(backwards)))
+    return Summary(log, expected, tuple(reversed(backwards)))
 
 
 def combine_summaries(summaries: Sequence[Summary | None]
@@ -389,17 +377,9 @@ def combine_summaries(summaries: Sequence[Summary | None]
     :param summaries: one per server that was started; None: it has no values
     """
     good = [summary for summary in summaries if summary]
-    total = sum(summary.total_qps for summary in good)
-    return {
-        'spawned_instances': len(summaries),
-        'successful_instances': len(good),
-        'fast_qps': sum(summary.fast_qps for summary in good),
-        'slow_qps': sum(summary.slow_qps for summary in good),
-        'hit_ratio': sum(summary.hit_ratio for summary in good)
-        / max(len(good), 1),
-        'total_qps': total,
-        'num_data_points': sum(summary.num_data_points for summary in good),
-        'score': total / BASELINE}
+    sums = {name: sum(getattr(summary, name) for summary in good) for name in UNITS}
+    return {**sums, 'hit_ratio': sums['hit_ratio'] / max(len(good), 1),
+            'spawned_instances': len(summaries), 'successful_instances': len(good)}
 
 
 # The result of a job --------------------------------------------------------
@@ -424,12 +404,12 @@ def parse_report(text: str) -> tuple[Record, ...]:
     def line_of(name: str) -> int:
         return text.count('\n', 0, max(text.find(f'"{name}"', at), at)) + 1
 
-    values = {name: metrics[name] for name in COMBINED_UNITS if name in metrics}
+    values = {name: metrics[name] for name in REPORT_UNITS if name in metrics}
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ParseError(line_of(name), str(value)[:80],
                              f'{name} is {value!r}: expected a number')
-    if missing := set(UNITS) - {'score'} - set(values):
+    if missing := set(UNITS) - set(values):
         raise ParseError(line_of('metrics'), '', 'the report lacks '
                          + ', '.join(sorted(missing)))
     if not values['num_data_points'] or not values['total_qps']:
@@ -440,8 +420,8 @@ def parse_report(text: str) -> tuple[Record, ...]:
         raise ParseError(line_of('total_qps'), '', 'total_qps is not the sum of '
                          'fast_qps and slow_qps')
     values.setdefault('score', values['total_qps'] / BASELINE)
-    return tuple(Record('tao_bench_server', '', None, name, float(value),
-                        COMBINED_UNITS[name], line_of(name))
+    return tuple(Record(DCPERF, '', None, name, float(value),
+                        REPORT_UNITS[name], line_of(name))
                  for name, value in values.items())
 
 

@@ -25,7 +25,8 @@ class Busy:
     :raises ParseError: a line is damaged
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, node: str = '') -> None:
+        self.node = node
         self.notes: list[tuple[float, ...]] = []
         for number, line in enumerate(text.splitlines()[1:], 2):
             try:
@@ -60,95 +61,79 @@ def _cpu_use(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
         if total > 0 else None
 
 
-def counts_from_client_rows(texts: Sequence[str], interval: float
-                            ) -> list[tuple[float, float]]:
-    """Hits and misses in each interval of a server without statistics, from the rows
-    of its clients. A read that missed was followed by a write.
+def log_of_clients(phases: Mapping[float, Sequence[str]], interval: float) -> Log:
+    """The log of a server without statistics, from the hits and misses of its clients.
+    A read that missed was followed by a write.
 
-    :param texts: CSV of --series of one phase, one per client
-    :raises ParseError: a text is damaged
+    :param phases: start of each phase since the first one in s -> CSV of --series of
+        each client
     """
-    results: list[tuple[float, float]] = []
-    for text in texts:
-        last = 0.0
-        for number, row in enumerate(csv.DictReader(io.StringIO(text))):
-            try:
+    counts: dict[int, tuple[float, float]] = {}
+    for start, texts in phases.items():
+        for text in texts:
+            last = 0.0
+            for number, row in enumerate(csv.DictReader(io.StringIO(text)),
+                                         round(start / interval)):
                 time, operations, misses = (float(row[name]) for name in (
                     'time_s', 'operations', 'misses'))
-            except (KeyError, TypeError, ValueError):
-                raise ParseError(number + 2, str(row), 'this is not a row of '
-                                 '--series') from None
-            if time - last < interval / 2:
-                # Rows after the end have answers that were still in flight.
-                break
-            last = time
-            if number == len(results):
-                results.append((0.0, 0.0))
-            hits, missed = results[number]
-            results[number] = (hits + max(operations - 2 * misses, 0),
-                               missed + misses)
-    return results
-
-
-def log_from_counts(items: Sequence[tuple[float, float]], interval: float) -> Log:
-    """A server's points from its hits and misses in each interval."""
-    return Log(tuple(Point(number, {
-        'fast_qps': fast / interval, 'slow_qps': slow / interval,
-        'hit_rate': fast / (fast + slow) if fast + slow else 0.0,
-        'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0})
-        for number, (fast, slow) in enumerate(items, 1)))
+                if time - last < interval / 2:
+                    # Rows after the end have answers that were still in flight.
+                    break
+                last = time
+                fast, slow = counts.get(number, (0.0, 0.0))
+                counts[number] = (fast + max(operations - 2 * misses, 0),
+                                  slow + misses)
+    points = []
+    for number in range(max(counts, default=-1) + 1):
+        fast, slow = counts.get(number, (0.0, 0.0))
+        points.append(Point(number + 1, {
+            'fast_qps': fast / interval, 'slow_qps': slow / interval,
+            'hit_rate': fast / (fast + slow) if fast + slow else 0.0,
+            'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0}))
+    return Log(tuple(points))
 
 
 def format_points_over_time(
     summary: Sequence[Summary | None],
     starts: Sequence[float],
     interval: float,
-    busy: Mapping[str, Busy],
+    busy: Busy,
     phases: Phases,
 ) -> str:
-    """All points of the servers of a run and of their nodes, as CSV.
+    """All points of the servers of a run and of their node, as CSV.
 
     :param starts: time when each server began to count. Unit: s since 1970
     :param interval: time between two points. Unit: s
-    :param busy: name of a node -> its CPU use
     """
     first = min(starts)
     out = io.StringIO()
     table = csv.writer(out, lineterminator='\n')
     table.writerow(COLUMNS)
 
-    def phase_at_time(at: float) -> str:
-        for name, (begin, end) in phases.items():
-            # A point belongs to the interval that ends at its time.
-            if begin < at <= end + interval / 2:
-                return name
-        return 'after' if at > phases['test'][1] else (
-            'rest' if at > phases['warmup'][1] else 'warmup')
-
     def write_rows(at: float, name: str, values: Mapping[str, tuple[float, str]],
-                   counts: str, why: str) -> None:
+                   counts: str = '', why: str = '') -> None:
+        # A point belongs to the interval that ends at its time.
+        phase = next((phase for phase, (begin, end) in phases.items()
+                      if begin < at <= end + interval / 2), '')
+        if not phase:
+            phase = ('after' if at > phases['test'][1] else
+                     'rest' if at > phases['warmup'][1] else 'warmup')
         for metric, (value, unit) in values.items():
-            table.writerow([f'{at - first:.3f}', name, metric, repr(value),
-                            unit, phase_at_time(at), counts, why])
+            table.writerow([f'{at - first:.3f}', name, metric, repr(value), unit, phase,
+                            counts, why])
 
     for index, (one, start) in enumerate(zip(summary, starts, strict=True)):
-        if not one:
-            continue
         # A damaged line belongs to an interval, too.
-        for number, point in enumerate(one.log.intervals, 1):
-            if not point.has_rates:
-                continue
-            why = one.why_left_out(point)
-            values = {name: (point.values[name], '1/s')
-                      for name in ('fast_qps', 'slow_qps')}
-            values['total_qps'] = (sum(v for v, _ in values.values()), '1/s')
-            values['hit_rate'] = (point.values['hit_rate'], '1')
-            write_rows(start + number * interval, f'server {index}', values,
-                       '01'[not why], why)
-    for node, notes in busy.items():
-        for at, share in notes.cpu_use_over_time():
-            if at >= first:
-                write_rows(at, f'cpu {node}', {'cpu_total': (share.total, '%'),
-                                               'cpu_user': (share.user, '%')},
-                           '', '')
+        for number, point in enumerate(one.log.intervals if one else (), 1):
+            if one and point.has_rates:
+                why, values = one.why_left_out(point), point.values
+                write_rows(start + number * interval, f'server {index}', {
+                    'fast_qps': (values['fast_qps'], '1/s'),
+                    'slow_qps': (values['slow_qps'], '1/s'),
+                    'total_qps': (values['fast_qps'] + values['slow_qps'], '1/s'),
+                    'hit_rate': (values['hit_rate'], '1')}, '01'[not why], why)
+    for at, share in busy.cpu_use_over_time():
+        if at >= first:
+            write_rows(at, f'cpu {busy.node}', {'cpu_total': (share.total, '%'),
+                                                'cpu_user': (share.user, '%')})
     return out.getvalue()

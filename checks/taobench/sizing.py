@@ -7,8 +7,10 @@ docs/reference/studies/taobench.md lists the differences.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..machine.cpus import Cpu, divide_cpus
 
 #: CPUs that one server can use well.
 CPUS_PER_SERVER = 72
@@ -71,8 +73,7 @@ JOBS = {
 }
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """A server machine."""
     #: Number of its CPUs.
     cpus: int
@@ -99,87 +100,95 @@ class Sizes:
     tuning: float = TUNING
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(NamedTuple):
     """One server."""
     #: Number of its CPUs.
     cpus: int
     #: Memory of the cache. Unit: MB of 2^20 bytes.
     memory: int
     fast_threads: int
-    dispatchers: int
-    slow_threads: int
 
+    @property
+    def dispatchers(self) -> int:
+        """Dispatchers of the slow path."""
+        return max(self.fast_threads // 4, 1)
 
-@dataclass(frozen=True)
-class Client:
-    """One client process."""
-    #: Index of its server.
-    server: int
-    threads: int
-    #: Connections of each thread.
-    connections: int
-    #: Largest key; the smallest is 1.
-    keys: int
+    @property
+    def slow_threads(self) -> int:
+        """Threads of the slow path."""
+        return 3 * self.fast_threads
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All processes of a run. Times in s."""
+    """All processes of a run. Client n loads server n modulo their number."""
     instances: tuple[Instance, ...]
-    clients: tuple[Client, ...]
+    clients: int
+    #: Threads of a client, and connections of each thread.
+    client_threads: int
+    connections: int
+    #: Keys of each server.
+    keys: int
+    #: Unit: s.
     warmup_time: int
     test_time: int
 
+    def clients_of_server(self, server: int) -> range:
+        """Numbers of the clients of a server."""
+        return range(server, self.clients, len(self.instances))
+
     def connections_to_server(self, server: int) -> int:
         """Connections of all clients to one server."""
-        return sum(client.threads * client.connections
-                   for client in self.clients if client.server == server)
+        return (len(self.clients_of_server(server)) * self.client_threads
+                * self.connections)
 
-    def key_count_of_client(self, client: Client) -> int:
+    def key_count_of_client(self, client: int) -> int:
         """Number of keys of a client, its part of the keys of its server."""
-        peers = sum(peer.server == client.server for peer in self.clients)
-        return -(-client.keys // peers)
+        return -(-self.keys // len(self.clients_of_server(client
+                                                          % len(self.instances))))
 
 
-def plan_job(job: Job, machine: Machine, sizes: Sizes, client_cpus: Sequence[int]
-             ) -> Plan:
+def plan_job(job: Job, machine: Machine, sizes: Sizes, client_machines: int,
+             client_cpus: int = 0) -> Plan:
     """All processes of a run.
 
-    :param client_cpus: CPUs of each client machine; those that share the servers'
-        machine count as machines
+    :param client_machines: those that share the servers' machine count as machines
+    :param client_cpus: CPUs of each of them; 0: as the servers' machine
     :raises ValueError: a size is too large or too small; the message names it
     """
-    memory = sizes.memory or job.memory or machine.memory * job.memory_share
+    memory = memory_of_servers(job, machine, sizes)
     count = 1 if job.has_one_server else sizes.servers or server_count(machine.cpus)
-    instances = tuple(make_instance(job, cpus, memory / count)
-                      for cpus in cpu_counts_of_servers(machine, count))
-    keys = sizes.keys or key_count(memory / count, sizes.tuning)
+    cache = cache_size_mb(memory / count)
+    if cache < 1:
+        raise ValueError(f'memory: {memory / count:g} GB per server are too few: the '
+                         'cache would have less than 1 MB')
     # More servers than client machines: each server has one client; otherwise each
     # machine has one.
-    machines = len(client_cpus)
-    clients = []
-    for index in range(machines if job.has_one_server else max(count, machines)):
-        cpus = client_cpus[index % machines]
-        threads = client_thread_count(cpus)
-        wanted = sizes.connections
-        if not wanted and job.connections_per_cpu:
-            wanted = max(job.connections_per_cpu * machine.cpus // (
-                client_thread_count(client_cpus[0]) * max(count, machines)), 1)
-        clients.append(Client(index % count, threads,
-                              connections_per_thread(cpus, wanted), keys))
-    warmup = sizes.warmup_time or job.warmup_time or warmup_seconds(memory)
-    return Plan(instances, tuple(clients), warmup, sizes.test_time or job.test_time)
+    clients = client_machines if job.has_one_server else max(count, client_machines)
+    cpus = client_cpus or machine.cpus
+    threads = client_thread_count(cpus)
+    wanted = sizes.connections
+    if not wanted and job.connections_per_cpu:
+        wanted = max(job.connections_per_cpu * machine.cpus // (threads * clients), 1)
+    return Plan(
+        tuple(Instance(part, cache, max(int(part * job.fast_threads), 1))
+              for part in cpu_counts_of_servers(machine, count)),
+        clients, threads, connections_per_thread(cpus, wanted),
+        sizes.keys or key_count(memory / count, sizes.tuning),
+        *phase_seconds(job, machine, sizes))
 
 
-def make_instance(job: Job, cpus: int, memory: float) -> Instance:
-    """A server with its part of the CPUs and of the memory in GB."""
-    cache = cache_size_mb(memory)
-    if cache < 1:
-        raise ValueError(f'memory: {memory:g} GB per server are too few: the cache '
-                         'would have less than 1 MB')
-    fast = max(int(cpus * job.fast_threads), 1)
-    return Instance(cpus, cache, fast, max(fast // 4, 1), 3 * fast)
+def memory_of_servers(job: Job, machine: Machine, sizes: Sizes) -> float:
+    """Memory of all servers together. Unit: GB."""
+    return sizes.memory or job.memory or machine.memory * job.memory_share
+
+
+def phase_seconds(job: Job, machine: Machine, sizes: Sizes) -> tuple[int, int]:
+    """Lengths of warm-up and test. Unit: s."""
+    warmup = max(int(WARMUP_PER_GB * memory_of_servers(job, machine, sizes)),
+                 MIN_WARMUP)
+    return (sizes.warmup_time or job.warmup_time or warmup,
+            sizes.test_time or job.test_time)
 
 
 def server_count(cpus: int) -> int:
@@ -188,24 +197,13 @@ def server_count(cpus: int) -> int:
 
 
 def cpu_counts_of_servers(machine: Machine, parts: int) -> list[int]:
-    """CPUs of each server: whole cores; the first servers have one more.
-
-    The last core may have fewer threads than the others.
-    """
-    threads = machine.threads_per_core
-    cores = -(-machine.cpus // threads)
-    if not 0 < parts <= cores:
-        raise ValueError(f'servers = {parts}: {parts} servers need a core each, but '
-                         f'the node has {cores} cores')
-    share, more = divmod(cores, parts)
-    counts = [(share + (index < more)) * threads for index in range(parts)]
-    counts[-1] -= cores * threads - machine.cpus
-    return counts
-
-
-def warmup_seconds(memory: float) -> int:
-    """Length of the warm-up that fills this memory in GB. Unit: s."""
-    return max(int(WARMUP_PER_GB * memory), MIN_WARMUP)
+    """CPUs of each server: whole cores, as on the node."""
+    try:
+        return [len(part) for part in divide_cpus(
+            [Cpu(0, 0, number // machine.threads_per_core, number)
+             for number in range(machine.cpus)], parts)]
+    except ValueError as err:
+        raise ValueError(f'servers = {parts}: {err}') from None
 
 
 def key_count(memory: float, tuning: float = TUNING) -> int:

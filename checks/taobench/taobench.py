@@ -6,18 +6,14 @@ The embedded server and memcached follow the sizing rules of DCPerf's scripts
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import reframe as rfm
-from reframe.core.builtins import (
-    fixture,
-    parameter,
-    run_after,
-    variable,
-)
+import reframe.core.runtime as rt
+from reframe.core.builtins import fixture, parameter, run_after, variable
 
 from ..core import base, guards
 from ..core.parsers import ParseError
@@ -26,9 +22,8 @@ from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark
-from . import commands, results, sizing, validity
 from . import parser as tao
-from .commands import Phase
+from . import results, sizing, validity
 from .scenarios import (
     INTERVAL,
     PAUSE,
@@ -42,6 +37,17 @@ HERE = Path(__file__).resolve().parent
 
 #: Additional time of a phase before its clients are killed. Unit: s.
 PHASE_MARGIN = 30
+
+#: Length of a key: a constant prefix and the index.
+KEY_BYTES = 220
+#: Constant prefix of every key, with arbitrary bytes.
+PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
+
+#: Sizes of values that a look-aside client stores, with their weights: those of
+#: DCPerf's leader_sizes.json after compression with LZ4.
+STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
+          (135, 156, 5), (157, 203, 10), (204, 243, 10), (244, 266, 25),
+          (267, 267, 15), (268, 273, 9), (274, 521, 1))
 
 
 class TaoPrograms(base.Programs):
@@ -93,6 +99,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     #: More options for each client.
     client_options = variable(str, value='')
 
+    #: Time of a repetition besides warm-up and test. Unit: s.
+    MARGIN: ClassVar[int] = 120 + 2 * PHASE_MARGIN
+
     @run_after('init')
     def set_requirements(self) -> None:
         self.program = self.scenario.program
@@ -105,21 +114,32 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         if self.scenario.scale == 'original':
             # A run takes half an hour and already has many data points.
             self.repetitions = 1
+        longest = max(sum(self.phase_seconds(machine_of_partition(part)))
+                      for part in rt.runtime().system.partitions)
+        self.time_limit = max(self.time_limit or 0,
+                              self.repetitions * (longest + self.MARGIN))
+        self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.csv', 'run.*.txt']
 
     @run_after('setup')
-    def set_time_limit(self) -> None:
+    def use_whole_cores(self) -> None:
         if (self.current_partition.processor.num_cpus_per_core or 1) > 1:
             # Servers use whole cores: with a site's --hint=nomultithread the
             # job would request more CPUs than exist.
             self.use_multithreading = True
-        self.time_limit = max(self.time_limit or 0, self.required_job_seconds())
-        self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.csv', 'run.*.txt']
-
-    def required_job_seconds(self) -> float:
-        plan = self.service_plan()
-        return self.repetitions * (120 + sum(step.limit for step in plan.steps))
 
     # Sizes ---------------------------------------------------------------
+
+    def sizes_on(self, machine: sizing.Machine) -> sizing.Sizes:
+        """Sizes of this scenario, with the settings."""
+        usual = self.scenario.sizes(machine.cpus)
+        return replace(usual, **{
+            name: getattr(self, name) for name in vars(usual)
+            if name in self.SETTINGS and getattr(self, name)})
+
+    def phase_seconds(self, machine: sizing.Machine) -> tuple[int, int]:
+        """Lengths of warm-up and test. Unit: s."""
+        return sizing.phase_seconds(self.scenario.dcperf_job, machine,
+                                    self.sizes_on(machine))
 
     @property
     def server_machine(self) -> sizing.Machine:
@@ -127,30 +147,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
         :raises ValueError: the job needs its memory, which the site does not declare
         """
-        processor = self.current_partition.processor
-        memory = self.current_partition.extras.get('node_memory', 0)
-        if not (memory or self.sizes.memory or self.scenario.dcperf_job.memory):
+        machine = machine_of_partition(self.current_partition)
+        if not (machine.memory or self.sizes_on(machine).memory
+                or self.scenario.dcperf_job.memory):
             raise ValueError(
                 f'{self.scenario.job}: the memory of a node is not known: set '
                 'node_memory (GB) in the partition of the site, or '
                 f'-S {type(self).variant_name()}.memory=GB')
-        return sizing.Machine(processor.num_cpus or 1, memory,
-                              processor.num_cpus_per_core or 1)
-
-    @property
-    def sizes(self) -> sizing.Sizes:
-        """Sizes of this scenario, with the settings."""
-        usual = self.scenario.sizes(self.current_partition.processor.num_cpus or 1)
-        return replace(usual, **{
-            name: getattr(self, name) for name in vars(usual)
-            if name in self.SETTINGS and getattr(self, name)})
-
-    @property
-    def sized_plan(self) -> sizing.Plan:
-        """Servers, clients and times by the sizing rules."""
-        machine = self.server_machine
-        return sizing.plan_job(self.scenario.dcperf_job, machine, self.sizes,
-                               [machine.cpus] * (self.scenario.client_nodes or 2))
+        return machine
 
     @property
     def statistics_interval(self) -> float:
@@ -165,22 +169,22 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def check_and_combine(self, run: guards.Run, expected: validity.Expected,
                           logs: list[tao.Log | None], starts: list[float],
-                          phases: results.Phases, nodes: set[str], limited: list[str]
-                          ) -> dict[str, float]:
+                          phases: results.Phases, node: str,
+                          limited: Sequence[str] = ()) -> dict[str, float]:
         """The values of a repetition; note each broken rule.
 
         :param logs: log of each server; None: it has no valid statistics
         :param starts: start of each server. Unit: s since 1970
         :param phases: name -> begin and end of the warm-up and of the test
-        :param nodes: nodes of the servers
+        :param node: of the servers
         :param limited: clients that could not send requests faster
         """
         window = tao.counted_window_seconds(expected.test_time)
         rows = [tao.summarise_log(log, window, expected.interval) if log else None
                 for log in logs]
-        busy = {node: results.Busy(Path(
-            self.stagedir, f'{run.name}.cpu.{node}.csv').read_text()) for node in nodes}
-        cpu = next(iter(busy.values())).cpu_use_between(*phases['test'])
+        busy = results.Busy(Path(
+            self.stagedir, f'{run.name}.cpu.{node}.csv').read_text(), node)
+        cpu = busy.cpu_use_between(*phases['test'])
         reasons = list(validity.find_invalidity_reasons(
             rows, expected, cpu if self.is_cpu_use_checked else None,
             limited if self.is_cpu_use_checked else ()))
@@ -197,6 +201,16 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                    tao.combine_summaries(rows).items()},
                 **({'cpu_total': cpu.total, 'cpu_user': cpu.user} if cpu else {})}
 
+    def read_log(self, name: str) -> tao.Log | None:
+        """The log of a server in the stage directory; None: it has no valid
+        statistics."""
+        try:
+            return tao.parse_server_logs(Path(self.stagedir, name).read_text(
+                errors='replace'))[-1]
+        except (OSError, ParseError) as err:
+            self.logger.warning(f'{name}: {err}')
+            return None
+
     @property
     def is_cpu_use_checked(self) -> bool:
         """Whether the CPU use is checked: the guide's limits require separate
@@ -204,32 +218,25 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return (self.scenario.scale == 'original'
                 and not self.scenario.dcperf_job.is_standalone)
 
-    def add_low_values_note(self) -> None:
-        """Also note a network that the guide does not recommend."""
-        super().add_low_values_note()
-        if self.has_network_rule and not self.is_dry_run():
-            self.no_reference = '; '.join(filter(None, (
-                self.no_reference, validity.network_note(*self.network))))
-
-    @property
-    def has_network_rule(self) -> bool:
-        """Whether the guide's rule for the network applies: the original's load
-        from other machines."""
-        return self.scenario.scale == 'original' and self.scenario.client_nodes > 0
-
-    #: CPUs of the servers' machine, its interface, and the speed in Mb/s.
-    network = (0, '', 0)
+    #: What a person should know about the network of the servers.
+    network_note = ''
 
     def check_network(self, cpus: int, interface: str, speed: int) -> None:
-        """Check the speed of the servers' interface.
+        """Check the speed of the servers' interface: the guide has a rule for the
+        original's load from other machines.
 
         :param cpus: of the servers' machine
         :param speed: 0: unknown. Unit: Mb/s
         """
-        self.network = cpus, interface, speed
-        fault = validity.network_fault(*self.network)
-        if self.has_network_rule and fault:
-            guards.fail_test_case('network', fault)
+        if self.scenario.scale == 'original' and self.scenario.client_nodes:
+            fault, self.network_note = validity.judge_network(cpus, interface, speed)
+            if fault:
+                guards.fail_test_case('network', fault)
+
+    def add_low_values_note(self) -> None:
+        super().add_low_values_note()
+        self.no_reference = '; '.join(filter(None, (self.no_reference,
+                                                    self.network_note)))
 
     #: Files of the run: path -> text.
     files: dict[str, str] = {}
@@ -263,44 +270,71 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     #: Keys of each server; 0: so many that the hit ratio is as in the original.
     keys = variable(int, value=0)
 
-    def server_words(self, instance: sizing.Instance, connections: int) -> list[str]:
-        """The command of a server."""
+    def server_words(self, instance: sizing.Instance) -> list[str]:
+        """Program of a server, and its options besides memcached's."""
         raise NotImplementedError
 
     def client_words(self) -> list[str]:
         """Options of the load generator that depend on the server."""
-        raise NotImplementedError
+        return []
+
+    @property
+    def sized_plan(self) -> sizing.Plan:
+        """Servers, clients and times by the sizing rules."""
+        machine = self.server_machine
+        return sizing.plan_job(
+            self.scenario.dcperf_job, machine, self.sizes_on(machine),
+            self.scenario.client_nodes or 2)
 
     def service_plan(self) -> Plan:
-        sized, (server_options, client_options) = self.sized_plan, self.option_words()
+        sized, server_options = self.sized_plan, self.option_words()[0]
         count = max(1, self.scenario.client_nodes)
         connections = 64 + max(sized.connections_to_server(index)
                                for index in range(len(sized.instances)))
         server = Server(
             self.program, (), commands=tuple(
-                (*self.server_words(one, connections), *server_options)
-                for one in sized.instances),
+                (*self.server_words(one), '-l', '{address}', '-p', '{port}', '-m',
+                 str(one.memory), '-t', str(one.fast_threads), '-c', str(connections),
+                 *server_options) for one in sized.instances),
             dialect='memcached', instances=len(sized.instances),
             cpus=max(one.cpus for one in sized.instances), divided=True,
             memory=sized.instances[0].memory, password=False)
         clients = Clients(
-            nodes=count, instances=-(-len(sized.clients) // count), unbound=True,
+            nodes=count, instances=-(-sized.clients // count), unbound=True,
             one_server=True, apart=self.scenario.client_nodes > 0)
         # If the user sets the time of the warm-up, it must not end early.
         passes = 0 if self.warmup_time else self.scenario.warmup_requests_per_key
-
-        def step(phase: Phase, rest: float) -> Step:
-            return Step(phase.name, (Program(commands=tuple(
-                (f'{self.programs.stagedir}/{EMBEDDED}', *commands.load_options(
-                    one, phase, phase.passes * sized.key_count_of_client(one)),
-                 *self.client_words(), *client_options) for one in sized.clients)),),
-                phase.seconds + PHASE_MARGIN, gate=True, rest=rest)
-
-        return Plan(
-            server, (clients,),
-            (step(Phase('warmup', sized.warmup_time, 1, passes), 0),
-             step(Phase('test', sized.test_time, 2, 0), PAUSE[self.scenario.scale])),
+        return Plan(server, (clients,), (
+            self.client_step('warmup', 1, sized.warmup_time, passes),
+            self.client_step('test', 2, sized.test_time, 0,
+                             PAUSE[self.scenario.scale])),
             sample=max(self.statistics_interval, 0.25))
+
+    def client_step(self, name: str, seed: int, seconds: int, passes: int,
+                    rest: float = 0) -> Step:
+        """A phase of all clients. Each client and each phase has other keys.
+
+        :param passes: requests per key that end it early; 0: no limit
+        :param rest: pause before it. Unit: s
+        """
+        sized = self.sized_plan
+        connections = sized.client_threads * sized.connections
+
+        def command(client: int) -> tuple[str, ...]:
+            requests = -(-passes * sized.key_count_of_client(client) // connections)
+            return (
+                f'{self.programs.stagedir}/{EMBEDDED}', '--service', '{service}',
+                '--seed', f'{seed}{{index}}', '--protocol', 'memcache_binary',
+                '--ratio', '0:1', '--threads', str(sized.client_threads),
+                '--clients', str(sized.connections), '--key-prefix', PREFIX,
+                '--key-maximum', str(sized.keys - 1), '--test-time', str(seconds),
+                *(['--requests', str(requests)] if requests else []),
+                '--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1',
+                *self.client_words(), *self.option_words()[1])
+
+        return Step(
+            name, (Program(commands=tuple(map(command, range(sized.clients)))),),
+            seconds + PHASE_MARGIN, gate=True, rest=rest)
 
     def required_metrics(self) -> list[str]:
         return [*super().required_metrics(), 'server_cpu', 'ready_time']
@@ -308,7 +342,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
         sized = self.sized_plan
-        seen = memtier.read_run(output, len(sized.clients))
+        seen = memtier.read_run(output, sized.clients)
         first, test = services.servers[0], services.steps['test']
         self.version = first.version
         self.check_network(self.server_machine.cpus, first.interface, first.link)
@@ -326,7 +360,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         values = self.check_and_combine(
             run, expected, self.read_server_logs(services, run),
             self.server_start_times(services), phases,
-            {server.node for server in services.servers},
+            first.node,
             [f'client{index}' for index, by in enumerate(seen.limited)
              if by == 'client'])
         return {**values, **{record.metric: record.value for record in seen.records
@@ -338,16 +372,8 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     def read_server_logs(self, services: Services, run: guards.Run
                          ) -> list[tao.Log | None]:
         """The log of each server; None: it has no valid statistics."""
-        rows: list[tao.Log | None] = []
-        for server in services.servers:
-            path = Path(self.stagedir, f'{run.name}.server{server.index}.log')
-            try:
-                rows += tao.parse_server_logs(path.read_text(errors='replace'),
-                                              split_at_restarts=False)
-            except (OSError, ParseError) as err:
-                self.logger.warning(f'{path}: {err}')
-                rows.append(None)
-        return rows
+        return [self.read_log(f'{run.name}.server{server.index}.log')
+                for server in services.servers]
 
     def server_start_times(self, services: Services) -> list[float]:
         """Start time of each server. Unit: s since 1970."""
@@ -364,15 +390,17 @@ class TaoBench(SizedTaoBenchmark):
 
     programs = fixture(TaoPrograms, scope='environment')
 
-    def server_words(self, instance: sizing.Instance, connections: int) -> list[str]:
-        return [f'{self.programs.stagedir}/tao_server',
-                *commands.memcached_options(instance, connections),
-                *commands.tao_server_options(self.scenario.dcperf_job, instance,
-                                             self.statistics_interval)]
-
-    def client_words(self) -> list[str]:
+    def server_words(self, instance: sizing.Instance) -> list[str]:
         # The server creates the values; a full queue is a miss.
-        return []
+        return [f'{self.programs.stagedir}/tao_server', '-o', ','.join(
+            f'tao_{name}={value}' for name, value in {
+                'slow_dispatchers': instance.dispatchers,
+                'num_slow_threads': instance.slow_threads, 'max_slow_reqs': 1024,
+                'worker_sleep_ns': 100, 'dispatcher_sleep_ns': 100,
+                'slow_sleep_ns': 100, 'slow_path_sleep_us': 0,
+                'stats_sleep_ms': round(self.statistics_interval * 1000),
+                'slow_use_semaphore': int(self.scenario.dcperf_job.semaphore),
+            }.items())]
 
 
 class TaoStorePrograms(TaoPrograms):
@@ -395,33 +423,40 @@ class TaoLookAside(SizedTaoBenchmark):
 
     programs = fixture(TaoStorePrograms, scope='environment')
 
-    def server_words(self, instance: sizing.Instance, connections: int) -> list[str]:
+    def server_words(self, instance: sizing.Instance) -> list[str]:
         prefix = self.programs.program_origin(self.program).get('prefix', '/usr')
-        return [f'{prefix}/bin/memcached', '-u', 'root', '-U', '0',
-                *commands.memcached_options(instance, connections)]
+        return [f'{prefix}/bin/memcached', '-u', 'root', '-U', '0']
 
     def client_words(self) -> list[str]:
-        return [*commands.look_aside_options(commands.format_value_sizes(),
-                                             self.statistics_interval)]
+        # Each phase has other keys, but the same values.
+        return ['--on-miss', 'set', '--data-size-list', format_value_sizes(),
+                '--verify', 'bytes', '--series', '{output}.csv', '--interval',
+                f'{self.statistics_interval:g}']
 
     def read_server_logs(self, services: Services, run: guards.Run
-             ) -> list[tao.Log | None]:
-        interval, steps = self.statistics_interval, services.steps
-
-        def counts(phase: str, server: int) -> list[tuple[float, float]]:
-            return results.counts_from_client_rows(
-                [Path(self.stagedir, f'{run.name}.{phase}.{number}.csv').read_text()
-                 for number, one in enumerate(self.sized_plan.clients)
-                 if one.server == server], interval)
-
-        rows: list[tao.Log | None] = []
-        for server in services.servers:
-            warmup = counts('warmup', server.index)
-            rest = round((steps['test'].at - steps['warmup'].at) / interval)
-            rows.append(results.log_from_counts(
-                [*warmup, *[(0.0, 0.0)] * (rest - len(warmup)),
-                 *counts('test', server.index)], interval))
-        return rows
+                         ) -> list[tao.Log | None]:
+        sized, steps = self.sized_plan, services.steps
+        return [results.log_of_clients(
+            {steps[phase].at - steps['warmup'].at: [
+                Path(self.stagedir, f'{run.name}.{phase}.{client}.csv').read_text()
+                for client in sized.clients_of_server(server.index)]
+             for phase in ('warmup', 'test')}, self.statistics_interval)
+            for server in services.servers]
 
     def server_start_times(self, services: Services) -> list[float]:
         return [services.steps['warmup'].at] * len(services.servers)
+
+
+def machine_of_partition(partition: Any) -> sizing.Machine:
+    """The machines of a partition, with the CPUs and memory that the site declares."""
+    processor = partition.processor
+    return sizing.Machine(processor.num_cpus or 1,
+                          partition.extras.get('node_memory', 0),
+                          processor.num_cpus_per_core or 1)
+
+
+def format_value_sizes() -> str:
+    """Sizes for --data-size-list: each size of a range with its share of the weight."""
+    return ','.join(f'{size}:{weight / (last - first + 1):.6g}'
+                    for first, last, weight in STORED
+                    for size in range(first, last + 1))

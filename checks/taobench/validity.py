@@ -42,38 +42,26 @@ MANY_KEYS = ('the warm-up was too short, there are too many keys, or the cache i
              'smaller than server_memsize of the clients')
 
 
-def min_link_speed(cpus: int) -> int:
-    """Minimum bandwidth of the servers' machine with so many CPUs. Unit: Mb/s."""
-    return MIN_LINK if cpus <= CPUS_PER_SERVER else MIN_LINK_MANY_CPUS
-
-
-def network_fault(cpus: int, interface: str, speed: int) -> str:
-    """Why a network is too slow for the guide; '' if it is not.
+def judge_network(cpus: int, interface: str, speed: int) -> tuple[str, str]:
+    """Why a network is too slow for the guide, and a note if this could not be checked
+    or if the network is faster than recommended; '': there is none.
 
     :param cpus: of the servers' machine
     :param speed: of its interface; 0: unknown. Unit: Mb/s
     """
-    minimum = min_link_speed(cpus)
-    return '' if not 0 < speed < minimum else (
-        f'{interface} has {speed} Mb/s, but the guide of TaoBench requires {minimum}: '
-        'select another interface with the extra service_interface')
-
-
-def network_note(cpus: int, interface: str, speed: int) -> str:
-    """A note if the rule for the network could not be checked, or if the
-    interface is faster than recommended; empty: no note.
-
-    :param cpus: CPUs of the servers' machine
-    :param speed: 0: unknown. Unit: Mb/s
-    """
+    minimum = MIN_LINK if cpus <= CPUS_PER_SERVER else MIN_LINK_MANY_CPUS
+    fault = note = ''
     if not speed:
-        return (f'the kernel does not report the speed of {interface}: make sure that '
-                f'it has at least {min_link_speed(cpus)} Mb/s, which the guide of '
-                'TaoBench requires')
-    if speed > MAX_LINK:
-        return (f'{interface} has {speed} Mb/s; the guide of TaoBench recommends at '
+        note = (f'the kernel does not report the speed of {interface}: make sure that '
+                f'it has at least {minimum} Mb/s, which the guide of TaoBench requires')
+    elif speed < minimum:
+        fault = (f'{interface} has {speed} Mb/s, but the guide of TaoBench requires '
+                 f'{minimum}: select another interface with the extra '
+                 'service_interface')
+    elif speed > MAX_LINK:
+        note = (f'{interface} has {speed} Mb/s; the guide of TaoBench recommends at '
                 f'most {MAX_LINK}')
-    return ''
+    return fault, note
 
 
 class Cpu(NamedTuple):

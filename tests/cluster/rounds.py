@@ -31,8 +31,6 @@ from checks.services.plan import Clients, Plan, Program, Server, Step
 from checks.services.script import Launching, job_script_lines
 from checks.stores import aimodule
 from checks.stores.servers import Needs, make_server_role
-from checks.taobench import commands, sizing
-from checks.taobench.sizing import JOBS
 from config.sites.launch import step_launch_command
 
 SRC = ROOT / 'checks' / 'core' / 'src'
@@ -106,21 +104,16 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
 
     :arg folder: has tao_server and the embedded memtier_benchmark.
     """
-    made = sizing.plan_job(JOBS['autoscale'], sizing.Machine(2, 1.0), sizing.Sizes(
-        memory=0.008, servers=2, connections=10), [2] * 3)
-    half = max(1, round(seconds / 2))
+    client = (f'{folder}/memtier_benchmark', '--service', '{service}', '--protocol',
+              'memcache_binary', '--ratio', '0:1', '--threads', '1', '--clients', '10',
+              '--key-maximum', '6000', '--test-time', str(max(1, round(seconds / 2))))
     return Plan(
-        Server('tao_server', (), commands=tuple(
-            (f'{folder}/tao_server', *commands.memcached_options(one, 100),
-             *commands.tao_server_options(JOBS['autoscale'], one, 0.5))
-            for one in made.instances), dialect='memcached',
+        Server('tao_server', (), commands=((
+            f'{folder}/tao_server', '-l', '{address}', '-p', '{port}', '-m', '3', '-t',
+            '1', '-o', 'tao_stats_sleep_ms=500'),) * 2, dialect='memcached',
             instances=2, divided=True, memory=8, password=False),
         (Clients(nodes=3, unbound=True, one_server=True, apart=True),), tuple(
-            Step(name, (Program(commands=tuple(
-                (f'{folder}/memtier_benchmark', *commands.load_options(
-                    one, commands.Phase(name, half, 1, 0), 0))
-                for one in made.clients)),),
-                30, gate=True)
+            Step(name, (Program(commands=(client,) * 3),), 30, gate=True)
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)
 
 

@@ -105,8 +105,8 @@ def parse_cli(tmp_path, monkeypatch, *texts):
 
 def test_the_original_has_the_same_values():
     expected = json.loads((GOLDEN / 'server_v1.log.json').read_text())
-    assert values(LOG) == pytest.approx(
-        {name: expected[name] for name in tao.UNITS}, rel=1e-12)
+    assert {one.metric: one.value for one in tao.parse(LOG)} == pytest.approx(
+        {name: expected[name] for name in (*tao.UNITS, 'score')}, rel=1e-12)
 
 
 @each(VARIANTS)
@@ -114,7 +114,7 @@ def test_the_original_has_the_same_values_of_a_variant(name):
     expected = json.loads((GOLDEN / 'variants.json').read_text())[name]
     # Python 3.12 and newer round the sum of floats only once.
     assert values(VARIANTS[name]) == pytest.approx(
-        {**expected, 'score': expected['total_qps'] / 683000}, rel=1e-12)
+        {name: expected[name] for name in tao.UNITS}, rel=1e-12)
 
 
 def test_the_file_has_every_variant_and_they_differ():
@@ -342,55 +342,34 @@ def test_what_is_in_flight_between_two_lines_is_no_lie():
 
 
 def test_logs_of_several_servers_are_not_mixed():
-    """Told apart by the items that the cache has lost, or the first words."""
+    """The first words of each tell them apart."""
     other = LOG.replace('nanosleeps_per_sec = 2', 'nanosleeps_per_sec = 3')
-    one = values(LOG)
     start = 'Initialized item generators.\n'
-    for text in (LOG + other, start + LOG + start + other):
-        result = {(record.metric, record.params): record.value
-                  for record in tao.parse(text)}
-        assert result == {(name, f'server={number}'): value
-                          for number in (1, 2) for name, value in one.items()}
-        assert any('server 2 of 2 in this file' in remark
-                   for remark in reasons(text))
-    short = '\n'.join(LINES[100:140]) + '\n'
-    assert len(tao.parse_server_logs(short + '\n'.join(LINES[140:160]))) == 1, (
-        'nothing tells them apart')
+    text = start + LOG + start + other
+    assert {(record.metric, record.params): record.value for record in tao.parse(text)
+            if record.metric != 'score'} == {
+        (name, f'server={number}'): value
+        for number in (1, 2) for name, value in values(LOG).items()}
+    assert any('server 2 of 2 in this file' in remark for remark in reasons(text))
 
 
-def embedded(qps, items, start=1):
+def embedded(qps):
     return ('tao_server 1.0 (embedded) on 127.0.0.1 port 1: 1 fast threads\n'
             + ''.join(f'fast_qps = {qps:.1f}, hit_rate = 0.890, slow_qps = '
-                      f'{qps / 10:.1f}, wh_qps = 0.0, curr_it = '
-                      f'{n * items:.2f}M, slow_qps_oom =  0.0, '
-                      'nanosleeps_per_sec = '
-                      f'{start + line}.00\n'
-                      for line, n in enumerate((0, 1, 1, 1, 1))))
+                      f'{qps / 10:.1f}, wh_qps = 0.0, curr_it = 0.03M, '
+                      f'slow_qps_oom =  0.0, nanosleeps_per_sec = {line}.00\n'
+                      for line in range(5)))
 
 
-def test_an_embedded_server_says_what_it_is():
-    result = tao.parse(embedded(1000, 0.03))
+def test_an_embedded_server_says_what_it_is_and_has_no_score():
+    result = tao.parse(embedded(1000))
     assert {(one.program, one.version) for one in result} == {
         ('tao_server', '1.0')}
+    assert {one.metric for one in result} == set(tao.UNITS)
+    assert {one.metric for one in tao.parse(LOG)} == {*tao.UNITS, 'score'}
     both = {one.params: one.value for one in tao.parse(
-        embedded(1000, 0.03) + embedded(3000, 0.03)) if one.metric == 'fast_qps'}
+        embedded(1000) + embedded(3000)) if one.metric == 'fast_qps'}
     assert both == {'server=1': 1000, 'server=2': 3000}
-    assert len(tao.parse_server_logs(
-        embedded(1000, 0.03) + embedded(1000, 0.03, 9), split_at_restarts=False)) == 1
-
-
-@pytest.mark.parametrize('items', ['0.00M', '6.30M', '9' * 400 + 'M'])
-def test_one_damaged_number_of_items_starts_no_server(items):
-    field = next(part for part in LINES[149].split(', ')
-                 if part.startswith('curr_it'))
-    text = edit((150, field, f'curr_it = {items}'))
-    assert values(text) == values(LOG) and len(tao.parse_server_logs(text)) == 1
-
-
-def test_a_number_of_items_that_is_cut_starts_no_server():
-    text = '\n'.join(LINES[:192])
-    text = text[:text.rindex('curr_it') + len('curr_it = 1')]
-    assert len(tao.parse_server_logs(text)) == 1
 
 
 # A client's log ------------------------------------------------------------

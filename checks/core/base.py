@@ -590,11 +590,6 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
         """
         return 0.0
 
-    def required_job_seconds(self) -> float:
-        """The minimum duration of the job, if it is longer than its time
-        limit; else 0. Known after the setup. Unit: seconds."""
-        return 0.0
-
     def required_metrics(self) -> list[str]:
         """Metrics that every run of this test case must have."""
         raise NotImplementedError

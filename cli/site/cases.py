@@ -28,7 +28,6 @@ from cli.setup.venv import ROOT, SetupError
 from config import sites
 from config.families import NEEDED_NODES, families
 from config.references import source_key
-from config.sessions.cost import max_job_seconds
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
 #: each line on stderr as a fault.
@@ -174,7 +173,7 @@ def max_seconds_in_mode(check: Any, settings: Mapping[str, str]) -> float:
 
     :param settings: variables of checks that the mode sets
     """
-    return max(typ.Duration(settings.get('time_limit', '0')), max_job_seconds(check))
+    return max(typ.Duration(settings.get('time_limit', '0')), check.time_limit or 0)
 
 
 def is_selected_by_nodes(check: Any, settings: Mapping[str, str]) -> bool:

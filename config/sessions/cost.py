@@ -7,7 +7,6 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from config.console import count_with_noun
 
@@ -48,15 +47,6 @@ def total_cost(jobs: Iterable[tuple[int, float]]) -> Cost:
     jobs = list(jobs)
     return Cost(len(jobs), sum(nodes * seconds for nodes, seconds in jobs) / 3600,
                 sum(seconds for _, seconds in jobs))
-
-
-def max_job_seconds(check: Any) -> float:
-    """The maximum time of the job of a test case. Unit: s."""
-    try:
-        own = check.required_job_seconds()
-    except (AttributeError, ValueError):
-        own = 0.0               # known only in a job
-    return max(check.time_limit or 0, own)
 
 
 def cost_of_session(reframe: Sequence[str], variables: Mapping[str, str]

@@ -23,6 +23,8 @@ class Progress:
         self.ended = self.total = 0
         #: Those that failed and have not passed since.
         self.failed: set[str] = set()
+        #: Builds that have ended: they say nothing about the pace of test cases.
+        self.builds = 0
         #: Number of the retry; 0: the first measurements.
         self.retry = 0
 
@@ -31,6 +33,7 @@ class Progress:
         if match := _ENDED.match(line):
             result, ended, total, name = match.groups()
             self.ended, self.total = int(ended), int(total)
+            self.builds += ' ~' in name
             (self.failed.discard if result in _GOOD else self.failed.add)(name)
         elif _BEGUN.match(line):
             self.has_begun = True
@@ -49,7 +52,7 @@ class Progress:
         """
         # At the pace so far; unknown in a retry, which has slow test cases only.
         left = (elapsed * (self.total / self.ended - 1)
-                if self.ended and not self.retry else 0)
+                if self.ended > self.builds and not self.retry else 0)
         return (f'retry {self.retry}: ' * bool(self.retry)
                 + (f'{self.ended} of {self.total} test cases and builds' if self.total
                    else 'the first builds or test cases run' if self.has_begun

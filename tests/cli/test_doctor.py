@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -215,8 +214,8 @@ def test_the_cost_of_a_mode_is_the_sum_of_its_time_limits():
     assert str(doctor.mode_cost([], 'quick')) == '0 jobs, at most 0 node-hours'
 
 
-def check_with_limits(time_limit: float, **more: Any) -> SimpleNamespace:
-    return SimpleNamespace(time_limit=time_limit, **more)
+def check_with_limits(time_limit: float) -> SimpleNamespace:
+    return SimpleNamespace(time_limit=time_limit)
 
 
 @pytest.mark.parametrize('check, settings, expected', [
@@ -224,8 +223,7 @@ def check_with_limits(time_limit: float, **more: Any) -> SimpleNamespace:
     (check_with_limits(600.0), {'repetitions': '20', 'time_limit': '2h'}, 7200.0),
     (check_with_limits(600.0), {'time_limit': '1d2h3m4s'}, 93784.0),
     # The job of a test case may need more than the mode gives.
-    (check_with_limits(600.0, required_job_seconds=lambda: 9000.0),
-     {'time_limit': '2h'}, 9000.0)])
+    (check_with_limits(9000.0), {'time_limit': '2h'}, 9000.0)])
 def test_time_limits_of_modes(check, settings, expected):
     assert max_seconds_in_mode(check, settings) == expected
 

@@ -89,20 +89,15 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
         client = logs.parse_client_log('\n'.join(
             line for _, line in lines if logs.RESULT.search(line)))
         result = read_table(lines)
-        if not result and not client.bandwidths:
-            raise ParseError(1, text[:60], 'the text has statistics, but no '
-                             'result: no table of nccl-tests and no line with '
-                             'a bandwidth')
-        program = parameters.get('type', 'optcast')
     else:
         client = (logs.parse_server_log(text) if _OF_SERVER.search(text)
                   else logs.parse_client_log(text))
         result = read_table(client.rest)
-        if client.side == 'client':
-            _require_result(client, result)
-        program = parameters.get('type', 'optcast' if client.spans else 'nccl')
         printed = [(client.side, stats, len(lines))
                    for stats in client.sample_statistics]
+    if client.side == 'client':
+        _require_result(client, result)
+    program = parameters.get('type', 'optcast' if printed else 'nccl')
     return [Output(
         (*_records_of_result(client, result, program),
          *(record for side, stats, line in printed

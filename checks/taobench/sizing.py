@@ -158,6 +158,7 @@ def plan_job(job: Job, machine: Machine, sizes: Sizes, client_machines: int,
     """
     memory = memory_of_servers(job, machine, sizes)
     count = 1 if job.has_one_server else sizes.servers or server_count(machine.cpus)
+    parts = cpu_counts_of_servers(machine, count)
     cache = cache_size_mb(memory / count)
     if cache < 1:
         raise ValueError(f'memory: {memory / count:g} GB per server are too few: the '
@@ -172,7 +173,7 @@ def plan_job(job: Job, machine: Machine, sizes: Sizes, client_machines: int,
         wanted = max(job.connections_per_cpu * machine.cpus // (threads * clients), 1)
     return Plan(
         tuple(Instance(part, cache, max(int(part * job.fast_threads), 1))
-              for part in cpu_counts_of_servers(machine, count)),
+              for part in parts),
         clients, threads, connections_per_thread(cpus, wanted),
         sizes.keys or key_count(memory / count, sizes.tuning),
         *phase_seconds(job, machine, sizes))

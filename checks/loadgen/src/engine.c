@@ -39,8 +39,8 @@ static struct usage usage_now(const struct thread *t)
     double waited;
 
     getrusage(RUSAGE_THREAD, &r);
-    u.user = (double)r.ru_utime.tv_sec + (double)r.ru_utime.tv_usec / 1e6;
-    u.system = (double)r.ru_stime.tv_sec + (double)r.ru_stime.tv_usec / 1e6;
+    u.cpu = (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec)
+            + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
     if (file) {
         if (fscanf(file, "%*u %lf", &waited) == 1)
             u.waited = waited / 1e9;

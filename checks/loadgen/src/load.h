@@ -167,7 +167,7 @@ struct thread {
     struct conn **credits;        /* a ring of free pipeline slots        */
     unsigned credit_first, credit_count;
     bool running, measuring;
-    struct usage { double user, system, waited, at; } usage[2]; /* seconds */
+    struct usage { double cpu, waited, at; } usage[2];          /* seconds */
     uint64_t last_answer, lag_last;
     struct write *sample;         /* the last writes, a ring; or NULL     */
     uint64_t sample_size, written;

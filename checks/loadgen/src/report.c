@@ -115,7 +115,7 @@ static void measure_threads(void)
         const struct thread *t = &threads[i];
         const struct usage *u = t->usage;
         double wall = u[1].at - u[0].at;
-        double cpu = u[1].user - u[0].user + u[1].system - u[0].system;
+        double cpu = u[1].cpu - u[0].cpu;
         double waited = u[1].waited - u[0].waited;
         if (wall > 0 && cpu / wall > run.busiest)
             run.busiest = cpu / wall;

@@ -4,13 +4,13 @@
 #include "tao.h"
 
 #include <arpa/inet.h>
-#include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -207,15 +207,54 @@ static void get(struct connection *c, const struct header *h,
     count(f, FAST);
 }
 
-struct listing { struct fast *fast; const struct header *to; };
-
-static void put_stat(void *to, const char *name, const char *value)
+static void put_stat(struct fast *f, const struct header *to, const char *name,
+                     const char *value)
 {
-    const struct listing *l = to;
+    put_header(f, to, FINE, 0, strlen(name), strlen(value));
+    put(f, name, strlen(name));
+    put(f, value, strlen(value));
+}
 
-    put_header(l->fast, l->to, FINE, 0, strlen(name), strlen(value));
-    put(l->fast, name, strlen(name));
-    put(l->fast, value, strlen(value));
+static double seconds(struct timeval t)
+{
+    return (double)t.tv_sec + (double)t.tv_usec / 1e6;
+}
+
+/* The answer to `stats`, under memcached's names. */
+static void put_stats(struct fast *f, const struct header *to)
+{
+    struct totals t = totals_now();
+    struct cache_state c = cache_now();
+    struct rusage used;
+
+    getrusage(RUSAGE_SELF, &used);
+    const uint64_t *n = t.counts;
+    const struct { const char *name; int digits; double value; } stats[] = {
+        {"pid", 0, getpid()},
+        {"rusage_user", 6, seconds(used.ru_utime)},
+        {"rusage_system", 6, seconds(used.ru_stime)},
+        {"curr_connections", 0, (double)t.connections},
+        {"total_connections", 0, (double)t.accepted},
+        {"cmd_get", 0, (double)n[GETS]},
+        {"get_hits", 0, (double)(n[GETS] - n[MISSES])},
+        {"get_misses", 0, (double)n[MISSES]},
+        {"limit_maxbytes", 0, (double)opt.memory * MIB},
+        {"bytes", 0, (double)c.bytes},
+        {"total_malloced", 0, (double)c.mapped},
+        {"curr_items", 0, (double)c.items},
+        {"evictions", 0, (double)c.evictions},
+        {"tao_fast_responses", 0, (double)n[FAST]},
+        {"tao_slow_requests", 0, (double)n[ASKED]},
+        {"tao_slow_responses", 0, (double)n[SLOW]},
+        {"tao_slow_responses_oom", 0, (double)n[SLOW_OOM]},
+    };
+    put_stat(f, to, "version", VERSION);
+    for (size_t i = 0; i < sizeof stats / sizeof *stats; i++) {
+        char value[32];
+        snprintf(value, sizeof value, "%.*f", stats[i].digits, stats[i].value);
+        put_stat(f, to, stats[i].name, value);
+    }
+    put_header(f, to, FINE, 0, 0, 0);
 }
 
 /* One whole request; `h` is in the byte order of this machine. */
@@ -233,8 +272,7 @@ static void answer(struct connection *c, const struct header *h,
         put_header(f, h, FINE, 0, 0, 0);
         c->closing = h->opcode == QUIT;
     } else if (h->opcode == STAT && !h->total) {
-        each_stat(put_stat, &(struct listing){f, h});
-        put_header(f, h, FINE, 0, 0, 0);
+        put_stats(f, h);
     } else {
         bool known = h->opcode == GET || h->opcode == STAT;
         put_status(f, h, known ? INVALID : UNKNOWN,

@@ -113,9 +113,6 @@ extern struct connections connections;
 extern uint64_t started_ns;
 void start_stats(void);
 struct totals totals_now(void);
-/* Each figure that the command `stats` tells. */
-void each_stat(void (*report)(void *to, const char *name, const char *value),
-               void *to);
 
 /* --- serve.c: fast threads, and connections ------------------------------ */
 void prepare_serving(void);                   /* listens                     */

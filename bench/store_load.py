@@ -99,7 +99,7 @@ def load_command(program: str, server: Server, load: Load, connections: int
     protocol = 'redis' if server.kind == 'redis' else 'memcache_binary'
     return [program, '--server', '127.0.0.1', '--port', server.port, '--protocol',
             protocol, '--threads', 1, '--clients', connections, '--key-prefix',
-            load.key_prefix, '--key-minimum', 1, '--key-maximum', load.keys - 1,
+            load.key_prefix, '--key-maximum', load.keys - 1,
             '--data-size', load.value_size, '--hide-histogram']
 
 

@@ -270,8 +270,12 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     #: Keys of each server; 0: so many that the hit ratio is as in the original.
     keys = variable(int, value=0)
 
-    def server_words(self, instance: sizing.Instance) -> list[str]:
-        """Program of a server, and its options besides memcached's."""
+    def server_words(self, instance: sizing.Instance, options: Sequence[str]
+                     ) -> list[str]:
+        """The command of a server.
+
+        :param options: those of memcached, which all servers have
+        """
         raise NotImplementedError
 
     def client_words(self) -> list[str]:
@@ -293,9 +297,10 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
                                for index in range(len(sized.instances)))
         server = Server(
             self.program, (), commands=tuple(
-                (*self.server_words(one), '-l', '{address}', '-p', '{port}', '-m',
-                 str(one.memory), '-t', str(one.fast_threads), '-c', str(connections),
-                 *server_options) for one in sized.instances),
+                (*self.server_words(one, (
+                    '-l', '{address}', '-p', '{port}', '-m', str(one.memory), '-t',
+                    str(one.fast_threads), '-c', str(connections))), *server_options)
+                for one in sized.instances),
             dialect='memcached', instances=len(sized.instances),
             cpus=max(one.cpus for one in sized.instances), divided=True,
             memory=sized.instances[0].memory, password=False)
@@ -390,9 +395,10 @@ class TaoBench(SizedTaoBenchmark):
 
     programs = fixture(TaoPrograms, scope='environment')
 
-    def server_words(self, instance: sizing.Instance) -> list[str]:
+    def server_words(self, instance: sizing.Instance, options: Sequence[str]
+                     ) -> list[str]:
         # The server creates the values; a full queue is a miss.
-        return [f'{self.programs.stagedir}/tao_server', '-o', ','.join(
+        return [f'{self.programs.stagedir}/tao_server', *options, '-o', ','.join(
             f'tao_{name}={value}' for name, value in {
                 'slow_dispatchers': instance.dispatchers,
                 'num_slow_threads': instance.slow_threads, 'max_slow_reqs': 1024,
@@ -423,9 +429,10 @@ class TaoLookAside(SizedTaoBenchmark):
 
     programs = fixture(TaoStorePrograms, scope='environment')
 
-    def server_words(self, instance: sizing.Instance) -> list[str]:
+    def server_words(self, instance: sizing.Instance, options: Sequence[str]
+                     ) -> list[str]:
         prefix = self.programs.program_origin(self.program).get('prefix', '/usr')
-        return [f'{prefix}/bin/memcached', '-u', 'root', '-U', '0']
+        return [f'{prefix}/bin/memcached', '-u', 'root', '-U', '0', *options]
 
     def client_words(self) -> list[str]:
         # Each phase has other keys, but the same values.

@@ -366,15 +366,6 @@ def test_values_of_all_sizes_are_blocks_of_lz4(make_values):
     assert count > 3500
 
 
-def test_what_goes_over_the_wire_has_those_sizes(start):
-    server = start(tao_slow_use_semaphore=1)
-    client = server.client()
-    seen = [len(client.ask(GET, b'k%d' % i).value) for i in range(2000)]
-    assert sum(seen) / len(seen) == pytest.approx(200, rel=0.05)
-    assert quantile(seen, 0.5) == pytest.approx(242, abs=12)
-    assert 250 < max(seen) <= 521
-
-
 # --- memory ------------------------------------------------------------------
 
 def test_memory_is_bounded_and_what_is_read_stays(start):

@@ -38,7 +38,7 @@ static uint64_t below(uint64_t random, uint64_t n)
 
 uint64_t draw_key(struct rng *r)
 {
-    return opt.first + below(rng_next(r), opt.keys);
+    return below(rng_next(r), opt.keys);
 }
 
 /* --- sizes and values ---------------------------------------------------- */
@@ -79,7 +79,7 @@ size_t value_size(uint64_t key)
 {
     if (!sizes)
         return size_high;
-    double share = (double)(mix(key ^ mix(opt.value_seed + 1)) >> 11) * 0x1p-53;
+    double share = (double)(mix(key ^ mix(1)) >> 11) * 0x1p-53;
     size_t from = 0, to = size_count - 1;
     while (from < to) {
         size_t middle = (from + to) / 2;
@@ -104,7 +104,7 @@ static void prepare_text(void)
 
     if (!word)
         fail("no memory for values of %zu bytes", size_high);
-    rng_seed(&r, opt.value_seed, UINT64_MAX);
+    rng_seed(&r, 0, UINT64_MAX);
     for (size_t i = 0; i < words; i++)
         word[i] = rng_next(&r);
     text = (char *)word;
@@ -114,7 +114,7 @@ const char *value_of(uint64_t key, size_t size, enum generation of)
 {
     uint64_t written = of == OVERWRITTEN ? 1ull << 63 : 0;
 
-    return text + mix((key | written) + mix(opt.value_seed ^ size)) % WINDOWS;
+    return text + mix((key | written) + mix(size)) % WINDOWS;
 }
 
 unsigned decimal(char *out, uint64_t value)

@@ -174,9 +174,9 @@ static bool may_send(struct thread *t, uint64_t at)
 static bool next_to_fill(struct node *n, uint64_t *key)
 {
     do
-        *key = opt.first + atomic_fetch_add(&n->next_fill, 1);
-    while (*key < opt.first + opt.keys && !node_owns(n, *key));
-    return *key < opt.first + opt.keys;
+        *key = atomic_fetch_add(&n->next_fill, 1);
+    while (*key < opt.keys && !node_owns(n, *key));
+    return *key < opt.keys;
 }
 
 static void push(struct conn *c, enum kind kind, uint64_t key, uint64_t start)

@@ -79,7 +79,7 @@ struct options {
     bool msets;                   /* --command MSET                       */
     bool fills;                   /* --key-pattern P:P: each key once     */
     unsigned threads, clients, pipeline, reconnect;   /* clients: a thread */
-    uint64_t first, keys, requests, data_size, seed, value_seed;
+    uint64_t keys, requests, data_size, seed;
     const char *prefix;
     size_t prefix_size;
     unsigned key_digits;          /* of a key's number, at the least      */

@@ -9,7 +9,7 @@ static void check_owners(void)
 {
     int without = opt.node_count;
 
-    for (uint64_t k = opt.first; k < opt.first + opt.keys && without; k++) {
+    for (uint64_t k = 0; k < opt.keys && without; k++) {
         struct node *n = &opt.nodes[slot_server[slot_of(k)]];
         without -= !n->owns_keys;
         n->owns_keys = true;

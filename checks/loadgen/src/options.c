@@ -82,20 +82,17 @@ static const struct setting rows[] = {
      .target = &opt.prefix},
     {"key-digits", "N", "(+) zeros before it, up to so many digits", COUNT,
      &opt.key_digits, 0, .high = 20},
-    {"key-minimum", "N", "the first key (0)", LONG, &opt.first, 0,
-     .high = 1e15},
-    {"key-maximum", "N", "the last key (10000000)", LONG, &key_maximum, 0,
+    {"key-maximum", "N", "the last key; the first is 0 (10000000)", LONG,
+     &key_maximum, 0,
      .high = 1e15},
     {"key-pattern", "P", "R:R is random; P:P sets each key once, with "
      "--ratio 1:0 and --requests allkeys", WORD, .target = &opt.pattern},
     {"verify", NULL, "(+) of what is read: nothing (default), its length, or "
-     "each byte, as --data-size and --value-seed make it", CHOICE,
+     "each byte, as key and size make it", CHOICE,
      &opt.verify, .choices = verify_names},
     {"on-miss", NULL, "(+) a missing key is counted (default), ends the run, "
      "or is set (look-aside)", CHOICE, &opt.on_miss, .choices = miss_names},
     {"seed", "N", "(+) of the keys (1)", LONG, &opt.seed, 0, .high = 1e15},
-    {"value-seed", "N", "(+) of sizes and bytes of values (0)", LONG,
-     &opt.value_seed, 0, .high = 1e15},
     {"distinct-client-seed", NULL, "always so", .type = FLAG},
 
     {"load", .type = TITLE},
@@ -185,9 +182,7 @@ static void read_keys(void)
     for (const char *p = opt.prefix; *p; p++)
         if (*p <= ' ' || *p == 127 || *p == '{')
             usage("--key-prefix: no blanks, control characters and '{'");
-    if (key_maximum < opt.first)
-        usage("--key-maximum is below --key-minimum");
-    opt.keys = key_maximum - opt.first + 1;
+    opt.keys = key_maximum + 1;
     for (int i = 0; i < opt.word_count; i++)
         keys += opt.words[i].at == KEY_WORD;
     if (keys > 1 && opt.service.cluster)

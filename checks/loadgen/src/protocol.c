@@ -275,7 +275,7 @@ static void value_begins(struct conn *c, size_t size)
     right = value_size(op->key);
     if (size != right)
         fail("%s: key %s%llu has %zu bytes, not %zu as written: another "
-             "--data-size or --value-seed than the fill's, or the store lost it",
+             "--data-size than the fill's, or the store lost it",
              c->node->name, opt.prefix, (unsigned long long)op->key, size,
              right);
 }
@@ -318,7 +318,7 @@ static void compare(struct conn *c, const char *p, size_t from, size_t n)
              "the store acknowledges a write and drops it", c->node->name,
              opt.prefix, (unsigned long long)op->key);
     fail("%s: key %s%llu is wrong at byte %zu: 0x%02x, written was 0x%02x: "
-         "another --value-seed than the fill's, or the store mixed it up",
+         "the store mixed it up",
          c->node->name, opt.prefix, (unsigned long long)op->key, from + good,
          (unsigned char)p[good], (unsigned char)right[from + good]);
 }

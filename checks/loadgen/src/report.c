@@ -169,9 +169,9 @@ static void print_configuration(FILE *json)
             "\"rate_limit\": %g,\n\"reconnect_interval\": %u,\n",
             opt.threads, opt.clients, opt.pipeline, opt.requests,
             opt.duration, opt.rate, opt.reconnect);
-    fprintf(json, "\"key_minimum\": %" PRIu64 ",\n\"key_maximum\": %" PRIu64
-            ",\n\"data_size\": %" PRIu64 "\n},\n", opt.first,
-            opt.first + opt.keys - 1, opt.data_size);
+    fprintf(json, "\"key_minimum\": 0,\n\"key_maximum\": %" PRIu64
+            ",\n\"data_size\": %" PRIu64 "\n},\n", opt.keys - 1,
+            opt.data_size);
     fprintf(json, "\"run information\": {\n\"Threads\": %u,\n\"Connections per "
             "thread\": %u,\n\"Format version\": 2\n},\n", opt.threads,
             opt.clients);

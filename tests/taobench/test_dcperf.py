@@ -1,6 +1,7 @@
 """DCPerf's scripts as the check runs them, with a DCPerf whose scripts only print."""
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -204,3 +205,16 @@ def test_servers_and_clients_on_nodes_of_their_own(tmp_path, installed, job, ser
     assert len(lines) == 3
     assert all(f'${{nodes[{number}]}}' in line for number, line in enumerate(lines))
     assert lines[0].endswith(server) and lines[2].endswith(client), lines
+
+
+def test_a_long_warm_up_is_announced_before_the_job(tmp_path, installed):
+    """`plumb run` prints the cost of a session from these time limits."""
+    suite = suite_in(tmp_path)
+    suite.write_site(tmp_path / 'site', SITE.format(
+        prefix=str(installed / 'benchmarks/tao_bench')))
+    done = suite.reframe('--describe', *of_family('taobench'), '-n', 'TaoBenchOriginal',
+                         '-E', 'str(scenario) == "autoscale tao_bench_server original '
+                         'from 2 nodes"')
+    [check] = json.loads(done.stdout[done.stdout.index('['):])
+    # 5 s per GB of memory, 720 s of test, and the margins of the scripts.
+    assert check['time_limit'] == 5 * 256 + 720 + 600

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from common import option_parser, print_table_head, print_table_row, run_main_and_exit
 
-from postprocess.regressions.locating import Located, Search
+from cli.nightly.locating import Located, Search
 
 LEVEL = 100.0
 

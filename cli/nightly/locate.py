@@ -1,7 +1,7 @@
 """plumb locate: which node or switch is slow.
 
 Runs one test case of two nodes on pairs of nodes, with ReFrame.
-postprocess/regressions/locating.py chooses the pairs and evaluates them.
+cli/nightly/locating.py chooses the pairs and evaluates them.
 
 Most of these nodes are suspected: their values would bias histories and references.
 So the records have their own folder, $PLUMBLINE_WORK/locate/TIME, which no other
@@ -19,6 +19,8 @@ from typing import Any
 
 import pandas as pd
 
+from cli.nightly import locating
+from cli.nightly.locating import Located, Pair, Search
 from cli.session import commands, identities
 from cli.session.reframe_options import find_non_run_action
 from cli.setup.venv import WORK, SetupError, print_progress
@@ -30,8 +32,6 @@ from config.sessions.progress import duration_text
 from config.sessions.slurm_jobs import SLURM
 from config.sites import topology
 from postprocess import records
-from postprocess.regressions import locating
-from postprocess.regressions.locating import Located, Pair, Search
 
 #: Guards of a test case that never began: no evidence about its nodes.
 NOT_BEGUN = {'build', 'cancelled', 'dependency', 'missing', 'pending', 'setup',

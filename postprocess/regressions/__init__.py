@@ -12,5 +12,4 @@ changes     what else changed: versions, nodes, software
 events      the events of a session, and their text
 junit       a verdict as JUnit XML
 decisions   what people accepted, muted or retired
-locating    which node or switch is slow, from pairs of nodes
 """

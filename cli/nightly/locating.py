@@ -40,9 +40,8 @@ import numpy as np
 
 from config.console import count_with_noun
 from config.records.units import change_text, value_text
-
-from ..names import natural_sort_key
-from .detect import student_t_quantile
+from postprocess.names import natural_sort_key
+from postprocess.regressions.detect import student_t_quantile
 
 #: Chance that a search accuses a good part, and normal quantile of the chance that
 #: it reports a slow node as not slower (0.5 %).

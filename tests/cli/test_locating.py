@@ -17,7 +17,7 @@ from locate import (
     noisy_cluster,
 )
 
-from postprocess.regressions.locating import Search, result_lines
+from cli.nightly.locating import Search, result_lines
 
 
 def names(result):

@@ -117,16 +117,17 @@ class Result(Place):
     name: str = ''
     #: The guard of the record that decided; '': none refused it.
     guard: str = ''
-    #: Why it failed, or is inconclusive; '': unknown.
+    #: The reason of that guard, or why it is inconclusive; '': unknown.
     reason: str = ''
+    #: If it failed: why, in words that all outputs print; and the date (UTC).
+    why: str = ''
+    date: str = ''
     #: Whether the reason may vanish when it is measured again.
     transient: bool = False
     #: What earlier measurements of the session say: 'not confirmed', ...
     note: str = ''
-    #: If a metric is out of tolerance: the one that is farthest from its reference,
-    #: and its change (config/sessions/judged.py:change_in_percent).
+    #: If a value of a metric failed it: the metric.
     metric: str = ''
-    change: str = ''
     #: How often the session measured it.
     measurements: int = 1
     #: Sessions in a row, up to this one, in which it was not compared although it has
@@ -285,7 +286,7 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
     """The results of test cases, from the records that `newest_records` gave."""
     copy = naming.group_number_of_records(records, ['test_case', 'copy'])
     nodes = _nodes_by_copy(records, copy)
-    changes = _largest_change_by_copy(records, copy)
+    texts = _value_texts_by_copy(records, copy)
     deciding = records.assign(
         number=copy, rank=records['result'].map(ORDER.index)).sort_values(
             ['rank', 'guard'], ascending=[True, False], kind='stable').drop_duplicates(
@@ -293,13 +294,14 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
     results = []
     for row in deciding.itertuples():
         ran_on, width = nodes[row.number]
-        metric, change = ('', '') if str(row.guard) else changes.get(
-            row.number, ('', ''))
+        metric, text = ('', '') if row.guard else texts.get(row.number, ('', ''))
         results.append(Result(
             **place_fields(row), session=str(row.session), result=str(row.result),
             copy=str(row.copy), name=str(row.name), guard=str(row.guard),
-            reason=str(row.reason), transient=bool(row.transient), note=str(row.note),
-            metric=metric, change=change, measurements=int(row.measurements),
+            reason=str(row.reason), why=_why_failed(row, text) * (
+                row.result in FAILED), date=f'{row.time:%Y-%m-%d}', metric=metric,
+            transient=bool(row.transient), note=str(row.note),
+            measurements=int(row.measurements),
             uncompared=int(getattr(row, 'uncompared', 0)), nodes=ran_on, width=width))
     return results
 
@@ -361,21 +363,33 @@ def _nodes_by_copy(records: pd.DataFrame, copy: np.ndarray
     return nodes_of_copy
 
 
-def _largest_change_by_copy(records: pd.DataFrame, copy: np.ndarray
-                            ) -> dict[int, tuple[str, str]]:
-    """Number of a copy -> its metric that is farthest out of tolerance, and its
-    change."""
-    failed = records.assign(number=copy)[
-        ((records['result'] == 'fail') & records['reference'].notna()).to_numpy()]
-    farthest: dict[int, tuple[Any, str, str]] = {}
-    for row in failed.itertuples():
-        rank = judged.deviation_rank(row.value, row.reference, row.unit)
-        if row.number not in farthest or rank > farthest[row.number][0]:
-            farthest[row.number] = (
-                rank, judged.metric_key(str(row.metric), row.point),
-                judged.change_in_percent(row.value, row.reference))
-    return {number: (metric, change)
-            for number, (_, metric, change) in farthest.items()}
+def _value_texts_by_copy(records: pd.DataFrame, copy: np.ndarray
+                         ) -> dict[int, tuple[str, str]]:
+    """Number of a copy -> its metric that is farthest out of tolerance, and how far."""
+    failed = ((records['result'] == 'fail') & (records['metric'] != 'completed')
+              & np.isfinite(records['value'])).to_numpy()
+    values: dict[int, dict[str, tuple[float, float, str]]] = defaultdict(dict)
+    for row, number in zip(records[failed].itertuples(), copy[failed], strict=True):
+        values[number][judged.metric_key(str(row.metric), row.point)] = (
+            row.value, row.reference, str(row.unit))
+    return {number: judged.farthest_out_of_tolerance(of_copy)
+            for number, of_copy in values.items()}
+
+
+def _why_failed(row: Any, text: str) -> str:
+    """Why a test case failed.
+
+    :param row: the record that decided
+    :param text: how far its values are out of tolerance
+    """
+    if row.result == 'xpass':
+        return 'the known fault is fixed'
+    if not row.guard:
+        return text or 'the test case did not complete'
+    reason = str(row.reason)
+    # A message usually begins with the name of its guard.
+    return reason if row.guard in (MISSING, OPEN) or reason.startswith(
+        f'{row.guard}:') else ': '.join(filter(None, [str(row.guard), reason]))
 
 
 # ------------------------------------------------- results over sessions

@@ -84,7 +84,7 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str,
         last = records.iloc[-1]
         transient = bool(last['transient'])
         if one.is_failed:
-            text = one.reason or one.guard or out_of_tolerance_text(records)
+            text = one.why
             if one.result == 'flaky':
                 text += ' (and passed when measured again)'
             elif text and one.measurements > 1 and one.has_run and not one.note:
@@ -145,14 +145,6 @@ def value_text(family: str, records: pd.DataFrame) -> str:
         shown = _headline(families()[family].headline, values)
     return ', '.join(_metric_text(*key, values[key])
                      for key in shown or [*values][:1])
-
-
-def out_of_tolerance_text(records: pd.DataFrame) -> str:
-    """The metric of a measurement that is farthest from its reference."""
-    return judged.out_of_tolerance_text({
-        judged.metric_key(str(row.metric), row.point): (
-            row.value, row.reference, row.lower, row.upper, str(row.unit), row.result)
-        for row in records.itertuples()})
 
 
 def _headline(rules: Iterable[Mapping[str, Any]], values: Collection[MetricKey]

@@ -6,7 +6,7 @@ this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ..console import count_with_noun
@@ -153,25 +153,25 @@ def worsening_ratio(better: str, value: float, reference: float, digit: float = 
     return min(max(worse / better_one, 1 / INFINITE), INFINITE)
 
 
-def out_of_tolerance_text(perfvalues: Mapping[str, Sequence[Any]]) -> str:
-    """The metric that is farthest from its reference, with the change in percent,
-    and how many more are out of tolerance; '' if none is.
+def farthest_out_of_tolerance(values: Mapping[str, tuple[float, float, str]]
+                              ) -> tuple[str, str]:
+    """The metric that is farthest from its reference, and in words how far it is, and
+    how many more there are.
 
-    :param perfvalues: of ReFrame: `system:partition:metric` -> value, reference,
-        lower, upper, unit, result
+    :param values: metric and point -> value, reference (NaN: a limit) and unit, of what
+        is out of tolerance
     """
-    failed = [(key.rpartition(':')[2], *entry[:2], entry[4])
-              for key, entry in perfvalues.items() if entry[5] == 'fail']
-    if not failed:
-        return ''
-    metric, value, reference, unit = max(
-        failed, key=lambda one: deviation_rank(*one[1:]))
-    more = len(failed) - 1
+    metric, (value, reference, unit) = max(
+        values.items(), key=lambda one: deviation_rank(*one[1]))
     name, size = split_metric_key(metric)
-    at = '' if size is None else f' at {size_text(size)}'
-    return (f'{name}{at} {change_in_percent(value, reference)} against its reference: '
-            f'{value_text(value, unit)}, reference {value_text(reference, unit)}'
-            + (f'; {count_with_noun(more, "more metric")}' if more else ''))
+    text = name + (f' at {size_text(size)}' if size is not None else '')
+    if math.isnan(reference):
+        text += f' beyond a limit: {value_text(value, unit)}'
+    else:
+        text += (f' {change_in_percent(value, reference)} against its reference: '
+                 f'{value_text(value, unit)}, reference {value_text(reference, unit)}')
+    more = len(values) - 1
+    return name, text + (f'; {count_with_noun(more, "more metric")}' if more else '')
 
 
 def deviation_rank(value: float, reference: float, unit: str) -> tuple[bool, float]:

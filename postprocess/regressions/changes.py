@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pandas as pd
 
@@ -32,53 +32,51 @@ def environment_differences(before: pd.DataFrame, after: pd.DataFrame,
     """
     texts = []
     for column in columns:
-        old, new = (rows[column].astype(str) for rows in (before, after))
-        if column == 'binding':
-            # Not every record, and no older one, has it.
-            old, new = (each[each != ''] for each in (
-                old.map(cpus_per_rank_text), new.map(cpus_per_rank_text)))
-        if old.empty or new.empty or set(old) & set(new):
-            continue
-        if column == 'nodes' and old.nunique() > 1:
-            continue                        # other nodes every session
+        old, new = (_values_of_column(rows, column) for rows in (before, after))
         if column == 'machine':
-            texts += _node_fact_differences(before, after) or ['node facts changed']
-            continue
-        was = list(dict.fromkeys(old[::-1]))[:3]
-        now = list(dict.fromkeys(new))[:3]
-        texts.append(f'{ENVIRONMENT_NAMES[column]} '
-                     f"{', '.join(was) or '-'} -> {', '.join(now) or '-'}")
+            if old and {*new} - {*old}:
+                texts += _node_fact_differences(before, after) or ['node facts changed']
+        elif old and new and {*old}.isdisjoint(new) and (
+                column != 'nodes' or len(old) == 1):     # else other nodes each time
+            texts.append(f'{ENVIRONMENT_NAMES[column]} '
+                         f"{', '.join(old[-3:][::-1]) or '-'} -> "
+                         f"{', '.join(new[:3]) or '-'}")
     return texts
 
 
-def environment_changes(hist: History, this_session: Iterable[str]) -> list[Event]:
-    """Changes of the environment of the test cases of a session since the
-    sessions before.
+def _values_of_column(rows: pd.DataFrame, column: str) -> list[str]:
+    """The values of a column, each at its last place; of `machine` its node kinds."""
+    texts = rows[column].astype(str).tolist()
+    if column == 'binding':         # not every record, and no older one, has it
+        texts = [*filter(None, map(cpus_per_rank_text, texts))]
+    elif column == 'machine':
+        texts = [name for text in texts for name in text.split() if name != '-']
+    return [*dict.fromkeys(texts[::-1])][::-1]
 
-    Told in the first session alone. A new version of a program whose versions
-    have histories of their own begins a new one: nothing else would tell.
+
+def environment_changes(hist: History, this_session: Collection[str]) -> list[Event]:
+    """Changes of the environment of the test cases of a session since the sessions
+    before, in the first session alone.
+
+    A new version of a program whose versions have histories of their own begins a new
+    history. Nothing else would report it.
 
     :param this_session: the sessions that count as this session
     """
-    if hist.ran.empty:
-        return []
     heads = hist.metrics.drop_duplicates('of').set_index('of')
-    names = heads[['test_case', 'node']].agg('\n'.join, axis=1)
+    names = heads['test_case'] + '\n' + heads['node']
     ran = hist.ran.assign(name=hist.ran['of'].map(names)).sort_values(
         ['name', 'day'], kind='stable')
-    now = ran['session'].isin(list(this_session))
+    now = ran['session'].isin(this_session)
     values = ran[REPORTED].astype(str)
     changed = now & (values != values.shift()).any(axis=1) & ran['name'].eq(
         ran['name'].shift())
     heads_of_change: dict[tuple[str, str], list[pd.Series]] = {}
-    for case_name in sorted(ran['name'][changed].unique()):
-        rows = ran[ran['name'] == case_name]
+    for _, rows in ran[ran['name'].isin(ran['name'][changed])].groupby('name'):
         after = rows[now[rows.index]].tail(1)
-        before = rows[rows['day'] < after['day'].iloc[0]]
-        columns = [c for c in REPORTED if c != 'machine'
-                   or _has_new_node_kind(before, after)]
+        before = rows[rows['day'] < after['day'].iloc[0]].tail(BEFORE)
         head = heads.loc[after['of'].iloc[0]]
-        for text in environment_differences(before.tail(BEFORE), after, columns):
+        for text in environment_differences(before, after, REPORTED):
             heads_of_change.setdefault((str(head['system']), text), []).append(head)
     events = []
     for (system, text), rows in heads_of_change.items():
@@ -89,14 +87,6 @@ def environment_changes(hist: History, this_session: Iterable[str]) -> list[Even
             f'{system} ({", ".join(where[:3])}{", ..." * (len(where) > 3)})',
             [str(head['test_case']) for head in rows], system, cause=text))
     return events
-
-
-def _has_new_node_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
-    """Whether nodes are of a kind that no session before had: a test
-    case on other nodes of known kinds has not changed."""
-    old, new = ({name for text in rows['machine'].astype(str)
-                 for name in text.split()} for rows in (before, after))
-    return bool(old and new - old - {'-'})
 
 
 def cpus_per_rank_text(binding: str) -> str:

@@ -76,16 +76,17 @@ def reports_of_session(env: Mapping[str, str], perflogs: Path, run: str
         value = json.loads(done.stdout)
     except ValueError:
         raise Missing(f'no verdict: {done.stderr.strip()[-300:]}') from None
+    events = {kind: [one for one in value['events'] if one['kind'] == kind]
+              for kind in ('failure', 'regression', 'environment')}
     return [
-        *(Report('failure', one['guard'] or one['metric'],
-                 f'{one["check"]}: {one["guard"] or one["metric"]}: {one["reason"]} '
-                 f'[ran on {one["nodes"]}]') for one in value['failures']),
-        *(Report('regression', ', '.join(one['metrics'][:3]) or one['metric'],
-                 f'{one["group"]}: {100 * (one["ratio"] - 1):+.1f} %'
-                 + f'; changed with it: {one["cause"]}' * bool(one['cause']),
-                 one['since']) for one in value['regressions']),
-        *(Report('changed', one['what'].partition(' ')[0], one['what'])
-          for one in value['changed'])]
+        *(Report('failure', one['guard'] or one['metric'], f'{one["check"]}: '
+                 f'{one["why"]} [ran on {" ".join(one["nodes"])}]')
+          for event in events['failure'] for one in event['failed']),
+        *(Report('regression', ', '.join(dict.fromkeys(
+            one['metric'] for one in event['members'])), event['title'], event['since'])
+          for event in events['regression']),
+        *(Report('changed', one['cause'].partition(' ')[0], one['title'])
+          for one in events['environment'])]
 
 
 def reports_since(reports: Sequence[Report], date: str) -> list[Report]:

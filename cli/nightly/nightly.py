@@ -354,12 +354,12 @@ class NightlySession:
         elsewhere = [
             one for one in verdict.regressions if measured.isdisjoint(one.cases)] + [
             one for one in verdict.failures
-            if sessions.isdisjoint(member.session for member in one.members)]
+            if sessions.isdisjoint(result.session for result in one.failed)]
         self.summary.elsewhere = len(elsewhere)
         self.summary.verdict = dataclasses.replace(
             verdict, session=self.summary.nightly_session, results=own,
             events=[one for one in verdict.events if one not in elsewhere],
             cases=len(measured),
             compared=sum(one.is_compared for one in own),
-            judged=sum(one.test_case in measured for one in verdict.power),
+            judged=sum(one.test_case in measured for one in verdict.baselines),
             ended_early=bool(self.summary.ended_by))

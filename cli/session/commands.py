@@ -564,7 +564,7 @@ def regressions_in_session(verdict: Verdict, outcomes: Iterable[Result]
 def is_compared_with_history(verdict: Verdict, outcomes: Iterable[Result]) -> bool:
     """Whether a test case of a session was compared with its history."""
     measured = {one.test_case for one in outcomes}
-    return any(one.test_case in measured for one in verdict.power)
+    return any(one.test_case in measured for one in verdict.baselines)
 
 
 def print_results(rows: Collection[Row], every: bool = False) -> None:

@@ -3,13 +3,13 @@
 verdict     ./plumb verdict, and the rules of a verdict
 sessions      values as series over nightly sessions
 detect      change detection in many series
-power       the smallest change that is found
 deviations  how far each metric is from its baseline
 grouping    which test cases became worse together
 describing  regressions as events: where, what, since when, how large
-judging     the verdict on a session
 changes     what else changed: versions, nodes, software
-events      the events of a session, and their text
+failures    events of what failed, did not run, or was not compared
+judging     the verdict on a session: all its events
+events      what an event and a verdict are, and their text
 junit       a verdict as JUnit XML
 decisions   what people accepted, muted or retired
 """

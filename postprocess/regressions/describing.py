@@ -2,14 +2,14 @@
 """
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from config import places
 from config.console import count_with_noun
@@ -18,7 +18,6 @@ from config.records.units import change_text, point_text, value_text
 
 from .. import results
 from . import changes, detect
-from .decisions import Decision
 from .deviations import Deviations
 from .events import Event, Member, test_case_text
 from .grouping import Worse
@@ -27,158 +26,154 @@ from .grouping import Worse
 Spell = tuple[str, str, int]
 
 
-class Describer:
-    """Describes the regressions of a session, each with an ID of its own."""
+def describe_changes(now: Deviations, groups: Sequence[Worse], alone: Collection[int]
+                     ) -> tuple[list[Event], list[Event], list[Event]]:
+    """The events of regressions, of muted regressions, and of improvements.
 
-    def __init__(self, now: Deviations) -> None:
-        self.now = now
-        self._ids: set[str] = set()
+    :param groups: the groups that regressed
+    :param alone: metrics that regressed apart from them
+    """
+    muted = [row for row in sorted(now.muted)
+             if now.reported[row] and now.state[row] == detect.WORSE]
+    better = np.flatnonzero(now.live & (now.state == detect.BETTER) & now.named)
+    return (sorted([*(_describe_group(now, one) for one in groups),
+                    *_describe_metrics(now, 'regression', alone)], key=_sort_key),
+            [_describe_metric(now, 'muted', [row]) for row in muted],
+            sorted(_describe_metrics(now, 'improvement', better), key=_sort_key))
 
-    def muted_metrics(self) -> list[Event]:
-        """An event for each muted metric that is worse."""
-        now = self.now
-        return [self._metric('muted', [row], decision)
-                for row, decision in sorted(now.muted.items())
-                if now.reported[row] and now.state[row] == detect.WORSE]
 
-    def metrics(self, kind: str, rows: Collection[int]) -> list[Event]:
-        """An event for each metric of a test case.
+def _describe_metrics(now: Deviations, kind: str, rows: Collection[int]
+                      ) -> Iterator[Event]:
+    """An event for each metric of a test case.
 
-        Metrics that no family.yaml names are part of that of the first judged metric
-        of their test case.
+    Metrics that no family.yaml names are part of that of the first judged metric of
+    their test case.
+    """
+    names = now.hist.metrics['metric'].tolist()
+    groups: dict[tuple[int, str], list[int]] = {}
+    main: dict[int, str] = {}
+    for row in sorted(map(int, rows), key=lambda row: not now.named[row]):
+        case = int(now.of[row])
+        name = names[row] if now.named[row] else main.get(case, names[row])
+        main.setdefault(case, name)
+        groups.setdefault((case, name), []).append(row)
+    return (_describe_metric(now, kind, group) for group in groups.values())
 
-        :param kind: of events.KINDS
-        :param rows: numbers of metrics
-        """
-        now = self.now
-        names = now.hist.metrics['metric'].tolist()
-        groups: dict[tuple[int, str], list[int]] = {}
-        main: dict[int, str] = {}
-        for row in sorted(rows, key=lambda row: not now.named[row]):
-            case = int(now.of[row])
-            main.setdefault(case, names[row])
-            name = names[row] if now.named[row] else main[case]
-            groups.setdefault((case, name), []).append(int(row))
-        return [self._metric(kind, group) for group in groups.values()]
 
-    def _metric(self, kind: str, rows: list[int], muted: Decision | None = None
-                ) -> Event:
-        """The event of the first of several metrics of a test case."""
-        now, row = self.now, rows[0]
-        hist, walk = now.hist, now.walk
-        start, last = int(walk.start[row]), int(hist.last_session_positions[row])
-        centre = float(walk.centre[row])
-        change = detect.compare_with_baseline(
-            hist.x[row, start:last + 1], centre, float(walk.spread[row]),
-            float(walk.phi[row]), int(walk.sessions[row]), float(walk.df[row]))
-        before, after, *ends = [now.value_of_level(row, centre + size) for size in (
-            0.0, change.size, change.low, change.high)]
-        low, high = sorted(end / before for end in ends)
-        size = {'before': before, 'now': after, 'ratio': after / before, 'low': low,
-                'high': high}
-        spells = [] if kind == 'improvement' else _earlier_spells(
-            now, hist.x[row, :start], hist.at[row, :start], centre, change)
-        return self._event(kind, 'metric', '', rows, int(hist.at[row, start]),
-                           last - start + 1, size, spells, muted=muted)
+def _describe_metric(now: Deviations, kind: str, rows: list[int]) -> Event:
+    """The event of the first of several metrics of a test case."""
+    row, hist, walk = rows[0], now.hist, now.walk
+    start, centre = int(walk.start[row]), float(walk.centre[row])
+    since, _ = _mean_per_session(hist.x[[row], start:])
+    change = detect.compare_with_baseline(
+        since, centre, float(walk.spread[row]), float(walk.phi[row]),
+        int(walk.sessions[row]), float(walk.df[row]))
+    return _event(now, kind, _MetricChange(
+        'metric', '', rows, start, len(since), np.ones(now.case_z.shape, bool), change,
+        now.value_of_level(row, centre), [] if kind == 'improvement' else
+        _earlier_spells(now, hist.x[[row], :start], centre, change)))
 
-    def group(self, worse: Worse) -> Event:
-        """The event of a group."""
-        now, group, start = self.now, worse.group, worse.start
-        recent = np.where(np.isfinite(now.z), now.z, 0.0)[:, start:worse.last + 1
-                                                          ].sum(1)
-        rows: list[int] = []
-        for case in worse.cases:
-            of_case = np.flatnonzero((now.of == case) & (recent > 0)).tolist()
-            chosen = [row for row in of_case if now.state[row] == detect.WORSE] or [
-                row for row in of_case if now.named[row]] or of_case
-            rows += sorted(chosen, key=lambda row: not now.named[row])
-        # Of a node or switch, only the sessions in which a test case ran there.
-        there = group.there[now.of[rows]]
-        mean, at = _mean_per_session(np.where(there, now.log[rows], np.nan))
-        size: dict[str, Any] = {}
-        spells: list[Spell] = []
-        if (at < start).any() and (at >= start).any():
-            centre, change = detect.compare_levels(mean[at < start], mean[at >= start])
-            sign = -1.0 if set(now.hist.metrics['better'].iloc[rows]) == {
-                'higher'} else 1.0
-            ratio, *ends = (math.exp(sign * part) for part in change)
-            size = {'ratio': ratio, 'low': min(ends), 'high': max(ends)}
-            # Changes that are over are no part of the baseline.
-            counts = there | (group.kind not in ('node', 'switch'))
-            spells = _earlier_spells(now, *_mean_per_session(np.where(
-                counts, now.log_of_all_sessions[rows], np.nan)[:, :start]), centre,
-                change)
-        sessions = (there & np.isfinite(now.log[rows]))[:, start:].any(0).sum()
-        return self._event(
-            'regression', group.kind, group.name, rows, start, int(sessions), size,
-            spells, group.there, int(group.there[:, start:worse.last + 1].any(1).sum()))
 
-    def _event(self, kind: str, scope: str, group: str, rows: list[int], start: int,
-               sessions: int, size: Mapping[str, Any], earlier: list[Spell],
-               there: np.ndarray | None = None, ran: int = 0,
-               muted: Decision | None = None) -> Event:
-        """An event.
+def _describe_group(now: Deviations, worse: Worse) -> Event:
+    group, start = worse.group, worse.start
+    recent = np.nansum(now.z[:, start:worse.last + 1], 1)
+    rows: list[int] = []
+    for case in worse.cases:
+        of_case = np.flatnonzero((now.of == case) & (recent > 0)).tolist()
+        chosen = [row for row in of_case if now.state[row] == detect.WORSE] or [
+            row for row in of_case if now.named[row]] or of_case
+        rows += sorted(chosen, key=lambda row: not now.named[row])
+    # Of a node or switch, only the sessions in which a test case ran there.
+    there = group.there[now.of[rows]]
+    mean, at = _mean_per_session(np.where(there, now.log[rows], np.nan))
+    change, spells = None, []
+    if (at < start).any() and (at >= start).any():
+        centre, change = detect.compare_levels(mean[at < start], mean[at >= start])
+        # Changes that are over are no part of the baseline.
+        counts = there | (group.kind not in ('node', 'switch'))
+        spells = _earlier_spells(now, np.where(
+            counts, now.log_of_all_sessions[rows], np.nan)[:, :start], centre, change)
+    return _event(now, 'regression', _MetricChange(
+        group.kind, group.name, rows, start, int((at >= start).sum()), group.there,
+        change, None, spells,
+        int(group.there[:, start:worse.last + 1].any(1).sum())))
 
-        :param start: number of its first session
-        :param there: test cases x sessions that count; None: all
-        :param ran: test cases of the group that ran since then
-        :param muted: the decision that mutes it
-        """
-        now = self.now
-        series = now.hist.metrics.iloc[rows]
-        common = {column: str(series[column].iloc[0]) for column in series
-                  if series[column].nunique() == 1}
-        first, cases = series.iloc[0], [*map(str, series['test_case'].unique())]
-        metric, point, unit = (
-            str(first[name]) if scope == 'metric' else common.get(name, '')
-            for name in ('metric', 'point', 'unit'))
-        names = ['system', 'partition', 'environ', 'family', 'check', 'params',
-                 'settings', 'of']
-        ident = self._own_id('|'.join([
-            scope, group, *(common.get(name, '') for name in names[:-1]),
-            cases[0] if 'of' in common else '', metric, point,
-            *([common.get(name, '') for name in ('program', 'source', 'edition')]
-              if scope == 'metric' else [])]))
-        jobs = now.hist.ran[now.hist.ran['of'].isin(series['of'])]
-        since = jobs[jobs['day'] >= start]
-        cause = '; '.join(changes.environment_differences(
-            jobs[jobs['day'] < start].groupby('of').tail(changes.BEFORE),
-            since.groupby('of').head(2)))
-        members = [Member(
-            **results.place_fields(one), metric=str(one.metric), point=str(one.point),
-            ratio=_ratio_to_centre(
-                now, row, start, True if there is None else there[now.of[row]]))
-            for row, one in zip(rows, series.itertuples(), strict=True)]
-        system = common.get('system', '')
-        what = metric or ', '.join(map(str, series['metric'].unique()))
-        where = test_case_text(members[0]) if scope == 'metric' else _group_text(
-            scope, group, common)
-        return Event(
-            kind, ' '.join(filter(None, [
-                where + f' ({len(cases)} of {count_with_noun(ran, "test case")})'
-                * bool(ran) + ':', what + f' at {point_text(point)}' * bool(point),
-                _size_text(size, unit, common.get('better', '')), f'[{ident}]'])),
-            cases, system, str(now.hist.sessions[start]), sessions,
-            evidence=[*_earlier_lines(earlier),
-                      *([f'muted until {muted.until}: {muted.reason}']
-                        if muted else []),
-                      *[f'changed in the same session: {cause}'] * bool(cause),
-                      *_median_and_range_lines(members)],
-            todo='' if kind != 'regression' else _advice_text(
-                scope, ident, cause, cases, system),
-            id=ident, scope=scope, group=group,
-            since_session=next(iter(since['session'][since['day'] == start]), ''),
-            **size, cause=cause, earlier=earlier, members=members,
-            nodes=_nodes_if_always_same(now, since['nodes']))
 
-    def _own_id(self, text: str) -> str:
-        """An ID. What is left of a group may be worse since another session, and gets
-        one of its own."""
-        while True:
-            text = hashlib.sha1(text.encode()).hexdigest()[:8]
-            if text not in self._ids:
-                self._ids.add(text)
-                return text
+class _MetricChange(NamedTuple):
+    """A change of the metrics of a group, or of one metric."""
+    #: As `Event` has them.
+    scope: str
+    group: str
+    #: Numbers of its metrics, and of its first session; sessions since then.
+    rows: list[int]
+    start: int
+    sessions: int
+    #: Test cases x sessions: those that count.
+    there: np.ndarray
+    #: Of the new level from the baseline; None: unknown.
+    distance: detect.Change | None
+    #: The value of the baseline; None: several metrics.
+    before: float | None
+    earlier: list[Spell]
+    #: Test cases of the group that ran since then; 0: no group.
+    ran: int = 0
+
+
+def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
+    rows, start, scope = change.rows, change.start, change.scope
+    series = now.hist.metrics.iloc[rows]
+    common = {column: str(series[column].iloc[0]) for column in series
+              if series[column].nunique() == 1 or scope == 'metric'}
+    cases, better = [*map(str, series['test_case'].unique())], common.get('better', '')
+    metric, point, unit, system = (common.get(name, '') for name in (
+        'metric', 'point', 'unit', 'system'))
+    ident = hashlib.sha1('|'.join([
+        scope, change.group, *(common.get(name, '') for name in (
+            'system', 'partition', 'environ', 'family', 'check', 'params', 'settings')),
+        cases[0] if 'of' in common else '', metric, point,
+        *([common[name] for name in ('program', 'source', 'edition')]
+          if scope == 'metric' else []),
+        *[common['node']] * bool(common.get('node'))]).encode()).hexdigest()[:8]
+    jobs = now.hist.ran[now.hist.ran['of'].isin(series['of'])]
+    since = jobs[jobs['day'] >= start]
+    cause = '; '.join(changes.environment_differences(
+        jobs[jobs['day'] < start].groupby('of').tail(changes.BEFORE),
+        since.groupby('of').head(2)))
+    log = np.where(change.there[now.of[rows]], now.log[rows], np.nan)[:, start:]
+    signs = now.hist.worse_direction_sign()[rows]
+    members = [Member(
+        **results.place_fields(one), metric=str(one.metric), point=str(one.point),
+        ratio=math.exp(sign * np.nanmean(of_metric))
+        if np.isfinite(of_metric).any() else None)
+        for one, sign, of_metric in zip(series.itertuples(), signs, log, strict=True)]
+    ratios = [math.exp((-1 if better == 'higher' else 1) * min(part, 700.0))
+              for part in change.distance or ()]
+    ratio = ratios[0] if ratios else None
+    nodes, muted = since['nodes'].unique(), now.muted.get(rows[0])
+    where = (test_case_text(members[0]) if scope == 'metric' else
+             f'{_group_text(scope, change.group, common)} ({len(cases)} of '
+             f'{count_with_noun(change.ran, "test case")})')
+    event = Event(
+        kind, '', cases, system, str(now.hist.sessions[start]), change.sessions,
+        evidence=[*_earlier_lines(change.earlier),
+                  *[f'muted until {muted.until}: {muted.reason}'
+                    for muted in [muted] if muted],
+                  *[f'changed in the same session: {cause}'] * bool(cause),
+                  *_median_and_range_lines(members)],
+        todo='' if kind != 'regression' else _advice_text(
+            scope, ident, cause, cases, system),
+        id=ident, scope=scope, group=change.group,
+        since_session=next(iter(since['session'][since['day'] == start]), ''),
+        before=change.before, now=change.before and ratio and change.before * ratio,
+        ratio=ratio, low=min(ratios[1:], default=None),
+        high=max(ratios[1:], default=None),
+        cause=cause, earlier=change.earlier, members=members,
+        nodes=str(nodes[0]) if len(nodes) == 1
+        and now.hist.ran['nodes'].nunique() > 1 else '')
+    what = metric or ', '.join(map(str, series['metric'].unique()))
+    return dataclasses.replace(event, title=' '.join(filter(None, [
+        f'{where}:', what + f' at {point_text(point)}' * bool(point),
+        _size_text(event, unit, better), f'[{ident}]'])))
 
 
 def _mean_per_session(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -191,13 +186,13 @@ def _mean_per_session(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.nansum(values, 0)[at] / count[at], at
 
 
-def _earlier_spells(now: Deviations, x: np.ndarray, at: np.ndarray, centre: float,
+def _earlier_spells(now: Deviations, values: np.ndarray, centre: float,
                     change: detect.Change) -> list[Spell]:
     """The spells at a new level before.
 
-    :param x: a series before the change
-    :param at: numbers of its sessions
+    :param values: metrics x sessions before the change
     """
+    x, at = _mean_per_session(values)
     days = now.hist.sessions
     return [(str(days[at[first]]), str(days[at[last]]), last - first + 1)
             for first, last in detect.earlier_spells(x, centre, change.size)]
@@ -235,44 +230,25 @@ def _group_text(scope: str, group: str, common: Mapping[str, str]) -> str:
     return group.replace(program, printed_name(program, common.get('source', '')), 1)
 
 
-def _size_text(size: Mapping[str, Any], unit: str, better: str) -> str:
+def _size_text(event: Event, unit: str, better: str) -> str:
     """The size of a change: `+5.0 % (+4.1 to +5.9 %)`."""
-    values = '' if 'before' not in size else (
-        f'{value_text(size["before"], unit)} -> {value_text(size["now"], unit)}')
-    if 'ratio' not in size:
-        return values
-    ratio, low, high = size['ratio'], size['low'], size['high']
-    if not 0.5 <= ratio <= 2:
-        text = (f'{ratio:.3g} x' + ('' if better else ' as bad')
-                + f' ({low:.3g} to {high:.3g})')
+    if not (event.ratio and event.low and event.high):
+        return ''
+    sizes = event.ratio, event.low, event.high
+    if not 0.5 <= event.ratio <= 2:
+        text = '{:.3g} x{} ({:.3g} to {:.3g})'.format(
+            sizes[0], '' if better else ' as bad', *sizes[1:])
     elif better:
         text = '{:+.1f} % ({:+.1f} to {:+.1f} %)'.format(
-            *(100 * (part - 1) for part in (ratio, low, high)))
+            *(100 * (part - 1) for part in sizes))
     else:  # of metrics of which some are better if higher, others if lower
-        sign = 1 if ratio >= 1 else -1
-        part, *ends = (100 * sign * (part - 1) for part in (ratio, low, high))
+        sign = 1 if event.ratio >= 1 else -1
+        part, *ends = (100 * sign * (part - 1) for part in sizes)
         text = (f'{part:.1f} % {"worse" if sign > 0 else "better"} '
                 f'({min(ends):.1f} to {max(ends):.1f} %)')
-    return text + f', {values}' * bool(values)
-
-
-def _ratio_to_centre(now: Deviations, row: int, start: int, there: np.ndarray | bool
-                     ) -> float | None:
-    """Level of a metric since a session over its centre.
-
-    :param there: the sessions that count, of all
-    """
-    log = np.where(there, now.log[row], np.nan)[start:]
-    if not np.isfinite(log).any():
-        return None
-    return math.exp(float(now.hist.worse_direction_sign()[row] * np.nanmean(log)))
-
-
-def _nodes_if_always_same(now: Deviations, nodes: pd.Series) -> str:
-    """The nodes of jobs, if always the same of several."""
-    known = nodes.unique()
-    return (str(known[0]) if len(known) == 1
-            and now.hist.ran['nodes'].nunique() > 1 else '')
+    values = [value_text(one, unit) for one in (event.before, event.now)
+              if one is not None]
+    return text + f', {" -> ".join(values)}' * bool(values)
 
 
 def _advice_text(kind: str, ident: str, cause: str, cases: Sequence[str], system: str
@@ -291,7 +267,7 @@ def _advice_text(kind: str, ident: str, cause: str, cases: Sequence[str], system
             f'./plumb run{site} {" ".join(cases[:3])}; {known}')
 
 
-def regression_sort_key(one: Event) -> tuple:
+def _sort_key(one: Event) -> tuple:
     """Newest regressions first, of these the ones with most test cases, then the
     largest change."""
     size = -abs(math.log(one.ratio)) if one.ratio and one.ratio > 0 else -math.inf

@@ -53,11 +53,12 @@ NORMAL, WORSE, BETTER = 0, 1, -1
 
 class Walk(NamedTuple):
     """Series after their last session; arrays over series unless said."""
-    #: Series x sessions: NORMAL, WORSE, BETTER after each session.
+    #: Series x sessions: NORMAL, WORSE, BETTER after each session of the series; NORMAL
+    #: if it has no value.
     states: np.ndarray
     #: Series x sessions, (x - centre) / spread by the last baseline.
     z: np.ndarray
-    #: Position of the first session of the present level.
+    #: The first session of the present level, or of the change.
     start: np.ndarray
     centre: np.ndarray
     spread: np.ndarray
@@ -128,8 +129,8 @@ def detect_level_changes(
 ) -> Walk:
     """Goes through the sessions of many series.
 
-    :param x: series x sessions, more is worse; NaN only after the last one
-    :param first: position at which each baseline begins
+    :param x: series x sessions, more is worse; NaN: no value
+    :param first: session at which each baseline begins
     :param pool: number of the series that each belongs together with; None:
         each stands alone
     :param floor: smallest spread, e.g. the last digit that is printed
@@ -139,12 +140,20 @@ def detect_level_changes(
     :param caution: added to the normal quantile of an alarm, for what stands
         beside many others
     """
+    # The sessions of each series without those that it has no value of.
+    measured = np.isfinite(x)
+    width = int(measured.sum(1).max(initial=0))
+    own = np.argsort(~measured, 1, kind='stable')[:, :width]
+    x = np.take_along_axis(x, own, 1)
+    if runs is not None and within is not None:
+        runs, within = (np.take_along_axis(values, own, 1) for values in (runs, within))
     series, sessions = x.shape
-    alone = np.ones(series, bool) if pool is None else (
-        np.bincount(pool)[pool] < FEWEST_SERIES)
-    caution = np.broadcast_to(caution, series) + ALONE * alone
-    last = np.isfinite(x).sum(1) - 1
-    begin = np.zeros(series, int) if first is None else first.astype(int)
+    pool = np.arange(series) if pool is None else pool
+    alone = np.bincount(pool)[pool] < FEWEST_SERIES
+    caution = np.asarray(caution + ALONE * alone)
+    last = measured.sum(1) - 1
+    begin = np.zeros(series, int) if first is None else (
+        measured & (np.arange(measured.shape[1]) < first[:, None])).sum(1)
     floor = np.broadcast_to(np.asarray(floor, float), series)
     minimum = np.broadcast_to(np.asarray(minimum, float), series)
     held = np.zeros((series, sessions), bool)     # in the baseline
@@ -200,9 +209,39 @@ def detect_level_changes(
         states[live, t] = mode[live]
     spread = np.maximum(now.spread, floor)
     z = (x - now.centre[:, None]) / spread[:, None]
-    return Walk(states, z, start, now.centre, spread, now.phi, now.sessions,
+
+    def of_all_sessions(values, other):
+        every = np.full(measured.shape, other, values.dtype)
+        np.put_along_axis(every, own, np.where(np.isfinite(x), values, other), 1)
+        return every
+
+    return Walk(of_all_sessions(states, NORMAL), of_all_sessions(z, np.nan),
+                np.take_along_axis(own, start[:, None], 1)[:, 0] if width else start,
+                now.centre, spread, now.phi, now.sessions,
                 now.df, suspect & (mode == NORMAL), incident & (mode == NORMAL),
-                ~unusable & np.isfinite(x), strengths, held, caution)
+                of_all_sessions(~unusable, False), of_all_sessions(strengths, 0.0),
+                of_all_sessions(held, False), caution)
+
+
+def smallest_detectable_change(walk: Walk, rows: np.ndarray, window: int) -> np.ndarray:
+    """Smallest lasting change that alarms nine times in ten within a window.
+
+    The mean of the window must exceed its quantile, and each of its sessions but a
+    quarter WORSE_SESSION spreads (of the shortest window all, WORSE_IN_SHORTEST):
+
+        s max(t_df(q) sqrt(v(w) + v(n)) + 1.28 sqrt(v(w)), worse + z)
+
+    with the normal quantile z that so many of w sessions exceed nine times in ten.
+
+    :param window: sessions since the change, 3 or 6
+    :returns: in the unit of the series
+    """
+    own = variance_of_mean(window, walk.phi[rows])
+    mean = student_t_quantile(walk.df[rows], QUANTILE + walk.caution[rows]) * np.sqrt(
+        own + variance_of_mean(np.maximum(walk.sessions[rows], 1), walk.phi[rows])
+        ) + 1.28 * np.sqrt(own)
+    return walk.spread[rows] * np.maximum(mean, {
+        3: WORSE_IN_SHORTEST + 1.82, 6: WORSE_SESSION + 1.32}[window])
 
 
 def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
@@ -311,7 +350,8 @@ def compare_levels(before: np.ndarray, after: np.ndarray) -> tuple[float, Change
 
     :param before: values of the sessions, at least one
     """
-    stats = _baseline_stats(before[None], np.ones((1, len(before)), bool), None)
+    stats = _baseline_stats(before[None], np.ones((1, len(before)), bool),
+                            np.zeros(1, int))
     centre = float(stats.centre[0])
     return centre, compare_with_baseline(
         after, centre, max(float(stats.spread[0]), 1e-5), float(stats.phi[0]),
@@ -355,7 +395,7 @@ def earlier_spells(x: np.ndarray, centre: float, size: float) -> list[tuple[int,
 
 def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
                     open_: np.ndarray, t: int, now: _Stats,
-                    pool: np.ndarray | None) -> None:
+                    pool: np.ndarray) -> None:
     """Takes sessions that have waited into the baselines; `now` is updated."""
     until = t - min(GAP, max(3, t // 5))
     grows = open_ & (now.sessions < ANCHOR)
@@ -365,13 +405,12 @@ def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
     for k in range(max(until - 2, 0), until + 1):
         held[rows, k] |= begin[rows] <= k
     stats = _baseline_stats(x[rows, :until + 1], held[rows, :until + 1],
-                            None if pool is None else pool[rows])
+                            pool[rows])
     for old, new in zip(now, stats, strict=True):
         old[rows] = new
 
 
-def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
-           ) -> _Stats:
+def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray) -> _Stats:
     """Centre, spread and autocorrelation of each baseline."""
     n = held.sum(1)
     number = np.maximum(n, 2)
@@ -396,13 +435,10 @@ def _degrees_of_freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
 
 
 def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
-                              good: np.ndarray, pool: np.ndarray | None
-            ) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
+                              good: np.ndarray, pool: np.ndarray
+            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Autocorrelation and spread, drawn towards those of the neighbours;
     and the degrees of freedom that these add."""
-    if pool is None:
-        phi = (n * phi + PHI_SESSIONS * PHI) / (n + PHI_SESSIONS)
-        return np.clip(phi, 0, PHI_MAX), spread, 0.0
     good = good & (spread > 0)
     size = int(pool.max(initial=0)) + 1
     count = np.bincount(pool, good, size)

@@ -8,16 +8,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from config import places
-from config.console import count_with_noun, print_lines
+from config.console import count_with_noun, print_lines, print_table
 from config.families import all_metrics
+from config.records.units import point_text
 from config.sessions import clock
+from config.sites import topology
 
 from ..names import short_name
-from ..results import Place, Result, comparison_fault, session_state
+from ..results import MISSING, OPEN, Place, Result, comparison_fault, session_state
 
 #: Kind of an event -> the title of its list on a terminal, the worst kind first.
 KINDS = {
@@ -47,15 +49,6 @@ class Member(Place):
     point: str = ''
     #: Level since over that before; None: unknown.
     ratio: float | None = None
-    #: Of a failure: its copy, guard, session, and nodes as the scheduler writes them;
-    #: date of the measurement; why it failed; and all of that in one line.
-    copy: str = ''
-    guard: str = ''
-    session: str = ''
-    nodes: str = ''
-    date: str = ''
-    why: str = ''
-    text: str = ''
 
     @property
     def times_as_bad(self) -> float:
@@ -100,13 +93,13 @@ class Event:
     cause: str = ''
     #: Spells in which it was at the new level before: first and last date, sessions.
     earlier: list[tuple[str, str, int]] = field(default_factory=list)
+    #: Of changes: the metrics; of failures: the results.
     members: list[Member] = field(default_factory=list)
-    #: Nodes of its jobs, as the scheduler writes them; '': unknown, or they differ.
+    failed: list[Result] = field(default_factory=list)
+    #: Nodes that all of its jobs had; '': unknown, or they differ.
     nodes: str = ''
     #: Of failures and levels: one of results.ORDER.
     result: str = ''
-    #: Sessions or measurements that are needed for a decision.
-    needs: int = 0
 
     @property
     def when(self) -> str:
@@ -130,21 +123,8 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Power(Place):
-    """The smallest lasting change that is found nine times in ten in a test case,
-    by its judged metric with the widest noise."""
-    metric: str
-    #: '8 B', or ''.
-    point: str
-    #: As a share of the value: 0.05 is 5 %.
-    in_3_sessions: float
-    in_6_sessions: float
-
-
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(Place):
     """The baseline of a metric that is judged by its history."""
-    test_case: str
     metric: str
     #: '8 B', or ''.
     point: str
@@ -153,6 +133,10 @@ class Baseline:
     #: Dates of the sessions from which on the metric was worse or better than its
     #: baseline, or no longer was.
     changes: list[str]
+    #: The smallest lasting change that is found nine times in ten, as a share of the
+    #: value: 0.05 is 5 %. None: the baseline is too short.
+    in_3_sessions: float | None
+    in_6_sessions: float | None
 
 
 @dataclass(frozen=True)
@@ -168,8 +152,6 @@ class Verdict:
     cases: int = 0
     compared: int = 0
     judged: int = 0
-    #: What can be found in each test case that was judged by its history.
-    power: list[Power] = field(default_factory=list)
     #: The baselines of what was judged by its history: judged metrics of family.yaml,
     #: and what regressed.
     baselines: list[Baseline] = field(default_factory=list)
@@ -198,6 +180,15 @@ class Verdict:
         return [one for one in self.events_of('level') if one.result == 'fail']
 
     @property
+    def power(self) -> list[Baseline]:
+        """Of each test case the baseline with the widest noise, the widest first."""
+        widest: dict[str, Baseline] = {}
+        for one in sorted(self.baselines, key=lambda one: -(one.in_6_sessions or 0.0)):
+            if one.in_6_sessions:
+                widest.setdefault(one.test_case, one)
+        return [*widest.values()]
+
+    @property
     def state(self) -> str:
         """The state of the session: one of results.STATES."""
         return session_state(
@@ -222,7 +213,7 @@ class Verdict:
     def headline(self) -> str:
         """The whole verdict in one sentence."""
         number = Counter(one.kind for one in self.events)
-        failed, missing = (sum(len(one.members) for one in self.events_of(kind))
+        failed, missing = (sum(len(one.failed) for one in self.events_of(kind))
                            for kind in ('failure', 'missing'))
         cut_short = sum(one.is_cut_short for one in self.results)
         known = sum(one.result == 'xfail' for one in self.results)
@@ -271,8 +262,10 @@ class Verdict:
             'session': self.session, 'state': self.state, 'cases': self.cases,
             'compared': self.compared, 'judged': self.judged, 'damaged': self.damaged,
             'events': [*map(dataclasses.asdict, self.events)],
-            'power': [*map(dataclasses.asdict, self.power)]},
-            indent=1, allow_nan=False) + '\n'
+            'power': [{name: getattr(one, name) for name in (
+                'test_case', 'metric', 'point', 'in_3_sessions', 'in_6_sessions')}
+                for one in self.power]},
+            indent=1, allow_nan=False, default=sorted) + '\n'
 
 
 def print_verdict(verdict: Verdict, every: bool = False) -> None:
@@ -347,23 +340,33 @@ def test_case_text(case: Place, copy: str = '') -> str:
         copy, f'on {case.system}:{case.partition}', case.environ]))
 
 
-def uncompared_event(one: Result) -> Event:
-    """A test case that was not compared with its reference."""
-    return Event('uncompared', f'{test_case_text(one)}: {one.reason or "inconclusive"} '
-                 f'({count_with_noun(one.uncompared, "session")})', [one.test_case],
-                 one.system)
+def failure_text(one: Result) -> str:
+    """A test case that failed, why, and where."""
+    text = f'{test_case_text(one, one.copy)}: {one.why}'
+    return text + f' [ran on {topology.fold_host_list(one.nodes)}]' * bool(
+        one.nodes and one.guard not in (MISSING, OPEN))
 
 
-def cut_short_events(outcomes: Sequence[Result]) -> Iterator[Event]:
-    """An event for the test cases that did not run because their session ended.
+def print_power(verdict: Verdict) -> None:
+    """Print the smallest change that is found in each test case, the largest first."""
+    power = verdict.power
+    if not power:
+        print('No test case has enough sessions to be compared with its history')
+        return
+    print_table([(test_case_text(one), f'{one.metric} {point_text(one.point)}'.strip(),
+                  *_shares(one)) for one in power],
+                ['test case', 'metric', '3 sessions', '6 sessions'], right=[2, 3])
+    print('Nine times in ten, six sessions are enough to find a lasting change of '
+          f'{_shares(power[len(power) // 2])[1]} in half of the test cases, and '
+          f'of {_shares(power[len(power) // 10])[1]} in 90 % of them')
 
-    :param outcomes: of all test cases, in the newest session of each
-    """
-    cut_short = [one for one in outcomes if one.is_cut_short]
-    if cut_short:
-        yield Event('cut short', '. '.join([*(
-            f'The session of {session_name(run)} was cut short: '
-            f'{count_with_noun(number, "test case")} did not run'
-            for run, number in sorted(Counter(one.session for one in cut_short).items())
-            ), f'To resume: {rerun_commands_text(cut_short)}']),
-            [*dict.fromkeys(one.test_case for one in cut_short)])
+
+def power_text(one: Baseline) -> str:
+    """The smallest change that is found in a test case."""
+    return '{} in 3 sessions, {} in 6 ({})'.format(
+        *_shares(one), f'{one.metric} {point_text(one.point)}'.strip())
+
+
+def _shares(one: Baseline) -> list[str]:
+    return [f'{100 * (part or 0.0):.1f} %' for part in (
+        one.in_3_sessions, one.in_6_sessions)]

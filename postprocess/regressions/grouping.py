@@ -38,7 +38,7 @@ KINDS = {
     'stack': (['system', 'partition', 'environ'], 'environment {2} on {0}:{1}')}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Test cases that may regress together."""
     kind: str
@@ -77,9 +77,10 @@ def find_worse_groups(now: Deviations,
     groups = list({group.there.tobytes(): group for group in (
         *_groups_of_columns(now), *_groups_of_nodes(now, switches))}.values())
     chosen: list[Worse] = []
-    while worse := _worse_groups(now, groups, free):
+    while worse := [*_worse_groups(now, groups, free)]:
         best = max(worse, key=lambda one: one.gain)
         chosen.append(best)
+        groups.remove(best.group)
         free[best.cases] = False
     return chosen, np.flatnonzero(alarms & ~muted & free[now.of])
 
@@ -127,35 +128,29 @@ def _groups_of_nodes(now: Deviations,
 
 
 def _worse_groups(now: Deviations, groups: Sequence[Group], free: np.ndarray
-                  ) -> list[Worse]:
+                  ) -> Iterator[Worse]:
     """The groups that are worse, of test cases that are not explained yet."""
-    kept, series = [], []
-    for group in groups:
-        there = group.there & free[:, None] & np.isfinite(now.case_z)
-        count = there.sum(0)
-        if not count.any():
-            continue
-        usual = np.median(count[count > 0])
-        sessions = np.flatnonzero(count >= (
-            1 if group.kind in ('node', 'switch') else usual / 2))
-        total = np.where(there, now.case_z, 0.0).sum(0)[sessions]
-        kept.append((group, there, sessions))
-        # The mean of few test cases is as wide as that of the usual number.
-        series.append(total / np.sqrt(count[sessions] * usual))
-    if not series:
-        return []
-    x = np.full((len(series), max(map(len, series))), np.nan)
-    for row, values in enumerate(series):
-        x[row, :len(values)] = values
+    parts = [(group, group.there & free[:, None] & np.isfinite(now.case_z))
+             for group in groups]
+    x = np.array([_mean_z_of_sessions(now, *part) for part in parts]).reshape(
+        len(parts), now.case_z.shape[1])
     # Groups stand alone, but there are few of them.
     walk = detect.detect_level_changes(x, floor=0.02, caution=-detect.ALONE)
-    worse = []
-    for row, (group, there, sessions) in enumerate(kept):
-        if walk.states[row, len(sessions) - 1] == detect.WORSE and (
-                one := _worse_test_cases(now, group, there, int(
-                    sessions[walk.start[row]]), int(sessions[-1]))):
-            worse.append(one)
-    return worse
+    for row, (group, there) in enumerate(parts):
+        last = int(np.flatnonzero(np.isfinite(x[row])).max(initial=0))
+        if walk.states[row, last] == detect.WORSE and (one := _worse_test_cases(
+                now, group, there, int(walk.start[row]), last)):
+            yield one
+
+
+def _mean_z_of_sessions(now: Deviations, group: Group, there: np.ndarray) -> np.ndarray:
+    """The mean z of a group in each session; NaN: too few of its test cases ran. The
+    mean of few test cases is as wide as that of the usual number."""
+    count = there.sum(0)
+    usual = float(np.median(count[count > 0])) if count.any() else 1.0
+    fewest = 1 if group.kind in ('node', 'switch') else max(usual / 2, 1)
+    return np.where(count >= fewest, np.where(there, now.case_z, 0.0).sum(0) / np.sqrt(
+        np.maximum(count, 1) * usual), np.nan)
 
 
 def _worse_test_cases(now: Deviations, group: Group, there: np.ndarray, start: int,
@@ -168,7 +163,7 @@ def _worse_test_cases(now: Deviations, group: Group, there: np.ndarray, start: i
                     ).sum(1) / np.maximum(count, 1)
     members = np.flatnonzero(count > 0)
     level = float(mean[members].mean()) if len(members) else 0.0
-    alarmed = members[now.first_alarm[members] >= 0]
+    alarmed = members[now.has_alarm[members]]
     if len(members) < FEWEST_CASES or level <= 0 or (
             SHARE * (mean[alarmed] ** 2).sum() > len(members) * level ** 2):
         return None

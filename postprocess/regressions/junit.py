@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from config.families import printed_name
 
 from ..results import Result, exit_code_of_state
-from .events import Verdict
+from .events import Verdict, failure_text
 
 #: What XML 1.0 cannot have, not even escaped.
 _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
@@ -26,10 +26,8 @@ def junit_xml(verdict: Verdict) -> str:
     tests: list[tuple[tuple[str, str], str, str, list[str]]] = []
     for result in verdict.results:
         lines = [line for one in bad if result.test_case in one.cases for line in (
-            one.lines if one.kind in ('cut short', 'regression') else [
-                *(member.text for member in one.members
-                  if (member.test_case, member.copy) == (result.test_case, result.copy)
-                  ), f'  to do: {one.todo}'])]
+            one.lines if not one.failed else
+            [failure_text(result), f'  to do: {one.todo}'] * (result in one.failed))]
         kind, texts = '', []
         if not result.is_good:
             kind, texts = 'failure', lines or [result.result]

@@ -35,35 +35,41 @@ UNNAMED = 1.5
 
 
 class History(NamedTuple):
-    """Series of metrics; arrays are series x sessions of the series, and end
-    with NaN where a series has fewer sessions than another."""
+    """Series of metrics; arrays are series x sessions, NaN: no value."""
     #: A row a series: KEYS, PLACE, metric, point, unit, better,
     #: named (in family.yaml), of (number of the test case).
     metrics: pd.DataFrame
     #: Sessions, sorted: numpy days.
     sessions: np.ndarray
-    #: Number of the session of each value; -1: none.
-    at: np.ndarray
     #: Log of the value, signed so that more is worse.
     x: np.ndarray
+    #: Measurements of the session, and their standard deviation in the unit of x.
     runs: np.ndarray
     within: np.ndarray
+    #: Of each series: smallest spread, and smallest change that matters. What a program
+    #: prints has a last digit.
     floor: np.ndarray
     minimum: np.ndarray
-    #: Session -> its date.
-    session_of: dict[str, np.datetime64]
     #: What each test case ran on, a row a test case and session: of, day,
     #: RAN_ON.
     ran: pd.DataFrame
 
     @property
-    def last_session_positions(self) -> np.ndarray:
-        """Position of the last session of each series."""
-        return (self.at >= 0).sum(1) - 1
+    def last(self) -> np.ndarray:
+        """The last session of each series."""
+        return self.x.shape[1] - 1 - np.isfinite(self.x)[:, ::-1].argmax(1)
 
     def worse_direction_sign(self) -> np.ndarray:
         """1 where lower is better, else -1."""
         return np.where(self.metrics['better'] == 'lower', 1.0, -1.0)
+
+    def share_of_value(self, rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Changes for the worse of metrics as shares of their values: 0.05 is 5 %.
+
+        :param sizes: in the unit of the series
+        """
+        sign = self.worse_direction_sign()[rows]
+        return sign * np.expm1(sign * np.minimum(sizes, 700.0))
 
 
 def session_dates(frame: pd.DataFrame) -> dict[str, np.datetime64]:
@@ -102,27 +108,21 @@ def metric_histories(frame: pd.DataFrame) -> History:
         frame[['session']].assign(of=of), ['of', 'session']), return_index=True)[1]
     ran = frame[[*RAN_ON, 'system', 'file']].iloc[first].assign(
         of=of[first], day=day[first])
-    table = pd.DataFrame({'code': code, 'day': day,
-                          'value': frame['value'].to_numpy(float)})
-    cells = table.groupby(['code', 'day'])['value'].agg(
-        ['median', 'size', 'std']).reset_index()
-    row = cells['code'].to_numpy()
-    place = cells.groupby('code').cumcount().to_numpy()
-    shape = (len(metrics), int(place.max(initial=-1)) + 1)
-    value = np.full(shape, np.nan)
-    at = np.full(shape, -1)
-    runs, within = np.zeros(shape, int), np.full(shape, np.nan)
-    value[row, place] = cells['median']
-    at[row, place] = cells['day']
-    runs[row, place] = cells['size']
-    within[row, place] = cells['std']
+    cells = frame['value'].astype(float).groupby([code, day]).agg(
+        ['median', 'size', 'std'])
+    at = tuple(cells.index.get_level_values(level) for level in (0, 1))
+    value, runs, within = (np.full((len(metrics), len(days)), np.nan)
+                           for _ in range(3))
+    value[at], runs[at], within[at] = cells['median'], cells['size'], cells['std']
     with np.errstate(invalid='ignore', divide='ignore'):
         within /= np.abs(value)
-    x = _logs(value)
-    x *= np.where(metrics['better'] == 'lower', 1.0, -1.0)[:, None]
-    floor, minimum = _smallest_spread_and_change(metrics, value, x)
-    return History(metrics, days, at, x, runs, within, floor, minimum,
-                   session_of, ran)
+    x = _logs(value) * np.where(metrics['better'] == 'lower', 1.0, -1.0)[:, None]
+    digit = np.array([judged.relative_resolution(family, metric, size) if size else 0.0
+                      for family, metric, size in zip(
+                          metrics['family'], metrics['metric'],
+                          np.nanmedian(np.abs(value), 1), strict=True)])
+    return History(metrics, days, x, runs, within, np.maximum(FLOOR, digit / 2),
+                   np.maximum(MINIMUM, digit), ran)
 
 
 def _node_of_copy(copy: str) -> str:
@@ -166,28 +166,3 @@ def _logs(value: np.ndarray) -> np.ndarray:
     smallest = np.min(np.where(value > 0, value, np.inf), 1, initial=np.inf)
     lowest = np.where(np.isfinite(smallest), smallest, 1.0)[:, None] / 1000
     return np.log(np.where(np.isnan(value), np.nan, np.maximum(value, lowest)))
-
-
-def _smallest_spread_and_change(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray
-              ) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest spread, and smallest change that matters, of each series:
-    what a program prints has a last digit."""
-    with np.errstate(invalid='ignore'):
-        middle = np.array([np.median(np.abs(row[np.isfinite(row)]))
-                           for row in value]) if len(value) else np.empty(0)
-    digit = np.array([judged.relative_resolution(family, metric, size) if size else 0.0
-                      for family, metric, size in zip(
-                          metrics['family'], metrics['metric'], middle, strict=True)])
-    floor, minimum = np.full(len(x), FLOOR), np.full(len(x), MINIMUM)
-    floor, minimum = np.maximum(floor, digit / 2), np.maximum(minimum, digit)
-    # Values that jump to and fro between few: their gap is a digit.
-    ordered = np.sort(x, 1)
-    gaps = np.diff(ordered, axis=1)
-    gaps = np.where(gaps > 1e-9, gaps, np.nan)
-    count = np.isfinite(x).sum(1)
-    with np.errstate(invalid='ignore'):
-        jumps = (np.abs(np.diff(x, axis=1)) > 1e-9).sum(1)
-    few = (np.isfinite(gaps).sum(1) + 1 <= count / 3) & (jumps > count / 5)
-    for row in np.flatnonzero(few):
-        floor[row] = max(floor[row], np.nanmin(gaps[row]) / 2)
-    return floor, minimum

@@ -22,13 +22,13 @@ within a session decide.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import hashlib
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -39,10 +39,16 @@ from config.sites import topology
 
 from .. import debts, options, records
 from ..files import git_commit_hint
-from ..results import OPEN, exit_code_of_state
-from . import decisions, junit, power
+from ..results import exit_code_of_state
+from . import decisions, junit
 from .decisions import Decision
-from .events import Verdict, print_verdict, test_case_text
+from .events import (
+    Verdict,
+    failure_text,
+    print_power,
+    print_verdict,
+    test_case_text,
+)
 from .judging import judge_session
 
 HELP = """\
@@ -132,8 +138,8 @@ def parser() -> Parser:
 
 def _add_common_options(cmd: Parser) -> None:
     options.add_record_options(cmd).add_argument(
-        '--session', metavar='SESSION', help='judge this session, or all '
-        'sessions of this date; the beginning of a name is enough (default: '
+        '--session', metavar='SESSION', help='judge as after this session, or after '
+        'all sessions of this date; the beginning of a name is enough (default: '
         'the newest)')
 
 
@@ -217,27 +223,10 @@ def verdict_of_records(frame: pd.DataFrame, session: str | None = None,
     :param damaged: damaged places of the perflogs
     :param site: name or path of the site; '': as of commands without --site
     """
-    systems = sorted(map(str, frame['system'].unique()))
-    verdict = judge_session(
-        frame, session, decisions=decided,
-        switches={system: above for system in systems
-                  if (above := _read_switches_by_node(system, site))})
-    return dataclasses.replace(
-        verdict, damaged=damaged,
-        ended_early=sessions is not None and _is_cut_short(
-            sessions[sessions['system'].isin(systems)], verdict.session if session
-            else ''))
-
-
-def _is_cut_short(sessions: pd.DataFrame, label: str) -> bool:
-    """Whether the newest session of a system was cut short.
-
-    :param label: only this session, or the sessions that began on this date; '': all
-    """
-    chosen = sessions[~sessions['running'] & (
-        (sessions['session'] == label)
-        | (sessions['started'].dt.strftime('%Y-%m-%d') == label) | (not label))]
-    return bool(chosen.drop_duplicates('system', keep='last')['cut_short'].any())
+    switches = {str(system): _read_switches_by_node(str(system), site)
+                for system in frame['system'].unique()}
+    return judge_session(frame, session, decisions=decided, sessions=sessions,
+                         switches=switches, damaged=damaged)
 
 
 def _read_switches_by_node(system: str, site: str) -> dict[str, list[str]]:
@@ -254,7 +243,7 @@ def _write_output(args: argparse.Namespace, verdict: Verdict) -> int:
     if args.junit:
         options.write_text_answer(args.junit, junit.junit_xml(verdict))
     if args.power:
-        power.print_power_table(verdict.power)
+        print_power(verdict)
     elif '-' not in (args.json, args.junit):
         print_verdict(verdict, args.all)
     return exit_code_of_state(verdict.state, args.require_compared)
@@ -269,56 +258,63 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     until = getattr(args, 'until', None)
     if until and until < today:
         raise ValueError(f'--until {until} is in the past: today is {today}')
-    failed = {one.test_case: one.date for event in verdict.failures
-              for one in event.members if event.result == 'fail'
-              and one.test_case.startswith(args.id)
-              } if action == 'mute' else {}
-    if len(failed) > 1:
-        raise ValueError(f'{args.id} is the beginning of several IDs: '
-                         + ', '.join(sorted(failed)))
     if action == 'retire':
-        ident, since, metrics = _retired_test_cases(args.id, verdict)
-        text = f'retired: {count_with_noun(len(metrics), "test case")}'
-    elif failed:
-        [(ident, since)] = failed.items()
-        metrics = [ident]
-        text = f'muted until {until}'
+        ident, chosen = _retired(args.id, verdict)
+        text = f'retired: {count_with_noun(len(chosen), "test case")}'
     else:
-        line = decisions.find_by_id(
-            args.id, verdict.events_of('regression', 'muted'), 'regression',
-            'the verdict', lambda one: one.title)
-        names = [decisions.decision_target_names(one.test_case, one.metric, one.point)
-                 for one in line.members]
-        whole = line.scope != 'metric'
-        ident, since = line.id, line.since
-        metrics = [name[2 if whole else 1] for name in names]
-        text = f'muted until {until}' if until else (
-            f'accepted: the baseline begins on {line.since}')
+        subject = decisions.find_by_id(
+            args.id, [*_regressions(verdict), *_failures(verdict) * bool(until)],
+            'regression', 'the verdict', lambda one: one.text)
+        ident, chosen = subject.id, [subject]
+        text = (f'muted until {until}' if until else
+                f'accepted: the baseline begins on {subject.since}')
     path = decisions.add_decision(Path(args.perflogs), Decision(
         ident, {'accept': 'accepted', 'mute': 'muted', 'retire': 'retired'}[action],
-        datetime.date.fromisoformat(since), until, args.reason, today,
-        tuple(dict.fromkeys(metrics))))
+        datetime.date.fromisoformat(max(one.since for one in chosen)), until,
+        args.reason, today, tuple(dict.fromkeys(
+            name for one in chosen for name in one.metrics))))
     print(f'{path}: {ident} is {text}{git_commit_hint(path)}')
     return 0
 
 
-def _retired_test_cases(pattern: str, verdict: Verdict) -> tuple[str, str, list[str]]:
-    """The ID of a decision that retires what matches, the date until which it was
-    measured, and the test cases.
+class Subject(NamedTuple):
+    """A regression or failure that a person may decide about."""
+    id: str
+    text: str
+    #: Date on which it began, or was last seen.
+    since: str
+    #: As `Decision` has them.
+    metrics: list[str]
+
+
+def _regressions(verdict: Verdict) -> list[Subject]:
+    """A metric with all its points, or all test cases of a group."""
+    return [Subject(one.id, one.title, one.since, [
+        f'{member.test_case} {member.metric}' if one.scope == 'metric' else
+        member.test_case for member in one.members])
+        for one in verdict.events_of('regression', 'muted')]
+
+
+def _failures(verdict: Verdict) -> list[Subject]:
+    """The test cases that failed, each with all its copies."""
+    return [*{one.test_case: Subject(one.test_case, failure_text(one), one.date, [
+        one.test_case]) for one in verdict.results if one.result == 'fail'}.values()]
+
+
+def _retired(pattern: str, verdict: Verdict) -> tuple[str, list[Subject]]:
+    """The ID of a decision that retires what matches, and what that is.
 
     :raises ValueError: nothing that is missing or open matches
     """
-    owed = [one for event in verdict.failures for one in event.members
-            if event.kind == 'missing' or one.guard == OPEN]
-    name_of = {one: test_case_text(one, one.copy) for one in owed}
-    matching = [one for one in owed if any(fnmatchcase(name, pattern) for name in (
-        one.test_case, name_of[one], *topology.nodes_of_record(one.nodes)))]
-    if not matching:
-        names = '; '.join(f'{one.test_case} {name_of[one]}'
-                          for one in owed) or 'nothing of these'
+    owed = [(Subject(one.test_case, test_case_text(one, one.copy), one.date, [
+        f'{one.test_case} {one.copy}'.strip()]), one.nodes) for one in verdict.results
+        if one.result == 'missing' or one.is_open]
+    chosen = [one for one, nodes in owed if any(
+        fnmatchcase(name, pattern) for name in (one.id, one.text, *nodes))]
+    if not chosen:
+        names = '; '.join(f'{one.id} {one.text}' for one, _ in owed)
         raise ValueError(f'nothing that is missing or open matches {pattern!r}: the '
-                         f'verdict has {names}')
-    metrics = [f'{one.test_case} {one.copy}'.strip() for one in matching]
-    ident = metrics[0] if len(metrics) == 1 and ' ' not in metrics[0] else \
-        hashlib.sha1('|'.join(metrics).encode()).hexdigest()[:8]
-    return ident, max(one.date for one in matching), metrics
+                         f'verdict has {names or "nothing of these"}')
+    metrics = [name for one in chosen for name in one.metrics]
+    return (metrics[0] if len(metrics) == 1 and ' ' not in metrics[0] else
+            hashlib.sha1('|'.join(metrics).encode()).hexdigest()[:8]), chosen

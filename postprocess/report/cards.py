@@ -15,6 +15,7 @@ from config.sessions.session_id import first_session_id_by_session
 from .. import results
 from ..regressions import detect
 from ..regressions.events import Event, Member, Verdict, session_name
+from ..results import Result
 from . import grid, plots, sections
 from .curves import NO_LINES, Curve, Key, Lines, point_number, sparkline
 from .grid import FAILED, place_text
@@ -72,11 +73,11 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
     this_session = len(page.past.sessions) - 1
     cards = []
     for event in page.verdict.failures:
-        members = {page.numbers[one.test_case]: one for one in reversed(event.members)
-                   if one.test_case in page.numbers}
+        failed = {page.numbers[one.test_case]: one for one in reversed(event.failed)
+                  if one.test_case in page.numbers}
         lines = sorted((
-            _failure_line(page, number, members[number], worst.get(number, {}))
-            for number in sorted(members)
+            _failure_line(page, number, failed[number], worst.get(number, {}))
+            for number in sorted(failed)
             if not _is_part_of_event(page, worst.get(number, {}))),
             key=lambda line: -line['times_as_bad'])
         if not lines:
@@ -91,29 +92,29 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
             'why': event.title + ', new' * all(line['is_new'] for line in lines),
             'lines': lines[:MAX_LINES], 'count': len(lines),
             'more': lines[MAX_LINES:], 'families': sorted(
-                {one.family for one in event.members}),
+                {one.family for one in event.failed}),
             'rows': [row for row in rows if row['result'] in results.FAILED
                      and row['number'] in {line['number'] for line in lines}]})
     return sorted(cards, key=lambda card: (not card['is_new'], -card['count']))
 
 
-def _failure_line(page: Page, number: int, member: Member, row: dict) -> dict:
+def _failure_line(page: Page, number: int, result: Result, row: dict) -> dict:
     """A test case that failed.
 
     :param row: its worst value, of `value_table_rows`; {}: it has none
     """
     case, this_session = page.cases[number], len(page.past.sessions) - 1
-    has_value = not member.guard and row.get('reference')
+    has_value = not result.guard and row.get('reference')
     return {
         'name': case.name, 'place': place_text(case.row), 'number': number,
-        'text': member.why, 'sessions': grid.sessions_in_a_row(
+        'text': result.why, 'sessions': grid.sessions_in_a_row(
             case.cells, case.newest_result_letter),
         'is_new': case.cells[this_session:] in FAILED and case.cells[
             :this_session].rstrip('.')[-1:] not in FAILED,
         'times_as_bad': row.get('times_as_bad', 1),
         'values': f"{row['reference']} → {row['value']} {row['unit']}"
         if has_value else '',
-        **{name: '' if member.guard else row.get(name, '')
+        **{name: '' if result.guard else row.get(name, '')
            for name in ('spark', 'change')},
         'where': row.get('where', ''),
         'log': page.folders_of_test_case(case).get('log', '')}

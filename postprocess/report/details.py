@@ -16,7 +16,7 @@ from config.places import site_option
 from config.records.units import size_text, unit_text
 from config.sessions.judged import point_in_bytes
 
-from ..regressions.power import power_text
+from ..regressions.events import power_text
 from ..regressions.sessions import ENVIRONMENT_NAMES
 from . import plots
 from .curves import MAX_SESSIONS, NO_LINES, Key

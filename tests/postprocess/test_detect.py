@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from postprocess.regressions import detect, power
+from postprocess.regressions import detect
 
 WARM = 40
 
@@ -81,6 +81,17 @@ def test_one_session_of_a_series_without_a_unit_is_no_alarm():
     x[:, -1] += 9.0
     result = detect.detect_level_changes(x, floor=0.02)
     assert (result.states[:, -1] == detect.NORMAL).all()
+
+
+def test_sessions_without_a_value_do_not_count():
+    x = stepped(0.05, 6)
+    apart = np.full((40, 2 * x.shape[1]), np.nan)
+    apart[:20, ::2], apart[20:, 1::2] = x[:20], x[20:]
+    one, other = (detect.detect_level_changes(values, pool=np.zeros(40, int))
+                  for values in (x, apart))
+    assert (other.states[:20, ::2] == one.states[:20]).all()
+    assert (other.start == 2 * one.start + (np.arange(40) >= 20)).all()
+    assert (np.isfinite(other.z) == np.isfinite(apart)).all()
 
 
 def test_change_has_an_interval_that_holds_the_truth():
@@ -153,8 +164,7 @@ def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
     x = noise(600, 60 + window, phi)
     pool = np.arange(600) // 25
     before = detect.detect_level_changes(x[:, :60], pool=pool)
-    size = power.smallest_detectable_change(
-        before.spread, before.phi, before.sessions, before.df, window)
+    size = detect.smallest_detectable_change(before, np.arange(600), window)
     rows = np.arange(0, 600, 5)
     x[rows, 60:] += size[rows, None]
     after = detect.detect_level_changes(x, pool=pool)

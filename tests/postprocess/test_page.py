@@ -12,7 +12,8 @@ import pytest
 from postprocess import debts, results
 from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
-from postprocess.regressions.events import cut_short_events
+from postprocess.regressions.events import failure_text
+from postprocess.regressions.failures import failure_events
 from postprocess.regressions.verdict import verdict_of_records
 from postprocess.report import cards, details, grid, page
 from tests.conftest import printed_verdict_lines
@@ -117,7 +118,8 @@ def test_a_test_case_has_the_same_name_on_the_page_and_in_the_verdict(tmp_path):
     assert sorted(name.rpartition(' ')[0] for name in names) == [
         'Asks (embedded)', 'Asks (embedded) x=2',
         'Puts (embedded)', 'Puts (embedded) x=2']
-    lines = [one.text for event in built.verdict.failures for one in event.members]
+    lines = [failure_text(one) for event in built.verdict.failures
+             for one in event.failed]
     assert all(any(line.startswith(name) for line in lines) for name in names)
     assert {one['m'] for one in details.test_case_details(built)} == {
         f'{check} %x={x} @alpha:cpu+openmpi'
@@ -239,7 +241,7 @@ def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one():
     cut_short = [results.Result(
         'c', system, *[''] * 8, session='r', result='not_run', guard='cancelled')
         for system in ('beta', 'local')]
-    [event] = cut_short_events(cut_short)
+    [event] = failure_events(cut_short)
     assert event.title.endswith(
         'To resume: ./plumb run --suspects; ./plumb run --site beta --suspects')
 

@@ -1,0 +1,93 @@
+"""Events of test cases that failed, did not run, or were not compared."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from config import places
+from config.console import count_with_noun
+from config.sites import topology
+
+from ..results import Result
+from .events import (
+    Event,
+    failure_text,
+    rerun_commands_text,
+    session_name,
+    shortened_lines,
+    test_case_text,
+)
+
+#: Result or guard of a failure, or `guard` or `value` -> why test cases failed
+#: together, and what to do.
+FAILURES = {
+    'xpass': ('have no known fault any more', 'remove $xfail from the reference file'),
+    'flaky': ('failed, and passed when they were measured again, guard {guard}',
+              'nothing now: the test case passed when it was measured again; check '
+              'its nodes if this repeats'),
+    'missing': ('missing: earlier sessions of this mode had them',
+                'find out why it was not selected: site, environment or check; to '
+                'measure it: {run}; if it was removed on purpose: ./plumb verdict '
+                'retire {id}{site} --reason TEXT'),
+    'open': ('failed before, and have not passed on the same nodes since',
+             'measure it on these nodes: {run}; if the problem is known: ./plumb '
+             'verdict mute {id}{site} --until DATE --reason TEXT; if a node left the '
+             'site: ./plumb verdict retire NODE{site} --reason TEXT'),
+    'reference': ('failed, guard {guard}',
+                  f'make a reference: {places.CALIBRATE}{{site}}'),
+    'guard': ('failed, guard {guard}', 'see the output of the test case'),
+    'value': ('out of tolerance, {metric}',
+              'run the test case again, and check what changed; after an intended '
+              f'change: {places.CALIBRATE}{{site}} --new-level')}
+
+
+
+
+def failure_events(outcomes: Sequence[Result]) -> Iterator[Event]:
+    """The events of the results of test cases, in the newest session of each."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for one in outcomes:
+        if one.is_failed and not one.is_cut_short:
+            groups.setdefault((one.system, one.result, one.guard, one.metric), []
+                              ).append(one)
+    yield from sorted(map(_failed_for_one_reason, groups.values()),
+                      key=lambda one: (one.kind, -len(one.failed)))
+    for one in outcomes:
+        if one.uncompared:
+            yield Event('uncompared', f'{test_case_text(one)}: '
+                        f'{one.reason or "inconclusive"} '
+                        f'({count_with_noun(one.uncompared, "session")})',
+                        [one.test_case], one.system)
+    if cut_short := [one for one in outcomes if one.is_cut_short]:
+        yield Event('cut short', '. '.join([*(
+            f'The session of {session_name(run)} was cut short: '
+            f'{count_with_noun(number, "test case")} did not run'
+            for run, number in sorted(Counter(one.session for one in cut_short).items())
+            ), f'To resume: {rerun_commands_text(cut_short)}']),
+            [*dict.fromkeys(one.test_case for one in cut_short)])
+
+
+def _failed_for_one_reason(failed: list[Result]) -> Event:
+    first = failed[0]
+    common, todo = FAILURES[
+        first.result if first.result in FAILURES else
+        'value' if not first.guard else
+        first.guard if first.guard in FAILURES else 'guard']
+    shared = topology.fold_host_list(frozenset.intersection(
+        *(one.nodes for one in failed)))
+    cases = [*dict.fromkeys(one.test_case for one in failed)]
+    title, evidence = failure_text(first), []
+    if len(failed) > 1:
+        families = {one.family for one in failed}
+        is_place = len({one.nodes for one in failed}) > 1 and shared
+        title = (f'{shared} of ' * bool(is_place) + f'{first.system}: '
+                 + count_with_noun(len(failed), f'{first.family} test case'
+                                   if len(families) == 1 else 'test case')
+                 + f' {common.format(guard=first.guard, metric=first.metric)}')
+        evidence = shortened_lines([*map(failure_text, failed)])
+    site = places.site_option(first.system)
+    return Event(
+        'missing' if first.result == 'missing' else 'failure', title, cases,
+        first.system, evidence=evidence, failed=failed, result=first.result,
+        todo=todo.format(site=site, run=f'./plumb run{site} {" ".join(cases[:3])}',
+                         id=cases[0] if len(cases) == 1 else 'ID'), nodes=shared)

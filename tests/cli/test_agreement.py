@@ -151,6 +151,7 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
                  if row.test_case == one.test_case]
         nightly = results.results_of_nightly_session(frame, one.session)
         assert row.result == nightly[one.test_case, ''].result == one.result, one
+        assert row.text.startswith(one.why)
         seen.add('row')
 
     # JUnit.

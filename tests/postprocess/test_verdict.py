@@ -221,6 +221,19 @@ def test_a_session_in_the_past_knows_nothing_of_what_came_later(judge):
     assert verdict_.regressions[0].since == day(20)
 
 
+def test_a_session_in_the_past_is_judged_as_it_was_then(judge):
+    """What is still true of a test case that did not run in it, and nothing of other
+    systems."""
+    records = [*sessions(step(3, 20, 1.2), skip=lambda c, n: c == 3 and n == 27),
+               *sessions(step(4, 20, 1.2), system='beta', session=lambda c, n:
+                         factory.record(day=n)['session'].replace('a', 'b'))]
+    name = factory.record(day=27)['session']
+    verdict_ = judge(records, session=name)
+    [line] = verdict_.regressions
+    assert (verdict_.session, line.cases) == (name, [short_id(3)])
+    assert (verdict_.cases, len(verdict_.results)) == (CASES - 1, CASES)
+
+
 def test_a_session_that_is_not_there_is_an_error(judge):
     with pytest.raises(ValueError, match='no session or date begins'):
         judge(sessions(count=9), session='1999')

@@ -54,10 +54,16 @@ class Run:
     name: str
 
 
+def job_state(job: Any) -> str:
+    """The state of a job; of a heterogeneous job, the worst of its parts."""
+    states = (job.state or 'unknown').split(',')
+    return min(states, key=GOOD_STATES.__contains__)
+
+
 def check_job_state(job: Any) -> None:
     """Check state and exit code of the job, under every scheduler."""
     where = f'job {job.jobid} on {",".join(job.nodelist or ["?"])}'
-    state = job.state or 'unknown'
+    state = job_state(job)
     if state == 'TIMEOUT' or has_reached_time_limit(job):
         fail_test_case('time_limit', f'{where} reached its time limit '
                        f'({job.time_limit} s); its output is ignored. Find out why it '
@@ -100,7 +106,7 @@ def describe_lost_node(job: Any) -> str:
                            [log, *sorted(log.parent.glob('run.*.err'))]))
     nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', output)))
     batch_node_runs = 'DUE TO NODE FAILURE' in output
-    if not nodes and (batch_node_runs or job.state == 'NODE_FAIL'):
+    if not nodes and (batch_node_runs or job_state(job) == 'NODE_FAIL'):
         host, *others = job.nodelist or ['a node']
         nodes = others if batch_node_runs and others else [host]
     return f' ({" or ".join(nodes)} was lost)' if nodes else ''
@@ -154,7 +160,7 @@ def check_service_failures(stage: Path, job: Any) -> None:
     for path in sorted(stage.glob('run.*.err')):
         for line in _read_text_or_empty(path).splitlines():
             if line.startswith('service: '):
-                how = '' if job.state in GOOD_STATES else f' ({job.state})'
+                how = '' if job_state(job) in GOOD_STATES else f' ({job_state(job)})'
                 fail_test_case('service', f'job {job.jobid}{how}: {path.stem}: '
                                + line.removeprefix('service: '))
 

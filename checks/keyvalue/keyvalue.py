@@ -277,7 +277,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 class StoreServes(StoreBenchmark):
     """A store under the embedded memtier_benchmark."""
 
-    SETTINGS = {'rate': 0}
+    SETTINGS = {**ServiceBenchmark.SETTINGS, 'rate': 0}
 
     #: The store and its load.
     scenario = parameter(

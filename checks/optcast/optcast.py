@@ -50,6 +50,7 @@ class OptcastAllReduce(ServiceBenchmark):
     programs = fixture(OptcastPrograms, scope='environment')
 
     SETTINGS: ClassVar[Mapping[str, Any]] = {
+        **ServiceBenchmark.SETTINGS,
         'sizes': [], 'chunksize': '', 'iterations': 0, 'warmup': -1, 'clients': 0,
         'servers': 0, 'servers_each': 1, 'nsplit': 1, 'reduce_jobs': 2,
         'reduce_threads': 2, 'send_threads': 0, 'recv_threads': 0,

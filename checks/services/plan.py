@@ -155,11 +155,26 @@ class Plan:
         """Nodes of the job."""
         return max(where.stop for where in self.node_numbers_by_role().values())
 
-    def required_cpus_per_node(self) -> int:
-        """CPUs needed on the node with the most servers and clients."""
+    @property
+    def client_nodes(self) -> range:
+        """Numbers of the nodes behind those of the servers."""
+        return range(self.server.nodes, self.node_count)
+
+    @property
+    def has_separate_servers(self) -> bool:
+        """Whether the servers have nodes of their own."""
+        layout = self.node_numbers_by_role()
+        return bool(self.server.instances) and all(
+            layout[role.name].start in self.client_nodes for role in self.clients)
+
+    def required_cpus_per_node(self, nodes: range | None = None) -> int:
+        """CPUs needed on the node with the most servers and clients.
+
+        :param nodes: numbers of the nodes; None: all
+        """
         layout, sums = self.node_numbers_by_role(), Counter[tuple[int, bool]]()
         for role in self.roles:
-            for node in layout[role.name]:
+            for node in set(layout[role.name]) & set(nodes or range(self.node_count)):
                 # Bound processes need theirs besides the others'; unbound ones share.
                 sums[node, role.unbound] += role.instances * max(role.cpus,
                                                                  role.spinning)

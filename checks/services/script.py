@@ -81,7 +81,11 @@ class Writer:
         yield f'tied=("$programs/observe" {how})'
         yield '. "$services/services.sh"'
         yield f'node_count={plan.node_count}'
-        yield 'mapfile -t nodes < <(nodes)'
+        # Groups in the order of their nodes in the plan.
+        groups = [*dict.fromkeys(self.het_groups[node]
+                                 for node in range(plan.node_count))]
+        order = ''.join(f' {group}' for group in groups if len(groups) > 1)
+        yield f'mapfile -t nodes < <(nodes{order})'
         yield (f'server_user={quoted(server.user)} '
                f'with_password={"yes" if server.password else ""} '
                f'is_cluster={"yes" if server.cluster else ""}')

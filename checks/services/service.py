@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import reframe.core.runtime as rt
-from reframe.core.builtins import run_after, run_before
+from reframe.core.builtins import run_after, run_before, variable
 from reframe.core.launchers.local import LocalLauncher
 
 from config import families
@@ -72,6 +73,13 @@ class ServiceBenchmark(Benchmark, special=True):
     #: Whether a step has MPI programs, which the launcher starts inside the job.
     has_mpi_steps: ClassVar[bool] = False
 
+    SETTINGS: ClassVar[Mapping[str, Any]] = {'server_access': ''}
+
+    #: How servers get nodes of another type than the clients, under Slurm: the name of
+    #: another partition of the site, options of Slurm, or both. Empty: all nodes are
+    #: of the same type.
+    server_access = variable(str, value='')
+
     #: CPUs of one node that a test case needs and no node has: it is only in
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
@@ -125,7 +133,8 @@ class ServiceBenchmark(Benchmark, special=True):
         plan = self.service_plan()
         self.num_nodes = self.num_tasks = plan.node_count
         self.num_tasks_per_node = 1
-        needed = plan.required_cpus_per_node()
+        needed = plan.required_cpus_per_node(
+            plan.client_nodes if self.server_access else None)
         have = self.current_partition.processor.num_cpus or needed
         self.num_cpus_per_task = min(needed, have)
 
@@ -138,12 +147,67 @@ class ServiceBenchmark(Benchmark, special=True):
                 'know how its launcher starts a program inside a job; add the '
                 'launcher or the MPI to STEP in config/sites/launch.py')
 
+    @run_after('setup', always_last=True)
+    def check_server_access(self) -> None:
+        """Refuse nodes of two types where they are not possible."""
+        if not self.server_access:
+            return
+        part = self.current_partition
+        backend = part.scheduler.registered_name
+        # ReFrame's squeue does not find the parts of a job.
+        if (backend, launch.step_key(*self.launcher_and_mpi())) != ('slurm', 'srun'):
+            raise ValueError(
+                f'server_access: partition {part.fullname} has the scheduler {backend} '
+                f'and the launcher {part.launcher_type.registered_name}; nodes of two '
+                'types need slurm and srun')
+        if not self.service_plan().has_separate_servers:
+            raise ValueError('server_access: this test case has no nodes for servers '
+                             'alone; select one whose clients have their own nodes')
+        if self.pinned_nodes:
+            raise ValueError('server_access: the nodes of such a job cannot be pinned')
+        self.server_access_options()
+
+    def server_access_options(self) -> list[str]:
+        """Scheduler options of the servers' nodes.
+
+        :raises ValueError: the site has no such partition
+        """
+        name, *options = shlex.split(self.server_access)
+        if name.startswith('-'):
+            return [name, *options]
+        partitions = {part.name: part for part in rt.runtime().system.partitions}
+        if name not in partitions:
+            raise ValueError(f'server_access: the site has no partition {name}, only '
+                             f'{", ".join(partitions)}; options begin with a hyphen')
+        return [*partitions[name].access, *options]
+
+    # Last: options that are added later would be those of the second part.
+    @run_before('run', always_last=True)
+    def request_separate_server_nodes(self) -> None:
+        """Make the servers' nodes the second part of a heterogeneous job."""
+        if not self.server_access:
+            return
+        plan = self.service_plan()
+        clients, servers = len(plan.client_nodes), plan.server.nodes
+        # ReFrame has written the number of all nodes, and appends the options of -J.
+        self.job.options += [
+            f'--ntasks={clients}', f'--nodes={clients}', *self.job.cli_options,
+            '#SBATCH hetjob', *(f'#SBATCH {option}' for option in (
+                f'--ntasks={servers}', f'--nodes={servers}', '--ntasks-per-node=1',
+                '--cpus-per-task='
+                + str(plan.required_cpus_per_node(range(plan.server.nodes))),
+                *self.server_access_options()))]
+
     @run_before('run')
     def add_services_to_job_script(self) -> None:
         # Otherwise only this test case's next run would find leftover secrets.
         remove_secrets_of_dead_runs(rt.runtime().stage_prefix)
+        plan = self.service_plan()
+        if self.server_access:
+            # The second part of the job, see request_separate_server_nodes.
+            plan = replace(plan, server=replace(plan.server, het_group=1))
         self.prerun_cmds = [f'cd {shlex.quote(self.stagedir)}', *self.prerun_cmds,
-                            *job_script_lines(self.service_plan(), self.launching())]
+                            *job_script_lines(plan, self.launching())]
         # The script itself starts launchers.
         self.job.launcher = LocalLauncher()
         self.executable = 'run_and_stop'

@@ -36,13 +36,13 @@ usr1_timeout=5 stop_timeout=12 cause_timeout=2
 
 # The nodes of the job, one per line. PLUMBLINE_NODES="n1 n2" replaces those of the
 # scheduler; the script must run on the first one.
-nodes() {
+nodes() {  # [group of a heterogeneous job]...
     if [ -n "${PLUMBLINE_NODES-}" ]; then
         # shellcheck disable=SC2086
         printf '%s\n' $PLUMBLINE_NODES
     elif [ -n "${SLURM_JOB_NODELIST-}" ]; then
         local group list
-        for ((group = 0; group < ${SLURM_HET_SIZE:-1}; group++)); do
+        for group in "${@:-}"; do
             list=SLURM_JOB_NODELIST_HET_GROUP_$group
             scontrol show hostnames "${!list-$SLURM_JOB_NODELIST}"
         done

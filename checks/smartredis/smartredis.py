@@ -155,7 +155,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     family = 'smartredis'
     SETTINGS: ClassVar[Mapping[str, Any]] = {
-        'tensor_bytes': [], **dict.fromkeys((
+        **ServiceBenchmark.SETTINGS, 'tensor_bytes': [], **dict.fromkeys((
             'deployment', 'iterations', 'clients_per_node', 'client_nodes', 'db_nodes',
             'db_cpus', 'io_threads', 'io_threads_do_reads')),
         'net_type': 'uds', 'pin': 'on', 'db_port': 0, 'net_ifname': '', 'options': ''}
@@ -217,10 +217,15 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         changed = self.changed_fields()
         self.scenario = replace(self.scenario, **changed)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
-        self.require_nodes(self.scenario.node_count(self.consumers),
-                           *['+gpu_nvidia'] * (self.scenario.device == 'GPU'))
+        # With server_access the servers' nodes are of another partition.
+        self.require_nodes(
+            self.scenario.node_count(self.consumers)
+            - bool(self.server_access) * self.scenario.db_nodes,
+            *['+gpu_nvidia'] * (self.scenario.device == 'GPU'
+                                and not self.server_access))
         self.valid_prog_environs = self.scenario.environments
-        if changed and (cause := self.cause_left_out()):
+        if ((changed or self.net_type != 'uds' or self.server_access)
+                and (cause := self.cause_left_out())):
             print(f'{type(self).__name__}: left out, because {cause}: {self.scenario}',
                   file=sys.stderr)
             self.valid_systems = []
@@ -242,6 +247,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def cause_left_out(self) -> str:
         """Why the arrangement that settings changed cannot run; empty: it can."""
         scenario = self.scenario
+        if self.net_type == 'tcp' and not self.is_colocated:
+            return ('only colocated databases have another transport than TCP '
+                    '(deployment, net_type)')
+        if self.server_access and not self.has_separate_clients:
+            return 'the database has no nodes of its own (server_access, client_nodes)'
         if self.is_colocated and scenario.db_nodes > 1:
             return 'colocated databases are no cluster (deployment, db_nodes)'
         if self.is_colocated and scenario.client_nodes and self.consumers:
@@ -251,7 +261,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             return 'io_threads_do_reads is an option of Redis'
         if not any(selection.partition_has(part, spec) for spec in self.valid_systems
                    for part in rt.runtime().system.partitions):
-            return (f'no partition has {scenario.node_count(self.consumers)} nodes '
+            return (f'no partition has {self.required_nodes} nodes '
                     f'for a job{" with NVIDIA GPUs" * (scenario.device == "GPU")}')
         if not scenario.environments:
             return 'only a model of TorchScript runs on a GPU (device, network)'

@@ -69,6 +69,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     family = 'taobench'
     SETTINGS: ClassVar[Mapping[str, Any]] = {
+        **ServiceBenchmark.SETTINGS,
         'memory': 0.0, 'warmup_time': 0, 'test_time': 0, 'interval': 0.0,
         'options': '', 'client_options': ''}
 

@@ -7,6 +7,8 @@ import pytest
 from conftest import of_family
 from rounds import left, seen
 
+from checks.services.parser import split_service_record
+
 
 @pytest.mark.cluster
 @pytest.mark.parametrize('name, arrangement, partition', [
@@ -50,6 +52,28 @@ def test_colocated_databases_on_two_nodes(suite, cluster, partition, name, setti
             'client_nodes=2', 'iterations=10', *settings))).communicate()
     assert '[  PASSED  ]' in text, text
     assert {r['num_nodes'] for r in suite.records} == {'2'}
+
+
+@pytest.mark.cluster
+def test_database_on_a_node_of_another_type(suite, cluster):
+    """A heterogeneous job: node names, observers and facts of both parts."""
+    before = seen(cluster)
+    text, _ = suite.on(
+        cluster, '-r', '-Sbringup=1', '--system=devcluster:slurm-srun',
+        *of_family('smartredis'), '-n', 'SmartRedisThroughput', '-E',
+        'scenario.client_nodes == 2 and scenario.clients_per_node == 4'
+        ' and scenario.deployment == "standard" and scenario.db == "valkey"',
+        '--keep-stage-files', *(f'-SSmartRedisThroughput.{setting}' for setting in (
+            'server_access=--nodelist=n4', 'iterations=10', 'tensor_bytes=1024')),
+    ).communicate()
+    assert '[  PASSED  ]' in text, text
+    assert {(r['num_nodes'], r['nodes']) for r in suite.records} == {
+        ('3', 'n[1-2,4]')}
+    [record] = suite.tmp.glob('work/stage/**/run.1.record')
+    services, _ = split_service_record(record.read_text())
+    assert [server.node for server in services.servers] == ['n4']
+    assert {*services.client_nodes} == {'n1', 'n2'}
+    assert left(cluster, before, suite.tmp) == []
 
 
 @pytest.mark.cluster

@@ -54,6 +54,8 @@ def scripts(suite, tmp_path):
      'the consumer cannot reach the colocated databases of several nodes'),
     ('Throughput', ['deployment=colocated', 'db_nodes=3'],
      'colocated databases are no cluster'),
+    ('Throughput', ['net_type=tcp'], 'only colocated databases have another transport'),
+    ('Throughput', ['server_access=fat'], 'the database has no nodes of its own'),
     ('Throughput', ['client_nodes=4'], 'no partition has 5 nodes for a job'),
     ('Inference', ['network=resnet50.pt'],
      'no environment has +tensor_redis +libtorch'),
@@ -143,6 +145,54 @@ def test_the_script_of_a_job_under_pbs(scripts):
                                                   )), script
         assert subprocess.run(['bash', '-n'], input=script, text=True
                               ).returncode == 0
+
+
+@pytest.mark.parametrize('scheduler, access, expected', [
+    ('pbs', 'fat', 'nodes of two types need slurm and srun'),
+    ('squeue', 'fat', 'has the scheduler squeue and the launcher srun'),
+    ('slurm', 'thick', 'the site has no partition thick, only nodes, fat')])
+def test_other_nodes_of_servers_are_refused(suite, tmp_path, scheduler, access,
+                                            expected):
+    suite.write_site(tmp_path / 'cluster', two_types(scheduler))
+    done = suite.reframe(*on_two_types(access))
+    assert expected in ' '.join((done.stdout + done.stderr).split())
+
+
+def test_servers_on_nodes_of_another_type(suite, tmp_path):
+    """-J is for both parts; only the clients' part has the partition's options."""
+    suite.write_site(tmp_path / 'cluster', two_types('slurm'))
+    done = suite.reframe(*on_two_types('fat --mem=64G'), '-Jqos=test')
+    assert done.returncode == 0, done.stdout + done.stderr
+    (script,) = [text for path in suite.tmp.rglob('rfm_job.sh')
+                 if 'run_services' in (text := path.read_text())]
+    clients, servers = (set(re.findall('#SBATCH (.*)', part))
+                        for part in script.split('#SBATCH hetjob\n'))
+    assert {'--nodes=2', '--partition=thin', '--qos=test', '--no-requeue'} <= clients
+    assert servers == {
+        '--nodes=1', '--ntasks=1', '--ntasks-per-node=1', '--cpus-per-task=1',
+        '--partition=fat', '--mem=64G', '--qos=test'}
+    assert re.search('server 0 .*--het-group=1 ', script)
+    assert re.search('client 0 .*--het-group=0 ', script)
+
+
+def two_types(scheduler):
+    """A site with a second partition for servers."""
+    return SITE.replace("'pbs', 'launcher': 'mpirun'", repr(scheduler) + (
+        ", 'launcher': 'mpirun'" if scheduler == 'pbs' else ", 'launcher': 'srun'")
+        ).replace("['-q workq', '-l place=scatter:excl', 'mem=8gb']",
+                  "['--partition=thin']").replace(
+            "'service_interface': 'ib0'}}]", """'service_interface': 'ib0'}}, {
+            'name': 'fat', 'scheduler': 'slurm', 'launcher': 'srun', 'environs': [],
+            'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
+            'access': ['--partition=fat']}]""")
+
+
+def on_two_types(access):
+    return ['--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
+            'SmartRedisThroughput', '-E',
+            'scenario.client_nodes == 2 and scenario.clients_per_node == 4 and '
+            'scenario.deployment == "standard"',
+            f'-SSmartRedisThroughput.server_access={access}']
 
 
 def test_nodes_of_a_job_under_pbs(tmp_path):

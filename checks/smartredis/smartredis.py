@@ -648,15 +648,15 @@ class SmartRedisInference(TensorBenchmark):
                 Path(self.scenario.network).stat().st_size)
 
     @property
-    def neural_network(self) -> aimodule.Network:
-        # A model has the images and the classes of ResNet-50, as in the original.
-        return aimodule.NETWORKS.get(self.scenario.network,
-                                     aimodule.NETWORKS['resnet50'])
+    def side_and_classes(self) -> tuple[int, int]:
+        """Pixels of an image's side, and classes; a model has those of ResNet-50, as
+        in the original."""
+        return aimodule.NETWORKS.get(self.scenario.network, (224, 1000))
 
     @property
     def tensor_sizes(self) -> tuple[int, ...]:
-        _, height, width = self.neural_network.shape
-        return (3 * height * width * 4,)
+        side, _ = self.side_and_classes
+        return (3 * side * side * 4,)
 
     def tensors_per_rank(self) -> int:
         # The image, its results, and the image of the next rank in the queue.
@@ -664,11 +664,11 @@ class SmartRedisInference(TensorBenchmark):
 
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
         scenario = self.scenario
-        network = self.neural_network
+        side, classes = self.side_and_classes
         return (Program(self.tensorload_command(
             'inference', size, '--model', self.model_path,
             '--script', f'{self.stagedir}/script.txt',
-            '--side', str(network.shape[1]), '--classes', str(network.classes),
+            '--side', str(side), '--classes', str(classes),
             '--batch-size', str(scenario.batch_size), '--device', scenario.device,
             '--num-devices', str(scenario.num_devices)), mpi=True),)
 

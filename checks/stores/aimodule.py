@@ -5,14 +5,10 @@ Its commands and networks are described in docs/reference/families/smartredis.md
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 #: build.sh OUT compiles it.
 BUILD = Path(__file__).resolve().parent / 'src' / 'ai' / 'build.sh'
-
-#: Origin of its values, in every record.
-SOURCE = 'embedded'
 
 #: The function of the inference check, for the stand-in without libtorch.
 SCRIPT = '''# plumbline-kernels 1
@@ -33,34 +29,14 @@ def pre_process_3ch(image):
 '''
 
 
-@dataclass(frozen=True)
-class Network:
-    """A network: FLOAT n x channels x height x width to n x classes.
-
-    Without libtorch, it is a stack of matrix products.
-    """
-    shape: tuple[int, int, int]
-    classes: int
+#: Network of the stand-in -> pixels of an image's side, and classes: it takes FLOAT n x
+#: 3 x side x side, and returns n x classes.
+NETWORKS = {'tiny': (16, 10), 'small': (224, 1000), 'resnet50': (224, 1000)}
 
 
-NETWORKS = {
-    'tiny': Network((3, 16, 16), 10),
-    'small': Network((3, 224, 224), 1000),
-    'resnet50': Network((3, 224, 224), 1000),
-}
-
-
-def model_blob(network: str, size: int = 0) -> bytes:
-    """A model's blob for SmartRedis' set_model (backend TORCH).
-
-    :arg size: minimum size; the module ignores everything after the first
-        line. Unit: bytes.
-    :raises ValueError: the network is unknown.
-    """
-    if network not in NETWORKS:
-        raise ValueError(f'unknown network {network}; networks: '
-                         f'{", ".join(NETWORKS)}')
-    return f'plumbline-network 1 {network}\n'.encode().ljust(size, b'\0')
+def model_blob(network: str) -> bytes:
+    """The blob of a network, for AI.MODELSTORE (backend TORCH)."""
+    return f'plumbline-network 1 {network}\n'.encode()
 
 
 def module_build_command(out: str, cc: str = 'cc', model: str = '') -> str:

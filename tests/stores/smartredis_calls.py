@@ -1,5 +1,5 @@
-"""Every call of SmartRedis' Python client that the SmartRedis checks and
-their original make, against a server with the module.
+"""Calls of SmartRedis' Python client that reach the module, as the SmartRedis checks
+and their original make them.
 
     python smartredis_calls.py ADDRESS[,ADDRESS..] WORK
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from smartredis import Client, ConfigOptions, Dataset
-from smartredis.error import RedisKeyError, RedisReplyError, RedisRuntimeError
+from smartredis.error import RedisReplyError, RedisRuntimeError
 
 ADDRESSES = sys.argv[1].split(',')
 WORK = Path(sys.argv[2])
@@ -58,23 +58,12 @@ def tensors_of_all_types(c):
 
 
 @part
-def tensors_of_megabytes(c):
-    for size in (1 << 10, 1 << 16, 1 << 20, 16 << 20):
-        array = np.random.randint(0, 256, size, np.uint8)
-        for _ in range(3):
-            c.put_tensor('large', array)
-            assert (c.get_tensor('large') == array).all()
-    c.delete_tensor('large')
-
-
-@part
 def tensors_copied_renamed_deleted(c):
-    array = np.arange(12, dtype='f4').reshape(3, 4)
+    array = np.random.randint(0, 256, 16 << 20, np.uint8)
     c.put_tensor('a', array)
     c.copy_tensor('a', 'b')
     c.rename_tensor('b', 'c')
     assert (c.get_tensor('c') == array).all() and c.key_exists('c')
-    assert c.poll_key('c', 10, 3)
     c.delete_tensor('c')
     assert not c.tensor_exists('c')
 
@@ -91,48 +80,17 @@ def errors_of_tensors(c):
 
 
 @part
-def datasets(c):
-    dataset = Dataset('d')
-    arrays = {dtype: np.arange(10).astype(dtype) for dtype in DTYPES}
-    for name, array in arrays.items():
-        dataset.add_tensor(name, array)
-    dataset.add_meta_scalar('step', 7)
-    dataset.add_meta_string('who', 'rank 3')
-    c.put_dataset(dataset)
-    assert c.dataset_exists('d') and c.poll_dataset('d', 10, 3)
-    c.copy_dataset('d', 'e')
-    c.rename_dataset('e', 'f')
-    got = c.get_dataset('f')
-    for name, array in arrays.items():
-        assert (got.get_tensor(name) == array).all()
-    assert got.get_meta_scalars('step')[0] == 7
-    assert got.get_meta_strings('who') == ['rank 3']
-    c.delete_dataset('f')
-    assert not c.dataset_exists('f')
-    raises('', RedisKeyError, c.get_dataset, 'nokey')
-
-
-@part
 def lists_of_datasets(c):
-    c.delete_list('list')
     for rank in range(5):
         dataset = Dataset(f'rank_{rank}')
         dataset.add_tensor('tensor_0', np.full((1, 256), rank, 'f4'))
-        dataset.add_tensor('tensor_1', np.full((1, 256), -rank, 'f4'))
+        dataset.add_meta_scalar('step', 7)
         c.put_dataset(dataset)
         c.append_to_list('list', dataset)
-    assert c.get_list_length('list') == 5
     assert c.poll_list_length('list', 5, 5, 10)
-    assert c.poll_list_length_gte('list', 3, 5, 10)
-    assert c.poll_list_length_lte('list', 9, 5, 10)
     got = c.get_datasets_from_list('list')
     assert [d.get_tensor('tensor_0')[0, 0] for d in got] == [0, 1, 2, 3, 4]
-    got = c.get_dataset_list_range('list', 1, 2)
-    assert [d.get_tensor('tensor_1')[0, 0] for d in got] == [-1, -2]
-    c.copy_list('list', 'copy')
-    c.rename_list('copy', 'other')
-    assert c.get_list_length('other') == 5
-    c.delete_list('other')
+    assert got[0].get_meta_scalars('step')[0] == 7
     c.delete_list('list')
     assert c.get_list_length('list') == 0
 
@@ -162,7 +120,7 @@ def errors_of_models(c):
            ['nokey'], ['out'])
     raises('network tiny takes FLOAT n x 3 x 16 x 16', RedisRuntimeError,
            c.run_model, 'm', ['wide'], ['out'])
-    raises('does not match model definition', RedisRuntimeError, c.run_model,
+    raises('takes key INPUTS 1 key', RedisRuntimeError, c.run_model,
            'm', ['in', 'in'], ['out'])
     raises('without libtorch', RedisRuntimeError, c.set_model, 'x',
            b'nothing', 'TORCH', 'CPU')

@@ -13,15 +13,13 @@ typedef struct server_key Key;
 typedef struct server_type Type;
 typedef struct server_io Io;
 typedef struct server_blocked Blocked;
-typedef struct server_info Info;
 
 typedef int Command(Context *, String **, int);
 
 enum { GOOD = 0, BAD = 1 };
 enum { API_VERSION = 1 };
 enum { READ = 1, WRITE = 2 };
-enum { KEY_EMPTY = 0, KEY_MODULE = 6 };
-enum { IN_SCRIPT = 1 << 0, IN_TRANSACTION = 1 << 1, MAY_NOT_BLOCK = 1 << 21 };
+enum { KEY_EMPTY = 0 };
 
 /* What the server does with values of a type; version 3 has seven more. */
 typedef struct {
@@ -43,7 +41,6 @@ typedef struct {
     X(int, CreateCommand, (Context *, const char *, Command *, \
                            const char *, int, int, int)) \
     X(Type *, CreateDataType, (Context *, const char *, int, Methods *)) \
-    X(int, RegisterInfoFunc, (Context *, void (*)(Info *, int))) \
     X(void, Log, (Context *, const char *, const char *, ...)) \
     X(int, WrongArity, (Context *)) \
     X(int, ReplyWithError, (Context *, const char *)) \
@@ -63,20 +60,13 @@ typedef struct {
     X(void *, ModuleTypeGetValue, (Key *)) \
     X(int, ModuleTypeSetValue, (Key *, Type *, void *)) \
     X(int, ModuleTypeReplaceValue, (Key *, Type *, void *, void **)) \
-    X(int, IsKeysPositionRequest, (Context *)) \
-    X(void, KeyAtPos, (Context *, int)) \
-    X(int, GetContextFlags, (Context *)) \
     X(Blocked *, BlockClient, (Context *, Command *, Command *, \
                                void (*)(Context *, void *), long long)) \
     X(int, UnblockClient, (Blocked *, void *)) \
-    X(void *, GetBlockedClientPrivateData, (Context *)) \
-    X(void, LogIOError, (Io *, const char *, const char *, ...)) \
-    X(int, InfoAddSection, (Info *, char *)) \
-    X(int, InfoAddFieldCString, (Info *, char *, char *))
+    X(void *, GetBlockedClientPrivateData, (Context *))
 
 #define DECLARED(result, name, arguments) \
     extern result (*RM_##name) arguments;
 API(DECLARED)
-#undef DECLARED
 
 #endif

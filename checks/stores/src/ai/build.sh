@@ -6,11 +6,12 @@
 set -eu
 out=$1 model=${2:-}
 cc=${CC:-cc}
-here=$(dirname "$0")
+here=$(cd "$(dirname "$0")" && pwd)
 flags='-O2 -pthread -fPIC -fvisibility=hidden -Wall -Wextra'
+set -- "$here/base.c" "$here/keys.c" "$here/run.c" "$here/commands.c" "$here/module.c"
 if [ -z "${TORCH_PREFIX:-}" ]; then
     # shellcheck disable=SC2086
-    $cc $flags -std=gnu11 -shared ${CFLAGS:-} -o "$out" "$here"/*.c -lm
+    $cc $flags -std=gnu11 -shared ${CFLAGS:-} -o "$out" "$@" "$here/standin.c" -lm
     exit
 fi
 for lib in "$TORCH_PREFIX"/lib/*-linux-gnu "$TORCH_PREFIX"/lib64 \
@@ -24,11 +25,8 @@ fi
 objects=$out.o
 trap 'rm -rf "$objects"' EXIT
 mkdir -p "$objects"
-for source in "$here"/*.c; do
-    # shellcheck disable=SC2086
-    $cc $flags -std=gnu11 -DWITH_TORCH ${CFLAGS:-} -c "$source" \
-        -o "$objects/$(basename "$source").o"
-done
+# shellcheck disable=SC2086
+(cd "$objects" && $cc $flags -std=gnu11 ${CFLAGS:-} -c "$@")
 # A second /usr/include would come before the headers of the C++ library,
 # which look for <stdlib.h> after themselves.
 include=
@@ -36,7 +34,7 @@ include=
     include=$TORCH_PREFIX/include
 cxx() {
     # shellcheck disable=SC2086
-    ${CXX:-c++} $flags -std=c++17 -DWITH_TORCH ${CXXFLAGS:-} \
+    ${CXX:-c++} $flags -std=c++17 ${CXXFLAGS:-} \
         ${include:+-isystem "$include"} \
         -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
         "$@" -L"$lib" -Wl,-rpath,"$lib" -Wl,--allow-shlib-undefined \

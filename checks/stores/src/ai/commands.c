@@ -37,9 +37,8 @@ int tensor_set(Context *context, String **argv, int argc)
         return RM_WrongArity(context);
     const char *error = NULL;
     struct tensor *tensor = tensor_parse(argv, argc, &error);
-    if (tensor)
-        error = put_tensor(context, argv[1], tensor);
-    tensor_drop(tensor);
+    if (tensor && (error = put(context, argv[1], tensor_type, tensor)))
+        tensor_drop(tensor);
     return error ? RM_ReplyWithError(context, error)
                  : RM_ReplyWithSimpleString(context, "OK");
 }
@@ -77,25 +76,24 @@ int tensor_get(Context *context, String **argv, int argc)
     return GOOD;
 }
 
-/* The object becomes the value of the key, or is dropped. */
-static int store(Context *context, String **argv, struct object *object,
-                 const char *error)
+/* Reads the program of a model or a script, which becomes the value of the key. */
+static int store(Context *context, String **argv, Type *type,
+                 struct queue *queue, long long batch, const String *text)
 {
-    if (!error)
-        error = put_object(context, argv[1], object);
-    if (error)
+    const char *error = NULL;
+    size_t size;
+    const char *blob = RM_StringPtrLen(text, &size);
+    struct program *program = type == model_type
+        ? program_of_model(blob, size, &error)
+        : program_of_script(blob, size, &error);
+    if (!program)
+        return RM_ReplyWithError(context, error);
+    struct object *object = RM_Calloc(1, sizeof *object);
+    *object = (struct object){1, queue, batch, program};
+    if ((error = put(context, argv[1], type, object)))
         object_drop(object);
     return error ? RM_ReplyWithError(context, error)
                  : RM_ReplyWithSimpleString(context, "OK");
-}
-
-static struct object *object_new(int script, struct queue *queue,
-                                 String *text)
-{
-    struct object *object = RM_Calloc(1, sizeof *object);
-    *object = (struct object){.refs = 1, .script = script, .queue = queue,
-                              .text = RM_HoldString(NULL, text)};
-    return object;
 }
 
 /* AI.MODELSTORE key TORCH device [TAG t] [BATCHSIZE n] BLOB blob */
@@ -123,20 +121,7 @@ int model_store(Context *context, String **argv, int argc)
     if (argc - at != 2 || !is_word(argv[at], "BLOB"))
         return RM_ReplyWithError(context, "ERR this stand-in takes [TAG t] "
                                  "[BATCHSIZE n] BLOB and one blob");
-    struct object *model = object_new(0, queue, argv[at + 1]);
-    model->batch = batch;
-    model->network = network_of_blob(model->text, &error);
-#ifdef WITH_TORCH
-    size_t size;
-    const char *blob = RM_StringPtrLen(model->text, &size);
-    if (!error && !model->network)
-        model->program = torch_model(blob, size, &error);
-#else
-    if (!error && !model->network)
-        error = "ERR this module was built without libtorch: a blob's first "
-                "line must be 'plumbline-network 1 NAME'";
-#endif
-    return store(context, argv, model, error);
+    return store(context, argv, model_type, queue, batch, argv[at + 1]);
 }
 
 /* AI.SCRIPTSET key device [TAG t] SOURCE s */
@@ -151,17 +136,5 @@ int script_set(Context *context, String **argv, int argc)
     if (!is_word(argv[argc - 2], "SOURCE"))
         return RM_ReplyWithError(context, "ERR Insufficient arguments, "
                                  "missing script SOURCE");
-    struct object *script = object_new(1, queue, argv[argc - 1]);
-    script->marked = names_kernels(script->text);
-#ifdef WITH_TORCH
-    size_t size;
-    const char *source = RM_StringPtrLen(script->text, &size);
-    if (!script->marked)
-        script->program = torch_script(source, size, &error);
-#else
-    if (!script->marked)
-        error = "ERR this module was built without libtorch: a script's "
-                "first line must be '# plumbline-kernels 1'";
-#endif
-    return store(context, argv, script, error);
+    return store(context, argv, script_type, queue, 0, argv[argc - 1]);
 }

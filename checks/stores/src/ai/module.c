@@ -1,7 +1,6 @@
 /* A module for Redis, Valkey and KeyDB that answers the commands of RedisAI
  * which SmartRedis sends. */
 #include "module.h"
-#include <string.h>
 
 enum { VERSION = 200 };
 
@@ -29,18 +28,8 @@ static int config(Context *context, String **argv, int argc)
     return RM_ReplyWithLongLong(context, 511ll << 20);
 }
 
-static void module_info(Info *to, int crashed)
-{
-    (void)crashed;
-    RM_InfoAddSection(to, "module");
-    RM_InfoAddFieldCString(to, "program", "plumbline embedded");
-#ifdef WITH_TORCH
-    RM_InfoAddFieldCString(to, "libtorch", (char *)torch_version());
-#endif
-}
-
-/* NAME n pairs behind loadmodule; RedisAI's names. */
-static int take_settings(Context *context, String **argv, int argc)
+/* NAME n pairs behind loadmodule; RedisAI's names. An error, or NULL. */
+static const char *take_settings(String **argv, int argc)
 {
     for (int at = 0; at < argc; at += 2) {
         long long *value = is_word(argv[at], "THREADS_PER_QUEUE")
@@ -50,25 +39,11 @@ static int take_settings(Context *context, String **argv, int argc)
             : NULL;
         if (!value || at + 1 == argc ||
             RM_StringToLongLong(argv[at + 1], value) != GOOD || *value < 1 ||
-            *value > 256) {
-            RM_Log(context, "warning", "plumbline ai: %s: settings are "
-                   "THREADS_PER_QUEUE n, INTER_OP_PARALLELISM n and "
-                   "INTRA_OP_PARALLELISM n, n from 1 to 256",
-                   RM_StringPtrLen(argv[at], NULL));
-            return BAD;
-        }
+            *value > 256)
+            return "settings are THREADS_PER_QUEUE n, INTER_OP_PARALLELISM n "
+                   "and INTRA_OP_PARALLELISM n, n from 1 to 256";
     }
-#ifdef WITH_TORCH
-    torch_operations((int)settings.inter_op);
-#else
-    if (settings.inter_op > 1 || settings.intra_op > 1) {
-        RM_Log(context, "warning", "plumbline ai: INTER_OP_PARALLELISM and "
-               "INTRA_OP_PARALLELISM above 1 need a module that was built "
-               "with libtorch");
-        return BAD;
-    }
-#endif
-    return GOOD;
+    return programs_begin();
 }
 
 __attribute__((visibility("default")))
@@ -80,38 +55,37 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
         const char *name;
         Command *run;
         const char *flags;
+        /* First and last argument that is a key, and the step between them. */
+        int first, last, step;
     } commands[] = {
-        {"ai.tensorset", tensor_set, "write deny-oom"},
-        {"ai.tensorget", tensor_get, "readonly"},
-        {"ai.modelstore", model_store, "write deny-oom"},
-        {"ai.modelexecute", model_execute, "write deny-oom getkeys-api"},
-        {"ai.scriptset", script_set, "write deny-oom"},
-        {"ai.scriptrun", script_run, "write deny-oom getkeys-api"},
-        {"ai.config", config, "admin"}};
-    const char *missing = take_api(context);
-    if (missing) {
+        {"ai.tensorset", tensor_set, "write deny-oom", 1, 1, 1},
+        {"ai.tensorget", tensor_get, "readonly", 1, 1, 1},
+        {"ai.modelstore", model_store, "write deny-oom", 1, 1, 1},
+        {"ai.modelexecute", model_execute, "write deny-oom", 1, 7, 3},
+        {"ai.scriptset", script_set, "write deny-oom", 1, 1, 1},
+        {"ai.scriptrun", script_run, "write deny-oom", 4, 6, 2},
+        {"ai.config", config, "admin", 0, 0, 0}};
+    const char *error = take_api(context);
+    if (error) {
         if (RM_Log)
             RM_Log(context, "warning", "plumbline ai: the server has no "
                    "RedisModule_%s: Redis 6.2 or later, Valkey or KeyDB is "
-                   "needed", missing);
+                   "needed", error);
         return BAD;
     }
     RM_SetModuleAttribs(context, "ai", VERSION, API_VERSION);
-    if (take_settings(context, argv, argc) != GOOD ||
-        types_register(context) != GOOD ||
-        RM_RegisterInfoFunc(context, module_info) != GOOD)
+    if ((error = take_settings(argv, argc))) {
+        RM_Log(context, "warning", "plumbline ai: %s", error);
         return BAD;
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        int key = commands[i].run != config;
-        if (RM_CreateCommand(context, commands[i].name, commands[i].run,
-                             commands[i].flags, key, key, key) != GOOD)
-            return BAD;
     }
-    RM_Log(context, "notice", "plumbline ai: embedded AI module, %s%s",
-#ifdef WITH_TORCH
-           "libtorch ", torch_version());
-#else
-           "stand-in", "");
-#endif
+    if (types_register(context) != GOOD)
+        return BAD;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (RM_CreateCommand(context, commands[i].name, commands[i].run,
+                             commands[i].flags, commands[i].first,
+                             commands[i].last, commands[i].step) != GOOD)
+            return BAD;
+    RM_Log(context, "notice", "plumbline ai: embedded AI module, %s",
+           program_version());
     return GOOD;
 }

@@ -24,39 +24,41 @@
 /* Columns of X side by side in memory. */
 enum { PANEL = 16 };
 
-struct network {
+/* A network, or without a name the kernels of scripts. */
+struct program {
     const char *name;
-    int channels, height, width, classes;
+    int pixels, classes;                /* pixels of an image's side */
     /* Operations per image: 2 * layers * side * side * columns. */
     int layers, side, columns;
 };
 
-static const struct network networks[] = {
-    {"tiny", 3, 16, 16, 10, 3, 16, 48},
-    {"small", 3, 224, 224, 1000, 10, 128, 256},
+static struct program networks[] = {
+    {"tiny", 16, 10, 3, 16, 48},
+    {"small", 224, 1000, 10, 128, 256},
     /* ResNet-50 has 8 178 368 512 operations; this has 8 187 281 408. */
-    {"resnet50", 3, 224, 224, 1000, 61, 512, 256},
+    {"resnet50", 224, 1000, 61, 512, 256},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
-static int begins_with(const String *string, const char *word)
+static int begins_with(const char *text, size_t size, const char *word)
 {
-    size_t size;
-    const char *text = RM_StringPtrLen(string, &size);
     return size >= strlen(word) && !memcmp(text, word, strlen(word));
 }
 
-const struct network *network_of_blob(const String *blob, const char **error)
+struct program *program_of_model(const char *blob, size_t size,
+                                 const char **error)
 {
     for (int i = 0; i < NETWORKS; i++) {
         char line[64];
         snprintf(line, sizeof line, "plumbline-network 1 %s\n",
                  networks[i].name);
-        if (begins_with(blob, line))
+        if (begins_with(blob, size, line))
             return &networks[i];
     }
-    if (begins_with(blob, "plumbline-network "))
-        *error = "ERR no such network: this module has tiny, small, resnet50";
+    *error = begins_with(blob, size, "plumbline-network ")
+        ? "ERR no such network: this module has tiny, small, resnet50"
+        : "ERR this module was built without libtorch: a blob's first line "
+          "must be 'plumbline-network 1 NAME'";
     return NULL;
 }
 
@@ -70,7 +72,7 @@ static float weight(uint64_t number)
 
 /* Weights of a network, four rows side by side: [layer][row / 4][column][row
  * % 4]. The first who runs it computes them; they are never freed. */
-static const float *packed_weights(const struct network *n)
+static const float *packed_weights(const struct program *n)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static float *packs[NETWORKS];
@@ -125,12 +127,12 @@ static product *fastest_product(void)
 }
 
 /* Scores of one image; X and Y have side * columns values, as panels. */
-static void run_image(const struct network *n, const float *weights,
+static void run_image(const struct program *n, const float *weights,
                       const float *image, float *x, float *y, float *scores)
 {
     product *multiply = fastest_product();
     size_t side = n->side, values = side * n->columns;
-    size_t pixels = (size_t)n->channels * n->height * n->width;
+    size_t pixels = 3ul * n->pixels * n->pixels;
     memset(x, 0, values * sizeof *x);
     for (size_t i = 0; i < pixels; i++)
         x[i % values] += image[i];
@@ -148,33 +150,31 @@ static void run_image(const struct network *n, const float *weights,
     memcpy(scores, x, n->classes * sizeof *scores);
 }
 
-static const char *run_job(const struct network *n, const float *weights,
+static const char *run_job(const struct program *n, const float *weights,
                            float *room, struct job *job)
 {
-    const struct tensor *in = job->in[0];
-    const long long shape[] = {n->channels, n->height, n->width};
+    static __thread char words[128];
+    const struct tensor *in = job->in;
+    const long long shape[] = {3, n->pixels, n->pixels};
     const char *error = NULL;
-    if (job->inputs != 1 || job->outputs != 1)
-        return "ERR Number of keys given as INPUTS or OUTPUTS here does not "
-               "match model definition";
     if (in->type != FLOAT || in->dims != 4 ||
         memcmp(in->shape + 1, shape, sizeof shape)) {
-        snprintf(job->words, sizeof job->words, "ERR network %s takes FLOAT n "
-                 "x %d x %d x %d", n->name, n->channels, n->height, n->width);
-        return job->words;
+        snprintf(words, sizeof words, "ERR network %s takes FLOAT n x 3 x %d x "
+                 "%d", n->name, n->pixels, n->pixels);
+        return words;
     }
     const long long out[] = {in->shape[0], n->classes};
-    if (!(job->out[0] = tensor_new(FLOAT, out, 2, NULL, &error)))
+    if (!(job->out = tensor_new(FLOAT, out, 2, NULL, &error)))
         return error;
     size_t pixels = in->length / in->shape[0];
     for (long long i = 0; i < out[0]; i++)
         run_image(n, weights, (float *)in->data + i * pixels, room,
                   room + (size_t)n->side * n->columns,
-                  (float *)job->out[0]->data + i * n->classes);
+                  (float *)job->out->data + i * n->classes);
     return NULL;
 }
 
-const char *network_run(const struct network *n, struct job *jobs)
+static const char *run_network(const struct program *n, struct job *jobs)
 {
     const float *weights = packed_weights(n);
     float *room = malloc(2 * sizeof *room * n->side * n->columns);
@@ -188,34 +188,66 @@ const char *network_run(const struct network *n, struct job *jobs)
 
 /* --- kernels of scripts --------------------------------------------------- */
 
-int names_kernels(const String *source)
+struct program *program_of_script(const char *source, size_t size,
+                                  const char **error)
 {
-    return begins_with(source, "# plumbline-kernels 1\n");
+    static struct program kernels;
+    if (begins_with(source, size, "# plumbline-kernels 1\n"))
+        return &kernels;
+    *error = "ERR this module was built without libtorch: a script's first "
+             "line must be '# plumbline-kernels 1'";
+    return NULL;
 }
 
 /* pre_process_3ch: an image FLOAT [height][width][3], 0 to 255, to
  * [1][3][height][width], less the mean of ImageNet's images, in units of their
  * deviation. */
-const char *kernel_run(struct job *job)
+static const char *pre_process_3ch(struct job *job)
 {
     static const float mean[] = {0.485f, 0.456f, 0.406f};
     static const float deviation[] = {0.229f, 0.224f, 0.225f};
-    const struct tensor *image = job->in[0];
+    const struct tensor *image = job->in;
     const char *error = NULL;
-    if (!is_word(job->function, "pre_process_3ch"))
-        return "ERR Function does not exist: this stand-in has "
-               "pre_process_3ch";
-    if (job->inputs != 1 || job->outputs != 1 || image->type != FLOAT ||
-        image->dims != 3 || image->shape[2] != 3)
-        return "ERR pre_process_3ch takes one image, FLOAT height x width x "
-               "3, and has one output";
+    if (image->type != FLOAT || image->dims != 3 || image->shape[2] != 3)
+        return "ERR pre_process_3ch takes one image, FLOAT height x width x 3";
     const long long shape[] = {1, 3, image->shape[0], image->shape[1]};
-    if (!(job->out[0] = tensor_new(FLOAT, shape, 4, NULL, &error)))
+    if (!(job->out = tensor_new(FLOAT, shape, 4, NULL, &error)))
         return error;
     const float *from = (const float *)image->data;
-    float *to = (float *)job->out[0]->data;
+    float *to = (float *)job->out->data;
     for (size_t c = 0; c < 3; c++)
         for (size_t i = c; i < image->length; i += 3)
             *to++ = (from[i] / 255 - mean[c]) / deviation[c];
     return NULL;
 }
+
+/* --- programs ------------------------------------------------------------- */
+
+const char *program_run(struct program *program, const char *function,
+                        struct job *jobs)
+{
+    if (program->name)
+        return run_network(program, jobs);
+    return strcmp(function, "pre_process_3ch")
+        ? "ERR Function does not exist: this stand-in has pre_process_3ch"
+        : pre_process_3ch(jobs);
+}
+
+void program_drop(struct program *program)
+{
+    (void)program;
+}
+
+const char *program_version(void)
+{
+    return "stand-in";
+}
+
+const char *programs_begin(void)
+{
+    return settings.inter_op > 1 || settings.intra_op > 1
+        ? "INTER_OP_PARALLELISM and INTRA_OP_PARALLELISM above 1 need a module "
+          "that was built with libtorch" : NULL;
+}
+
+void programs_begin_thread(void) {}

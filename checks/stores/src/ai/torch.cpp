@@ -20,10 +20,6 @@ struct program {
 
 namespace {
 
-using Value = torch::jit::IValue;
-using Values = std::vector<Value>;
-using Tensors = std::vector<at::Tensor>;
-
 /* One line for a client; the last line of libtorch has the
  * reason, those before it have the place in the source. */
 const char *one_line(const char *what, const std::exception &error)
@@ -82,90 +78,48 @@ struct tensor *result_of(const at::Tensor &value)
     return made;
 }
 
-/* The tensors of what a function gives back: one, a tuple or a list. */
-Tensors tensors_of(const Value &value)
+torch::jit::IValue run(struct program *program, const char *name,
+                       const at::Tensor &argument)
 {
-    if (value.isTensor())
-        return {value.toTensor()};
-    if (value.isTensorList())
-        return value.toTensorVector();
-    if (!value.isTuple())
-        throw std::runtime_error("it gives back " + value.tagKind() +
-                                 ", and no tensors");
-    Tensors all;
-    for (const Value &one : value.toTupleRef().elements())
-        for (const at::Tensor &tensor : tensors_of(one))
-            all.push_back(tensor);
-    return all;
-}
-
-Value run(const struct program *program, const char *name, Values values)
-{
-    if (!program->script) {
-        torch::jit::Module model = program->model;  /* a reference */
-        return model.forward(values);
-    }
+    if (!program->script)
+        return program->model.forward({argument});
     torch::jit::Function *function = program->script->find_function(
         c10::QualifiedName(name));
     if (!function)
-        throw std::runtime_error(std::string("no function ") + name);
-    /* RedisAI's scripts may take all tensors as one list. */
-    const auto &wants = function->getSchema().arguments();
-    if (wants.size() == 1 &&
-        wants[0].type()->isSubtypeOf(*c10::ListType::ofTensors())) {
-        c10::List<at::Tensor> list;
-        for (const Value &value : values)
-            list.push_back(value.toTensor());
-        values = {Value(list)};
-    }
-    return (*function)(std::move(values));
+        throw std::runtime_error("no such function");
+    return (*function)({argument});
 }
 
-void run_jobs(const struct program *program, const char *name,
-              struct job *jobs)
+void run_jobs(struct program *program, const char *name, struct job *jobs)
 {
     at::NoGradGuard no_gradients;
-    Values values;
-    std::vector<int64_t> rows;
-    int64_t all = 0;
-    for (struct job *job = jobs; jobs->next && job; job = job->next) {
-        rows.push_back(job->in[0]->shape[0]);
-        all += rows.back();
+    std::vector<at::Tensor> parts;
+    for (struct job *job = jobs; job; job = job->next)
+        parts.push_back(argument_of(job->in));
+    at::Tensor all = jobs->next ? at::cat(parts) : parts[0];
+    torch::jit::IValue value = run(program, name, all);
+    if (!value.isTensor())
+        throw std::runtime_error("it gives back " + value.tagKind() +
+                                 ", and no tensor");
+    at::Tensor result = value.toTensor();
+    if (!jobs->next) {
+        jobs->out = result_of(result);
+        return;
     }
-    if (jobs->next) {                   /* one input each */
-        Tensors parts;
-        for (struct job *job = jobs; job; job = job->next)
-            parts.push_back(argument_of(job->in[0]));
-        values.push_back(at::cat(parts));
-    } else
-        for (int i = 0; i < jobs->inputs; i++)
-            values.push_back(argument_of(jobs->in[i]));
-    Tensors results = tensors_of(run(program, name, std::move(values)));
-    if (results.size() != (size_t)jobs->outputs)
-        throw std::runtime_error(
-            "it gives back " + std::to_string(results.size()) +
-            " tensors, asked for were " + std::to_string(jobs->outputs));
-    for (int o = 0; o < jobs->outputs; o++) {
-        const at::Tensor &result = results[o];
-        if (!jobs->next) {
-            jobs->out[o] = result_of(result);
-            continue;
-        }
-        if (!result.dim() || result.size(0) != all)
-            throw std::runtime_error("its outputs have not as many rows as "
-                                     "its inputs: it cannot have a "
-                                     "BATCHSIZE");
-        int64_t at = 0;
-        size_t c = 0;
-        for (struct job *job = jobs; job; at += rows[c++], job = job->next)
-            job->out[o] = result_of(result.narrow(0, at, rows[c]));
+    if (!result.dim() || result.size(0) != all.size(0))
+        throw std::runtime_error("its output has not as many rows as its "
+                                 "input: it cannot have a BATCHSIZE");
+    int64_t at = 0;
+    for (struct job *job = jobs; job; job = job->next) {
+        job->out = result_of(result.narrow(0, at, job->in->shape[0]));
+        at += job->in->shape[0];
     }
 }
 
 }
 
-struct program *torch_model(const char *blob, size_t size,
-                            const char **error)
+struct program *program_of_model(const char *blob, size_t size,
+                                 const char **error)
 {
     try {
         std::istringstream text(std::string(blob, size));
@@ -178,8 +132,8 @@ struct program *torch_model(const char *blob, size_t size,
     }
 }
 
-struct program *torch_script(const char *source, size_t size,
-                             const char **error)
+struct program *program_of_script(const char *source, size_t size,
+                                  const char **error)
 {
     try {
         return new program{torch::jit::Module(), torch::jit::compile(
@@ -190,33 +144,34 @@ struct program *torch_script(const char *source, size_t size,
     }
 }
 
-void torch_drop(struct program *program)
+void program_drop(struct program *program)
 {
     delete program;
 }
 
-const char *torch_run(const struct program *program, const char *name,
-                      struct job *jobs)
+const char *program_run(struct program *program, const char *function,
+                        struct job *jobs)
 {
     try {
-        run_jobs(program, name, jobs);
+        run_jobs(program, function, jobs);
         return nullptr;
     } catch (const std::exception &thrown) {
-        return one_line(name, thrown);
+        return one_line(function ? function : "forward", thrown);
     }
 }
 
-void torch_operations(int inter)
+const char *programs_begin(void)
 {
-    at::set_num_interop_threads(inter);
+    at::set_num_interop_threads((int)settings.inter_op);
+    return nullptr;
 }
 
-void torch_threads(int intra)
+void programs_begin_thread(void)
 {
-    at::set_num_threads(intra);
+    at::set_num_threads((int)settings.intra_op);
 }
 
-const char *torch_version(void)
+const char *program_version(void)
 {
-    return TORCH_VERSION;
+    return "libtorch " TORCH_VERSION;
 }

@@ -1,6 +1,19 @@
-/* Tensors. */
+/* What the other files use: functions of the server, settings, tensors. */
 #include "module.h"
 #include <string.h>
+#include <strings.h>
+
+#define DEFINED(result, name, arguments) result (*RM_##name) arguments;
+API(DEFINED)
+
+struct settings settings = {1, 1, 1};
+
+int is_word(const String *string, const char *word)
+{
+    size_t size;
+    const char *text = RM_StringPtrLen(string, &size);
+    return size == strlen(word) && !strncasecmp(text, word, size);
+}
 
 /* The largest string that a client can send; zeros take no more either. */
 #define MAX_BYTES ((size_t)512 << 20)
@@ -9,11 +22,6 @@ const char *const type_names[TYPES] = {
     "FLOAT", "DOUBLE", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16",
     "BOOL"};
 static const unsigned char sizes[TYPES] = {4, 8, 1, 2, 4, 8, 1, 2, 1};
-
-size_t type_size(enum type type)
-{
-    return sizes[type];
-}
 
 struct tensor *tensor_new(enum type type, const long long *shape, int dims,
                           String *blob, const char **error)
@@ -24,7 +32,7 @@ struct tensor *tensor_new(enum type type, const long long *shape, int dims,
         if (shape[i] <= 0 ||
             __builtin_mul_overflow(length, (size_t)shape[i], &length))
             return NULL;
-    if (__builtin_mul_overflow(length, type_size(type), &bytes))
+    if (__builtin_mul_overflow(length, sizes[type], &bytes))
         return NULL;
     if (blob)
         RM_StringPtrLen(blob, &size);

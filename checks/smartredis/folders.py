@@ -24,6 +24,9 @@ from config.records import samples
 from ..core.parsers import ParseError, Record
 from .functions import METRICS, UNITS
 
+#: Name of the original in records.
+PROGRAM = 'smartsim-scaling'
+
 _FILE = re.compile(r'rank_(\d+)_timing\.csv$')
 #: Size of the tensors in the name of a session; `.size` is in those of a test
 #: case.
@@ -84,7 +87,7 @@ class Session:
     def records(self) -> tuple[Record, ...]:
         """Metrics over all ranks, with `bandwidth` if the size is known."""
         def make_record(metric: str, value: float, unit: str) -> Record:
-            return Record('smartsim-scaling', self.version, self.size, metric,
+            return Record(PROGRAM, self.version, self.size, metric,
                           value, unit, 1)
 
         results = []

@@ -23,9 +23,11 @@ from ..core import text as saved
 from ..core.parsers import Output, ParseError
 from .folders import read_sessions
 from .saved import (
-    SessionRecords,
+    part_of_session,
+    run_time,
     session_parameters,
     statistics_rows,
+    write_perflogs,
     write_statistics,
 )
 
@@ -110,25 +112,24 @@ def parse_folder(folder: Path, options: argparse.Namespace | None = None
     statistics, perflogs = given.get('statistics'), given.get('perflogs')
     if (statistics or perflogs) and len(given['files']) > 1:
         raise ValueError('--statistics and --perflogs need exactly one folder')
-    records, rows = SessionRecords(), []
+    rows, parts = [], []
     sessions: list[tuple[Path, Output | ParseError]] = []
-    for path, session in read_sessions(folder):
-        if isinstance(session, ParseError):
-            sessions.append((path, session))
+    for path, one in read_sessions(folder):
+        if isinstance(one, ParseError):
+            sessions.append((path, one))
             continue
-        sessions.append((path, Output(session.records(),
-                                      params=session_parameters(session))))
-        if statistics:
-            rows += statistics_rows(session, folder)
-        if perflogs:
-            records.add(session)
-    finished = sum(not isinstance(result, ParseError) for _, result in sessions)
+        sessions.append((path, Output(one.records(), params=session_parameters(one),
+                                      time=run_time(one))))
+        # Not all calls of all sessions at once.
+        rows += statistics_rows(one, folder) if statistics else []
+        parts += [part_of_session(one)] if perflogs else []
     if statistics:
         write_statistics(rows, statistics)
-    if perflogs and finished:
-        records.write(perflogs, folder.resolve().name)
-    return sessions, ('' if finished == len(sessions) else
-                      f'{folder}: {finished} of {len(sessions)} sessions are read; '
+    if perflogs and parts:
+        write_perflogs(parts, perflogs, folder.resolve().name)
+    read = sum(isinstance(one, Output) for _, one in sessions)
+    return sessions, ('' if read == len(sessions) else
+                      f'{folder}: {read} of {len(sessions)} sessions are read; '
                       'the others are listed above')
 
 

@@ -1,6 +1,6 @@
 """Files that are made of result folders of SmartSim-Scaling.
 
-A table has the statistics of all sessions. SessionRecords are perflogs with
+A table has the statistics of all sessions. `write_perflogs` writes perflogs with
 raw samples (config/records/writing.py, config/records/samples.py), so that all
 commands that read perflogs read these sessions, too:
 
@@ -21,14 +21,15 @@ import hashlib
 import re
 import statistics
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from config.records import samples, writing
 from config.records.columns import SAVED
 
 from ..core.parsers import Record
-from .folders import Session
+from .folders import PROGRAM, Session
 
 #: Samples of a function in a session.
 MAX_CALLS = 1500
@@ -74,86 +75,77 @@ def write_statistics(rows: list[dict[str, Any]], file: Path) -> None:
         writer.writerows(rows)
 
 
-class SessionRecords:
-    """Records and raw samples of sessions, as perflogs."""
-
-    def __init__(self) -> None:
-        #: Run, check and parameters -> sessions: records, and samples.
-        self.cases: dict[tuple, list[tuple[tuple[Record, ...], list[samples.Sample]]]]
-        self.cases = defaultdict(list)
-
-    def add(self, session: Session) -> None:
-        """Adds a session."""
-        key = (_run_time_and_id(session), _CHECKS[session.kind],
-               session_parameters(session))
-        self.cases[key].append(
-            (session.records(), _thinned(session.call_samples(), MAX_CALLS)))
-
-    def write(self, folder: Path, system: str) -> None:
-        """Writes all perflogs to a new folder.
-
-        :param system: name of the system in the records
-        :raises ValueError: the folder has files
-        :raises OSError: a file cannot be written
-        """
-        if folder.exists() and any(folder.iterdir()):
-            raise ValueError(f'--perflogs: {folder} is not empty; name a new folder')
-        saved: dict[str, writing.Session] = {}
-        calls: list[tuple[writing.Measurement, list[samples.Sample]]] = []
-        for ((time, run), check, params), sessions in sorted(self.cases.items()):
-            session = saved.setdefault(run, writing.Session(run, time))
-            values: dict[tuple, list[float]] = defaultdict(list)
-            for record in [one for records, _ in sessions for one in records]:
-                values[record.program, record.version, record.metric, record.unit,
-                       record.size].append(record.value)
-            programs = dict.fromkeys(key[:2] for key in values)
-            for program, version in programs:
-                # Each program is a test case.
-                of_program = f'program={program} {params}' if len(
-                    programs) > 1 else params
-                one = writing.Measurement(time, {
-                    'system': system, 'partition': SAVED, 'environ': SAVED,
-                    'family': 'smartredis', 'check': check, 'params': of_program,
-                    'program': program, 'version': version, 'source': SAVED,
-                }, writing.values_of_repetitions(
-                    (metric, unit, size, repeated)
-                    for (*place, metric, unit, size), repeated in values.items()
-                    if place == [program, version]))
-                session.measurements.append(one)
-                calls.append((one, _samples_of_test_case(sessions)))
-        writing.write_sessions(folder, saved.values())
-        for one, of_test_case in calls:
-            path = (folder / 'files' / one.columns['session']
-                    / one.columns['measurement']
-                    / samples.file_name(one.columns['test_case']))
-            path.parent.mkdir(parents=True)
-            path.write_text(samples.samples_as_csv(of_test_case))
+class Part(NamedTuple):
+    """What the perflogs have of a session."""
+    time: datetime.datetime
+    run: str
+    check: str
+    version: str
+    params: str
+    records: tuple[Record, ...]
+    calls: list[samples.Sample]
 
 
-def _samples_of_test_case(sessions: list) -> list[samples.Sample]:
-    """The samples of all sessions of a test case, as many as a file may have.
+def part_of_session(session: Session) -> Part:
+    """What the perflogs have of a session: not all of its calls."""
+    time = run_time(session)
+    folder = str(session.path.parent.resolve())
+    return Part(time, f'{time:%Y%m%dT%H%M%SZ}-'
+                f'{hashlib.sha256(folder.encode()).hexdigest()[:6]}',
+                _CHECKS[session.kind], session.version, session_parameters(session),
+                session.records(), _thinned(session.call_samples()))
 
-    Equal sessions have the same ranks and calls, so the iterations of the later
-    ones are counted on.
+
+def write_perflogs(parts: Iterable[Part], folder: Path, system: str) -> None:
+    """Write records and raw samples of sessions to a new folder.
+
+    :param system: name of the system in the records
+    :raises ValueError: the folder has files
+    :raises OSError: a file cannot be written
     """
-    every = [one._replace(iteration=one.iteration + number * 10**9)
-             for number, (_, calls) in enumerate(sessions) for one in calls]
-    functions = len({one.call for one in every})
-    return _thinned(every, min(MAX_CALLS, samples.MAXIMUM // max(functions, 1)))
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f'--perflogs: {folder} is not empty; name a new folder')
+    cases: dict[tuple, list[Part]] = defaultdict(list)
+    for part in parts:
+        cases[part[:5]].append(part)
+    runs: dict[str, writing.Session] = {}
+    calls: list[tuple[writing.Measurement, list[samples.Sample]]] = []
+    for (time, run, check, version, params), equal in sorted(cases.items()):
+        values: dict[tuple, list[float]] = defaultdict(list)
+        for record in [record for part in equal for record in part.records]:
+            values[record.metric, record.unit, record.size].append(record.value)
+        measurement = writing.Measurement(time, {
+            'system': system, 'partition': SAVED, 'environ': SAVED,
+            'family': 'smartredis', 'check': check, 'params': params,
+            'program': PROGRAM, 'version': version, 'source': SAVED,
+        }, writing.values_of_repetitions(
+            (*key, repeated) for key, repeated in values.items()))
+        runs.setdefault(run, writing.Session(run, time)).measurements.append(
+            measurement)
+        # Equal sessions have the same ranks and calls: iterations are counted on.
+        calls.append((measurement, [
+            call._replace(iteration=call.iteration + number * 10**9)
+            for number, part in enumerate(equal) for call in part.calls]))
+    writing.write_sessions(folder, runs.values())
+    for one, of_test_case in calls:
+        path = (folder / 'files' / one.columns['session'] / one.columns['measurement']
+                / samples.file_name(one.columns['test_case']))
+        path.parent.mkdir(parents=True)
+        path.write_text(samples.samples_as_csv(of_test_case))
 
 
-def _thinned(calls: list[samples.Sample], count: int) -> list[samples.Sample]:
-    """At most so many calls of each function, evenly in the order of their durations,
-    with the shortest and the longest."""
+def _thinned(calls: list[samples.Sample]) -> list[samples.Sample]:
+    """At most MAX_CALLS calls of each function, evenly in the order of their
+    durations, with the shortest and the longest."""
     by_call: dict[str, list[samples.Sample]] = defaultdict(list)
     for one in calls:
         by_call[one.call].append(one)
     thinned = []
     for each in by_call.values():
-        if len(each) > count:
+        if len(each) > MAX_CALLS:
             each = sorted(each, key=lambda one: one.seconds)
-            each = [each[round(n * (len(each) - 1) / (count - 1))]
-                    for n in range(count)]
+            each = [each[round(n * (len(each) - 1) / (MAX_CALLS - 1))]
+                    for n in range(MAX_CALLS)]
         thinned += each
     return thinned
 
@@ -169,10 +161,10 @@ def session_parameters(session: Session) -> str:
                     for name, value in own.items() if value)
 
 
-def _run_time_and_id(session: Session) -> tuple[datetime.datetime, str]:
-    """Time and identifier of the run of the driver that a session is part of.
+def run_time(session: Session) -> datetime.datetime:
+    """Time of the run of the driver that a session is part of.
 
-    The time is in the name of the folder, or the day is in run.cfg; otherwise it is
+    It is in the name of the folder, or the day is in run.cfg; otherwise it is
     that at which the folder was written. Its zone is unknown, and UTC is assumed.
     """
     folder = session.path.parent
@@ -183,6 +175,4 @@ def _run_time_and_id(session: Session) -> tuple[datetime.datetime, str]:
     except ValueError:
         time = datetime.datetime.fromtimestamp(
             int(folder.stat().st_mtime), datetime.timezone.utc)
-    unique = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
-    return (time.replace(tzinfo=datetime.timezone.utc),
-            f'{time:%Y%m%dT%H%M%SZ}-{unique}')
+    return time.replace(tzinfo=datetime.timezone.utc)

@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,6 +86,19 @@ def has_environment(*specs: str) -> bool:
     """Whether this system has an environment for an entry of `valid_prog_environs`."""
     return any(selection.offers(part, *specs)
                for part in rt.runtime().system.partitions)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A mode of tensorload, for one size of tensors."""
+    mode: str
+    ranks: int
+    #: Values that all ranks read and compare.
+    verified: int
+    #: Options of this mode.
+    options: tuple[str, ...] = ()
+    #: Role of the ranks.
+    role: str = 'client'
 
 
 def arrangement(kind: Any) -> Any:
@@ -372,16 +385,16 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Whether the clients use a Unix socket."""
         return self.is_colocated and self.net_type == 'uds'
 
-    def tensorload_command(self, mode: str, size: int, *more: str) -> tuple[str, ...]:
+    def tensorload_command(self, loop: Loop, size: int) -> tuple[str, ...]:
         """The command of tensorload."""
-        return (f'{self.programs.stagedir}/tensorload', mode, '--service',
+        return (f'{self.programs.stagedir}/tensorload', loop.mode, '--service',
                 '{service}', '--bytes', str(size), '--iterations',
                 str(self.scenario.iterations), '--folder', '{output}.ranks',
                 *(['--plain'] if self.scenario.commands == 'plain' else []),
                 *(['--colocated'] if self.is_colocated else []),
                 *(['--files', f'{self.stagedir}/files{size}']
                   if self.scenario.has_datasets_in_files else []),
-                *more, *split_options(self.options, 'options', REFUSED))
+                *loop.options, *split_options(self.options, 'options', REFUSED))
 
     def client_roles(self) -> tuple[Clients, ...]:
         scenario = self.scenario
@@ -389,14 +402,16 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                         instances=scenario.clients_per_node, spinning=1,
                         apart=self.has_separate_clients, unbound=self.pin == 'off'),)
 
-    def programs_for_size(self, size: int) -> tuple[Program, ...]:
-        """Programs that run at the same time for one size of tensors."""
+    def loops(self) -> tuple[Loop, ...]:
+        """What runs at the same time for each size of tensors."""
         raise NotImplementedError
 
     def service_plan(self) -> Plan:
         return Plan(
             self.database_server_role(), self.client_roles(), tuple(
-                Step(f'size{size}', self.programs_for_size(size), self.step_limit)
+                Step(f'size{size}', tuple(
+                    Program(self.tensorload_command(loop, size), loop.role, mpi=True)
+                    for loop in self.loops()), self.step_limit)
                 for size in self.tensor_sizes),
             interface=self.net_ifname)
 
@@ -413,7 +428,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         except ParseError as err:
             guards.fail_test_case('table', f'{Path(file, err.file)}:{err}')
 
-    def check_output_counts(self, out: parser.Run, session: Session,
+    def check_output_counts(self, out: parser.Run, session: Session, loop: Loop,
                             where: str) -> None:
         """Refuse other numbers of ranks, iterations or values than planned."""
         planned_client = ('files' if self.scenario.has_datasets_in_files
@@ -421,9 +436,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         if out.client != planned_client:
             guards.fail_test_case('client', f'{where}: tensorload used the client '
                                   f'{out.client} instead of {planned_client}')
-        ranks = self.rank_count_of_tensorload_mode(out.mode)
-        if (out.ranks, len(session.calls), out.iterations, out.bytes) != (
-                ranks, ranks, self.scenario.iterations, session.size):
+        ranks = loop.ranks
+        if (out.mode, out.ranks, len(session.calls), out.iterations, out.bytes) != (
+                loop.mode, ranks, ranks, self.scenario.iterations, session.size):
             guards.fail_test_case(
                 'ranks', f'{where}: {len(session.calls)} of {out.ranks} ranks of '
                 f'{out.mode} wrote the times of {out.iterations} iterations with '
@@ -438,17 +453,13 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         if not all(session.loop_times):
             guards.fail_test_case('table', f'{where}: loop_time of a rank of '
                                   f'{out.mode} is 0')
-        if out.verified != self.verified_value_count(out.mode):
-            guards.fail_test_case(
-                'verify', f'{where}: {out.mode} compared {out.verified} of '
-                f'{self.verified_value_count(out.mode)} values')
+        if out.verified != loop.verified:
+            guards.fail_test_case('verify', f'{where}: {out.mode} compared '
+                                  f'{out.verified} of {loop.verified} values')
 
-    def rank_count_of_tensorload_mode(self, mode: str) -> int:
-        return self.scenario.rank_count
-
-    def verified_value_count(self, mode: str) -> int:
-        """Number of values that ranks read and compare."""
-        raise NotImplementedError
+    def call_count(self) -> int:
+        """Iterations of all ranks."""
+        return self.scenario.rank_count * self.scenario.iterations
 
     def min_command_count(self) -> int:
         """Minimum number of commands for one size of tensors."""
@@ -472,9 +483,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                                       f'{self.scenario.db} evicted {evicted:g} keys, '
                                       'because its memory limit is below the data')
             name = f'{run.name}.size{size}'
-            for number, _ in enumerate(self.programs_for_size(size)):
+            for number, loop in enumerate(self.loops()):
                 out, session = self.read_program_results(f'{name}.{number}')
-                self.check_output_counts(out, session, name)
+                self.check_output_counts(out, session, loop, name)
                 values |= self.values_of_session(session)
                 # Ranks of a second program continue the numbers of the first.
                 self.calls += session.call_samples(number * self.scenario.rank_count)
@@ -508,13 +519,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return {samples.file_name(self.test_case): samples.samples_as_csv(self.calls)
                 } if self.calls else {}
 
-    #: Modes of tensorload, and metrics of a size beside those of their functions.
-    modes: ClassVar[tuple[str, ...]]
+    #: Metrics of a size beside those of the functions.
     more_metrics: ClassVar[tuple[str, ...]]
 
     def required_metrics(self) -> list[str]:
         names = dict.fromkeys([
-            *(metric for mode in self.modes for one in METRICS[mode].values()
+            *(metric for loop in self.loops() for one in METRICS[loop.mode].values()
               for metric, _, _ in one), *self.more_metrics])
         return [*(metrics.metric_key(name, size) for size in self.tensor_sizes
                   for name in names),
@@ -553,18 +563,14 @@ class SmartRedisThroughput(TensorBenchmark):
     """Each rank puts a tensor under its own key and unpacks it, in a loop."""
 
     kind = 'throughput'
-    modes = ('throughput',)
     more_metrics = ('bandwidth', 'one_way_bandwidth')
     scenario = parameter(runnable_scenarios('throughput'), fmt=Scenario.__str__)
 
-    def programs_for_size(self, size: int) -> tuple[Program, ...]:
-        return (Program(self.tensorload_command('throughput', size), mpi=True),)
-
-    def verified_value_count(self, mode: str) -> int:
-        return self.scenario.rank_count * self.scenario.iterations
+    def loops(self) -> tuple[Loop, ...]:
+        return (Loop('throughput', self.scenario.rank_count, self.call_count()),)
 
     def min_command_count(self) -> int:
-        return 2 * self.verified_value_count('throughput')
+        return 2 * self.call_count()
 
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
@@ -580,7 +586,6 @@ class SmartRedisInference(TensorBenchmark):
     pre-process, run, read."""
 
     kind = 'inference'
-    modes = ('inference',)
     more_metrics = ('inference_rate',)
     SETTINGS = {**TensorBenchmark.SETTINGS, 'inter_op_threads': 1,
                 'intra_op_threads': 1, **dict.fromkeys((
@@ -662,21 +667,21 @@ class SmartRedisInference(TensorBenchmark):
         # The image, its results, and the image of the next rank in the queue.
         return 4
 
-    def programs_for_size(self, size: int) -> tuple[Program, ...]:
+    def call_count(self) -> int:
+        # The first inference of a rank is not measured.
+        return super().call_count() + self.scenario.rank_count
+
+    def loops(self) -> tuple[Loop, ...]:
         scenario = self.scenario
         side, classes = self.side_and_classes
-        return (Program(self.tensorload_command(
-            'inference', size, '--model', self.model_path,
-            '--script', f'{self.stagedir}/script.txt',
+        return (Loop('inference', scenario.rank_count, self.call_count(), (
+            '--model', self.model_path, '--script', f'{self.stagedir}/script.txt',
             '--side', str(side), '--classes', str(classes),
             '--batch-size', str(scenario.batch_size), '--device', scenario.device,
-            '--num-devices', str(scenario.num_devices)), mpi=True),)
-
-    def verified_value_count(self, mode: str) -> int:
-        return self.scenario.rank_count * (self.scenario.iterations + 1)
+            '--num-devices', str(scenario.num_devices))),)
 
     def min_command_count(self) -> int:
-        return 4 * self.verified_value_count('inference')
+        return 4 * self.call_count()
 
     def values_of_session(self, session: Session) -> dict[str, float]:
         # Not in records(): the original writes 99 of the 101 calls in its loop.
@@ -690,7 +695,6 @@ class SmartRedisAggregation(TensorBenchmark):
     consumer reads them."""
 
     kind = 'aggregation'
-    modes = ('producer', 'consumer')
     more_metrics = ('bandwidth',)
     SETTINGS = {**TensorBenchmark.SETTINGS, **dict.fromkeys((
         'client_threads', 'tensors_per_dataset'))}
@@ -716,27 +720,18 @@ class SmartRedisAggregation(TensorBenchmark):
                     unbound=unbound, name='consumer',
                     apart=bool(scenario.client_nodes)))
 
-    def programs_for_size(self, size: int) -> tuple[Program, ...]:
+    def loops(self) -> tuple[Loop, ...]:
         scenario = self.scenario
         both = ('--tensors', str(scenario.tensors_per_dataset))
-        producer = self.tensorload_command('producer', size, *both)
-        consumer = self.tensorload_command(
-            'consumer', size, *both, '--producers', str(scenario.rank_count),
-            '--client-threads', str(scenario.client_threads))
-        return (Program(producer, role='producer', mpi=True),
-                Program(consumer, role='consumer', mpi=True))
-
-    def rank_count_of_tensorload_mode(self, mode: str) -> int:
-        return 1 if mode == 'consumer' else self.scenario.rank_count
-
-    def verified_value_count(self, mode: str) -> int:
-        return (self.scenario.rank_count * self.scenario.iterations
-                if mode == 'consumer' else 0)
+        return (Loop('producer', scenario.rank_count, 0, both, 'producer'),
+                Loop('consumer', 1, self.call_count(), (
+                    *both, '--producers', str(scenario.rank_count),
+                    '--client-threads', str(scenario.client_threads)), 'consumer'))
 
     def min_command_count(self) -> int:
         # Per dataset: append to the list, read its hash, read its tensors.
         return 0 if self.scenario.has_datasets_in_files else (
-            self.verified_value_count('consumer') * (2 + self.tensors_per_rank()))
+            self.call_count() * (2 + self.tensors_per_rank()))
 
     def values_of_session(self, session: Session) -> dict[str, float]:
         values = super().values_of_session(session)

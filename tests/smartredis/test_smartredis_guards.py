@@ -93,12 +93,6 @@ RUNS = {
     'fewer-ranks': (throughput('ranks 4', 'ranks 2'),
                     '4 of 2 ranks of throughput wrote the times of 100 iterations '
                     'with 65536 B; requested: 4 ranks, 100 iterations with 65536 B'),
-    'fewer-iterations': (throughput('iterations 100', 'iterations 10'),
-                         'the times of 10 iterations with 65536 B; requested: 4 ranks, '
-                         '100 iterations'),
-    'another-size': (throughput('bytes 65536', 'bytes 65532'),
-                     '100 iterations with 65532 B; requested: 4 ranks, 100 iterations '
-                     'with 65536 B'),
     'a-rank-without-times': (
         without(throughput(), 'size1024.0.ranks/rank_3_timing.csv'),
         '3 of 4 ranks of throughput wrote the times'),
@@ -111,9 +105,6 @@ RUNS = {
     'no-loop': (
         aggregation('0,loop_time,0.4\n', '', end='.1.ranks/rank_0_timing.csv'),
         'rank_0_timing.csv of consumer has 0 calls of loop_time in 100 iterations'),
-    'one-call': (
-        aggregation('0,get_list,0.002\n' * 99, '', end='.1.ranks/rank_0_timing.csv'),
-        'rank_0_timing.csv of consumer has 1 calls of get_list in 100 iterations'),
     'loop-of-0-s': (
         throughput('2,loop_time,0.05\n', '2,loop_time,0\n',
                    end='size1024.0.ranks/rank_2_timing.csv'),
@@ -125,12 +116,8 @@ RUNS = {
                        'used the client smartredis instead of embedded'),
     'not-compared': (throughput('verified 400', 'verified 399'),
                      'compared 399 of 400 values'),
-    'lists-not-compared': (aggregation('verified 400', 'verified 0'),
-                           'compared 0 of 400 values'),
     'another-server': (throughput(commands=799),
                        'redis counted only 799 of at least 800 commands'),
-    'lists-elsewhere': (aggregation(commands=2399),
-                        'redis counted only 2399 of at least 2400 commands'),
     'evicted': (throughput(evicted=3), '1024 B: redis evicted 3 keys'),
     'no-module': (throughput(log='Ready'), 'run.1.server0.log names no AI module'),
     'cut': (throughput('# end\n', ''), 'size65536.0.out:'),

@@ -5,8 +5,6 @@ import pytest
 
 from checks.smartredis.scenarios import (
     ARRANGEMENTS,
-    DATABASES,
-    LIBRARY,
     Scenario,
     modes_of_scenario,
     scenarios_with_first_mode,
@@ -47,28 +45,3 @@ def test_arrangements_and_their_modes(kind):
     # Never a database colocated with nothing, nor a cluster of such.
     assert all(scenario.deployment == 'standard' or scenario.db_nodes == 1
                for scenario, _ in results)
-
-
-def test_torchscript_needs_a_libtorch():
-    results = [scenario for scenario, mode in scenarios_with_first_mode('inference')
-               if scenario.uses_torchscript and mode == 'nightly']
-    assert {scenario.network for scenario in results} == {'resnet50.pt'}
-    assert all(scenario.environments == [f'+{DATABASES[scenario.db]} +libtorch']
-               for scenario in results)
-    assert not any(
-        'libtorch' in spec for kind in ARRANGEMENTS
-        for scenario, _ in scenarios_with_first_mode(kind)
-        if not scenario.uses_torchscript for spec in scenario.environments)
-
-
-def test_smartredis_library_has_one_device():
-    """It refuses CPU:0 and CPU:1, as which the devices are sent."""
-    assert {scenario.num_devices: f'-{LIBRARY}' in scenario.environments[0]
-            for scenario, _ in scenarios_with_first_mode('inference')} == {
-                1: False, 2: True}
-
-
-def test_only_threads_of_redis_may_read_or_not():
-    assert {(scenario.db, scenario.io_threads_do_reads)
-            for scenario, _ in scenarios_with_first_mode('throughput')
-            if scenario.io_threads_do_reads} == {('redis', 'no'), ('redis', 'yes')}

@@ -94,26 +94,28 @@ static void open_client(void)
 }
 
 /* --- tensors ------------------------------------------------------------ */
-static void send_tensor(struct wires *to, const char *key, const float *data,
-                        size_t n, const int *dims, int dim_count)
+static void send_tensor(struct wires *to, const char *key, const char *type,
+                        const void *data, size_t size, const long long *dims,
+                        int dim_count)
 {
-    struct word words[16] = {TEXT("AI.TENSORSET"), TEXT(key), TEXT("FLOAT")};
-    char text[8][16];
+    struct word words[5 + DIMS] = {TEXT("AI.TENSORSET"), TEXT(key),
+                                   TEXT(type)};
+    char text[DIMS][24];
     int count = 3;
 
-    if (arg.plain) {
-        words[0] = TEXT("SET");
-        words[2] = (struct word){data, n * sizeof *data};
-        resp_ask(owner(to, key), words, 3);
-        return;
+    if (arg.plain)
+        resp_ask(owner(to, key), (struct word[]){
+            TEXT("SET"), TEXT(key), {data, size}}, count);
+    else {
+        for (int i = 0; i < dim_count; i++) {
+            sprintf(text[i], "%lld", dims[i]);
+            words[count++] = TEXT(text[i]);
+        }
+        words[count++] = TEXT("BLOB");
+        words[count++] = (struct word){data, size};
+        resp_ask(owner(to, key), words, count);
     }
-    for (int i = 0; i < dim_count; i++) {
-        sprintf(text[i], "%d", dims[i]);
-        words[count++] = TEXT(text[i]);
-    }
-    words[count++] = TEXT("BLOB");
-    words[count++] = (struct word){data, n * sizeof *data};
-    resp_ask(owner(to, key), words, count);
+    resp_ok(owner(to, key));
 }
 
 static void ask_tensor(struct wires *to, const char *key)
@@ -176,29 +178,30 @@ static void take_tensor(struct wires *from, const char *key, float *data,
         long long dims[DIMS], elements = 1;
         int count = take_shape(w, key, type, dims);
         if (strcmp(type, "FLOAT"))
-            fail("%s: %s was written as FLOAT, but read as "
-                 "%s", w->server->name,
-                 key, type);
+            fail("%s: %s was written as FLOAT, but read as %s",
+                 w->server->name, key, type);
         for (int i = 0; i < count; i++)
             elements *= dims[i];
         if (elements != (long long)n)
-            fail("%s: %s was written with %zu elements, but read with "
-                 "%lld", w->server->name,
-                 key, n, elements);
+            fail("%s: %s was written with %zu elements, but read with %lld",
+                 w->server->name, key, n, elements);
     }
     size_t size = take_size(w, key);
     if (size != n * sizeof *data)
-        fail("%s: %s was written with %zu bytes, but read with "
-             "%zu", w->server->name, key,
-             n * sizeof *data, size);
+        fail("%s: %s was written with %zu bytes, but read with %zu",
+             w->server->name, key, n * sizeof *data, size);
     wire_take(w, (char *)data, size);
     wire_take(w, NULL, 2);
 }
 
-static void put_tensor(const char *key, const float *data, size_t n)
+static void put_tensor(const char *key, const float *data,
+                       const long long *dims, int dim_count)
 {
-    send_tensor(&mine, key, data, n, (int[]){1, (int)n}, 2);
-    resp_ok(owner(&mine, key));
+    size_t size = sizeof *data;
+
+    for (int i = 0; i < dim_count; i++)
+        size *= (size_t)dims[i];
+    send_tensor(&mine, key, "FLOAT", data, size, dims, dim_count);
 }
 
 static void unpack_tensor(const char *key, float *data, size_t n)
@@ -222,9 +225,8 @@ static void put_dataset(const char *name, const float *data, size_t n,
     resp_ok(owner(&mine, meta));
     for (int i = 0; i < count; i++) {
         snprintf(key, sizeof key, "{%s}.tensor_%d", name, i);
-        send_tensor(&mine, key, data + (size_t)i * n, n, (int[]){1, (int)n},
-                    2);
-        resp_ok(owner(&mine, key));
+        put_tensor(key, data + (size_t)i * n, (long long[]){1, (long long)n},
+                   2);
     }
     struct word done[] = {TEXT("HSET"), TEXT(meta), TEXT(".COMPLETE"),
                           TEXT("1")};
@@ -248,10 +250,10 @@ static long list_length(const char *list)
     return (long)resp_number(owner(&mine, list), ':');
 }
 
-static void delete_list(const char *list)
+static void delete_key(const char *key)
 {
-    resp_ask(owner(&mine, list), (struct word[]){TEXT("DEL"), TEXT(list)}, 2);
-    resp_number(owner(&mine, list), ':');
+    resp_ask(owner(&mine, key), (struct word[]){TEXT("DEL"), TEXT(key)}, 2);
+    resp_number(owner(&mine, key), ':');
 }
 
 /* What one thread reads: every `step`-th dataset from `first` on. */
@@ -339,23 +341,6 @@ static void get_list(const char *list, float *data, long *who,
 }
 
 /* --- models and scripts --------------------------------------------------- */
-static void put_shaped(const char *key, const float *data, const int *dims,
-                       int dim_count)
-{
-    size_t n = 1;
-
-    for (int i = 0; i < dim_count; i++)
-        n *= (size_t)dims[i];
-    send_tensor(&mine, key, data, n, dims, dim_count);
-    resp_ok(owner(&mine, key));
-}
-
-static void delete_tensor(const char *key)
-{
-    resp_ask(owner(&mine, key), (struct word[]){TEXT("DEL"), TEXT(key)}, 2);
-    resp_number(owner(&mine, key), ':');
-}
-
 /* Servers that have a copy of each model and script. */
 static int copies(void)
 {
@@ -431,9 +416,8 @@ static void copy_tensor(const char *from, const char *to)
     static char *bytes;
     static size_t room;
     struct wire *w = owner(&mine, from);
-    char type[TYPE], text[DIMS][24];
+    char type[TYPE];
     long long dims[DIMS];
-    int count = 3;
 
     ask_tensor(&mine, from);
     int dim_count = take_shape(w, from, type, dims);
@@ -442,16 +426,7 @@ static void copy_tensor(const char *from, const char *to)
         fail("cannot allocate a tensor of %zu bytes", size);
     wire_take(w, bytes, size);
     wire_take(w, NULL, 2);
-    struct word words[5 + DIMS] = {TEXT("AI.TENSORSET"), TEXT(to),
-                                   TEXT(type)};
-    for (int i = 0; i < dim_count; i++) {
-        sprintf(text[i], "%lld", dims[i]);
-        words[count++] = TEXT(text[i]);
-    }
-    words[count++] = TEXT("BLOB");
-    words[count++] = (struct word){bytes, size};
-    resp_ask(owner(&mine, to), words, count);
-    resp_ok(owner(&mine, to));
+    send_tensor(&mine, to, type, bytes, size, dims, dim_count);
 }
 
 /* Where something is run: the server that has its input. A command of a
@@ -522,8 +497,8 @@ const struct client embedded = {
     .put_tensor = put_tensor, .unpack_tensor = unpack_tensor,
     .put_dataset = put_dataset, .append_to_list = append_to_list,
     .list_length = list_length, .get_list = get_list,
-    .delete_list = delete_list, .put_shaped = put_shaped, .exists = exists,
+    .delete_list = delete_key, .exists = exists,
     .set_model = set_model, .set_script = set_script,
     .run_script = run_script, .run_model = run_model,
-    .delete_tensor = delete_tensor,
+    .delete_tensor = delete_key,
 };

@@ -99,7 +99,7 @@ void inference(void)
     float *image = malloc(n * sizeof *image);
     float *result = malloc(classes * sizeof *result);
     float *due = malloc(classes * sizeof *due);
-    int dims[] = {arg.side, arg.side, 3};
+    const long long dims[] = {arg.side, arg.side, 3};
     char model[KEY], script[KEY], in[KEY], mid[KEY], out[KEY];
     double loop = 0;
 
@@ -124,7 +124,7 @@ void inference(void)
         key_of(out, KEY, "resnet_output_rank_%d_%d", rank, i);
         memset(result, 0, classes * sizeof *result);
         double t0 = now();
-        client->put_shaped(in, image, dims, 3);
+        client->put_tensor(in, image, dims, 3);
         double t1 = now();
         client->run_script(script, "pre_process_3ch", in, mid);
         double t2 = now();

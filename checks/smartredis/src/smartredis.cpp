@@ -61,18 +61,14 @@ static void open_library()
     ask("connect", [] { library = std::make_unique<Client>("tensorload"); });
 }
 
-static void put(const char *key, const float *data,
-                const std::vector<size_t> &dims)
+static void put_tensor(const char *key, const float *data,
+                       const long long *dims, int dim_count)
 {
     ask(key, [&] {
-        library->put_tensor(key, data, dims, SRTensorTypeFloat,
-                            SRMemLayoutContiguous);
+        library->put_tensor(key, data,
+                            std::vector<size_t>(dims, dims + dim_count),
+                            SRTensorTypeFloat, SRMemLayoutContiguous);
     });
-}
-
-static void put_tensor(const char *key, const float *data, size_t n)
-{
-    put(key, data, {1, n});
 }
 
 static void unpack_tensor(const char *key, float *data, size_t n)
@@ -144,12 +140,6 @@ static void delete_list(const char *list)
     ask(list, [&] { library->delete_list(list); });
 }
 
-static void put_shaped(const char *key, const float *data, const int *dims,
-                       int dim_count)
-{
-    put(key, data, std::vector<size_t>(dims, dims + dim_count));
-}
-
 /* Of a cluster each server has a copy of a script, as of a model; key_exists
  * and poll_key of the library look for the script under another name. */
 static bool exists(const char *key)
@@ -198,6 +188,6 @@ static const char *commands()
 extern "C" const struct client smartredis = {
     "smartredis", commands, open_library, put_tensor, unpack_tensor,
     put_dataset, append_to_list, list_length, get_list, unpack_list,
-    delete_list, put_shaped, exists, set_model, set_script, run_script,
-    run_model, delete_tensor,
+    delete_list, exists, set_model, set_script, run_script, run_model,
+    delete_tensor,
 };

@@ -21,8 +21,9 @@ struct client {
     /* Commands that carry tensors: "AI.TENSORSET" or "SET". */
     const char *(*commands)(void);
     void (*open)(void);
-    /* A contiguous array of n floats; dims 1 x n, as the original sends. */
-    void (*put_tensor)(const char *key, const float *data, size_t n);
+    /* A contiguous array of floats. */
+    void (*put_tensor)(const char *key, const float *data,
+                       const long long *dims, int dim_count);
     void (*unpack_tensor)(const char *key, float *data, size_t n);
     /* A dataset "name" of `count` tensors "tensor_0"..., n floats each. */
     void (*put_dataset)(const char *name, const float *data, size_t n,
@@ -39,8 +40,6 @@ struct client {
                         int count);
     void (*delete_list)(const char *list);
     /* Inference. */
-    void (*put_shaped)(const char *key, const float *data, const int *dims,
-                       int dim_count);
     /* A model or a script; of a cluster: on each of its servers. */
     bool (*exists)(const char *key);
     void (*set_model)(const char *name, const char *device, int batch,

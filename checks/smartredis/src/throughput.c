@@ -10,6 +10,7 @@ void throughput(void)
 {
     size_t n = arg.bytes / sizeof(float);
     float *array = malloc(arg.bytes), *result = malloc(arg.bytes);
+    const long long dims[] = {1, (long long)n};
     double loop = 0;
     char key[64];
 
@@ -22,7 +23,7 @@ void throughput(void)
         unsigned stamp = (unsigned)(rank * 8191 + i + 1);
         fill(array, n, stamp);
         double begin = now();
-        client->put_tensor(key, array, n);
+        client->put_tensor(key, array, dims, 2);
         double put = now();
         client->unpack_tensor(key, result, n);
         double end = now();

@@ -25,7 +25,7 @@ from cli.session import commands, identities
 from cli.session.reframe_options import find_non_run_action
 from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
-from cli.site import nodes
+from cli.site.schedulers import query_pool
 from config.console import count_with_noun
 from config.sessions import judged, session_id
 from config.sessions.progress import duration_text
@@ -145,11 +145,10 @@ def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[st
 
     :raises SetupError: Slurm cannot be asked, or it cannot be told which
     """
-    name = partition['name']
-    there, place = nodes.query_nodes_of_access_options(
-        map(str, partition.get('access', ())), name)
-    if host_list is None and place.chooses:
-        raise SetupError(f'the access of {name} has {place.chooses[0]}, which '
+    name, pool = partition['name'], query_pool(partition)
+    there = pool.nodes
+    if host_list is None and pool.chooses:
+        raise SetupError(f'the access of {name} has {pool.chooses[0]}, which '
                          'chooses unknown nodes; name the nodes with --nodes')
     try:
         names = list(dict.fromkeys(
@@ -171,9 +170,7 @@ def lost_nodes(partition: Mapping[str, Any], names: Iterable[str]) -> set[str]:
 
     :raises SetupError: Slurm cannot be asked
     """
-    there, _ = nodes.query_nodes_of_access_options(
-        map(str, partition.get('access', ())), partition['name'])
-    return {name for name in names if name not in there or not there[name].is_usable}
+    return {*names} - query_pool(partition).usable_nodes
 
 
 def options_of_short_jobs(case: Case, metric: str, words: Sequence[str]) -> list[str]:

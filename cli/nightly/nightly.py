@@ -21,7 +21,7 @@ from cli.nightly.summary import Nodes, Summary
 from cli.session import calibrate, commands, identities
 from cli.session import process as session
 from cli.setup.venv import WORK, SetupError, print_progress
-from cli.site import nodes
+from cli.site import schedulers
 from config.console import count_with_noun
 from config.sessions import lock, session_id, slurm_jobs
 from config.sessions.modes import VETO
@@ -133,7 +133,7 @@ class NightlySession:
         self.max_node_age: int = args.max_node_age
         self.system: str = work.system['name']
         #: Partition of the site -> its nodes; empty: unknown, or the user chooses them.
-        self.pools: dict[str, nodes.Pool] = {}
+        self.pools: dict[str, schedulers.Pool] = {}
         self.chooses = any(word.startswith(CHOOSES) for word in args.reframe)
         self.read_records()
 
@@ -206,7 +206,7 @@ class NightlySession:
         """
         if self.chooses or self.summary.ended_by:
             return
-        self.pools, why = nodes.find_node_pools(self.work.system)
+        self.pools, why = schedulers.find_node_pools(self.work.system)
         if why and why not in self.summary.notes:
             self.summary.add_note(why)
         if self.pools and not any(one.usable_nodes for one in self.pools.values()):

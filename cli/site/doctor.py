@@ -24,7 +24,7 @@ from cli.setup.venv import WORK
 from cli.site import check as sites
 from cli.site import programs
 from cli.site.reasons import reason_without_test_cases
-from cli.site.schedulers import SchedulerAnswer, query_partitions
+from cli.site.schedulers import Pool, Pools, query_pools
 from config import console
 from config.families import families
 from config.places import CALIBRATE, is_site_named_local, site_option
@@ -43,13 +43,13 @@ def doctor(args: argparse.Namespace) -> int:
     folder = site_folder(args.site)
     configuration = load_site_configuration(folder / 'system.py')
     answer = sites.list_test_cases_with_reframe(folder)
-    schedulers = query_partitions(configuration['systems'][0])
+    pools = query_pools(configuration['systems'][0]['partitions'])
     if 'error' in answer:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
     cases = answer['cases']
-    states = programs.environment_states(folder, configuration, schedulers)
-    blocked = reasons_test_cases_cannot_start(configuration, states, schedulers)
+    states = programs.environment_states(folder, configuration, pools)
+    blocked = reasons_test_cases_cannot_start(configuration, states, pools)
     start = [case for case in cases if case['where'] not in blocked]
     if args.all:
         cc = shutil.which('cc') or shutil.which('gcc')
@@ -61,7 +61,7 @@ def doctor(args: argparse.Namespace) -> int:
         print_environments(configuration, states)
         if is_site_named_local(folder):
             print_store_servers()
-    print_schedulers(schedulers)
+    print_pools(pools)
     missing = print_families(answer, blocked, configuration, args.all)
     costs = {mode: mode_cost(cases, mode) for mode in MODES}
     if args.all:
@@ -210,42 +210,49 @@ def print_store_servers() -> None:
               f'to retry, remove {missing.parent}')
 
 
-def print_schedulers(answers: Mapping[str, SchedulerAnswer]) -> None:
-    """Print which nodes of each partition can be had, and each error of a scheduler
-    once."""
-    if answers:
+def print_pools(pools: Pools) -> None:
+    """Print which nodes partitions have; those with the same nodes, or the same error,
+    in one row."""
+    if pools:
+        names: dict[str, list[str]] = {}
+        for name, pool in pools.items():
+            names.setdefault(str(pool), []).append(name)
         print()
-        console.print_table([(name, one.text or one.why)
-                             for name, one in answers.items()], ('partition', 'nodes'))
-        console.print_lines(dict.fromkeys(
-            one.error for one in answers.values() if one.error))
+        console.print_table([(', '.join(some), text) for text, some in names.items()],
+                            ('partition', 'nodes'))
 
 
 # ------------------------------------------------- what would start
 
 def reasons_test_cases_cannot_start(configuration: Mapping[str, Any],
                                     states: Mapping[str, programs.State],
-                                    schedulers: Mapping[str, SchedulerAnswer] = {}
-              ) -> dict[str, str]:
+                                    pools: Pools = {}) -> dict[str, str]:
     """`partition+environment` -> why its test cases cannot start here; those
     that can start are left out.
 
     :arg states: of `programs.environment_states`
-    :arg schedulers: partition -> answer of its scheduler, if that can be asked
+    :arg pools: the nodes of partitions, if their scheduler can be asked
     """
     system, = configuration['systems']
     reasons = {}
     for part in system['partitions']:
         fault = reason_partition_cannot_start_jobs(part)
-        answer = schedulers.get(part['name'])
         for name in part['environs']:
             # What a person has to change comes before what may be over tomorrow.
             why = fault or (f'environment {name}: {states[name].reason}'
                             if states[name].word == programs.MISSING else
-                            answer.why if answer else '')
+                            reason_without_nodes(part['name'], pools))
             if why:
                 reasons[f"{part['name']}+{name}"] = why
     return reasons
+
+
+def reason_without_nodes(partition: str, pools: Pools) -> str:
+    """Why no node can run jobs of a partition; empty: one can, or it is unknown."""
+    pool = pools.get(partition)
+    if not isinstance(pool, Pool):
+        return str(pool or '')
+    return f'no node of partition {partition} takes jobs' * (not pool.usable_nodes)
 
 
 def reason_partition_cannot_start_jobs(part: Mapping[str, Any]) -> str:

@@ -1,28 +1,15 @@
-"""The nodes of Slurm's partitions, and of those of a site. Only this module calls
-sinfo (`query_sinfo`).
-"""
+"""Nodes and partitions of a scheduler, and those in the output of sinfo."""
 from __future__ import annotations
 
-import argparse
 import re
-import shlex
-import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from cli.setup.venv import SetupError
-from config.sessions.slurm_jobs import SLURM
-from config.sites import topology
+from dataclasses import dataclass
 
 #: Partition (`*`: the default one), node, state, CPUs, sockets, cores of a
 #: socket, threads of a core, GRES, nodes of a job, and why the node is out:
 #: last, for it may have any letter in it.
 SINFO = ['sinfo', '--Node', '--noheader',
          '--format=%P|%N|%T|%c|%X|%Y|%Z|%G|%s|%E']
-#: Seconds for sinfo to answer.
-LIMIT = 60
 #: States of nodes that take jobs, at once or later. A node in any other state,
 #: also an unknown one, is left out and reported.
 TAKES = ('idle', 'mixed', 'allocated', 'completing', 'planned', 'powering_up',
@@ -31,10 +18,6 @@ TAKES = ('idle', 'mixed', 'allocated', 'completing', 'planned', 'powering_up',
 #: kept for maintenance. Others (`~`, `#`, `!`, `%`, `-`) stand for power saving and
 #: plans.
 OUT = re.compile(r'[*$@^]')
-#: Options of sbatch that leave a job some nodes of a partition only, and
-#: which ones is not known here.
-CHOOSES = (('-w', '--nodelist'), ('-C', '--constraint'), ('-F', '--nodefile'),
-           ('-M', '--clusters'), (None, '--reservation'))
 
 
 @dataclass(frozen=True)
@@ -120,29 +103,6 @@ class Partition:
         return min(usable, self.largest or usable)
 
 
-@dataclass(frozen=True)
-class Pool:
-    """The nodes that jobs of some partitions of a site can get."""
-    #: Partition of Slurm, '' for its default one.
-    name: str
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    #: Those that the site keeps its jobs from.
-    excluded: frozenset[str] = frozenset()
-
-    @property
-    def usable_nodes(self) -> frozenset[str]:
-        return frozenset(n.name for n in self.nodes.values() if n.is_usable)
-
-    @property
-    def idle_nodes(self) -> frozenset[str]:
-        return frozenset(n.name for n in self.nodes.values() if n.is_idle)
-
-    @property
-    def unusable_nodes(self) -> list[Node]:
-        """Those that are left out: drained, down and the like."""
-        return [n for n in self.nodes.values() if not n.is_usable]
-
-
 def gpu_models_of_gres(gres: str) -> dict[str, int]:
     """The GPUs of a GRES: model ('': unknown) -> how many.
 
@@ -184,134 +144,3 @@ def parse_sinfo(text: str) -> list[Partition]:
             node, state, '' if reason == 'none' else reason, cpus, sockets,
             cores, threads, '' if gres == '(null)' else gres))
     return list(parts.values())
-
-
-def ask_scheduler(command: Sequence[str]) -> tuple[str, str]:
-    """What a command of the scheduler prints, and its errors in one line.
-
-    :raises SetupError: it fails, or does not answer
-    """
-    try:
-        done = subprocess.run(command, capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        raise SetupError(f'{command[0]}: no answer in {LIMIT} s') from None
-    except OSError as err:
-        raise SetupError(f'{command[0]}: {err.strerror}: run this on a node where '
-                         'jobs are submitted') from None
-    errors = ' '.join(done.stderr.split())
-    if done.returncode:
-        raise SetupError(f'{command[0]}: {errors or f"exit code {done.returncode}"}')
-    return done.stdout, errors
-
-
-def query_sinfo() -> list[Partition]:
-    """The partitions that sinfo reports now.
-
-    :raises SetupError: sinfo fails, or reports no node
-    """
-    output, errors = ask_scheduler(SINFO)
-    known_partitions = parse_sinfo(output)
-    if not known_partitions:
-        raise SetupError('sinfo reports no node in any partition: '
-                         + (errors or output.strip()[:80] or 'no output'))
-    return known_partitions
-
-
-def nodes_by_partition(
-    slurm_partitions: Iterable[Partition],
-) -> dict[str, dict[str, Node]]:
-    """Partition of Slurm -> its nodes; '' is the default one."""
-    every = {}
-    for part in slurm_partitions:
-        every[part.name] = {node.name: node for node in part.nodes}
-        if part.default:
-            every[''] = every[part.name]
-    return every
-
-
-class Access(NamedTuple):
-    """The options of sbatch that choose the nodes of a job."""
-    #: Partitions of Slurm; '': its default one.
-    partitions: tuple[str, ...]
-    excluded: frozenset[str]
-    #: Options that choose among the nodes by other means.
-    chooses: tuple[str, ...]
-
-
-def parse_access(access: Iterable[str]) -> Access:
-    """The options on nodes in the access of a partition of a site."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument('-p', '--partition', default='')
-    parser.add_argument('-x', '--exclude', default='')
-    for names in CHOOSES:
-        parser.add_argument(*filter(None, names))
-    values, _ = parser.parse_known_args(
-        [word for text in access for word in shlex.split(text)])
-    chosen = [f'{long}={value}' for _, long in CHOOSES
-              if (value := getattr(values, long[2:]))]
-    return Access(tuple(values.partition.split(',')),
-                  frozenset(topology.expand_host_list(values.exclude)), tuple(chosen))
-
-
-def nodes_of_access(place: Access, there: Mapping[str, Mapping[str, Node]]
-                    ) -> dict[str, Node]:
-    """The nodes of the partitions of Slurm that options name, less those that they
-    exclude.
-
-    :param there: what `nodes_by_partition` says
-    """
-    return {name: node for one in place.partitions
-            for name, node in there.get(one, {}).items()
-            if name not in place.excluded}
-
-
-def find_node_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
-    """The nodes of a site's partitions of Slurm, and why those of some are unknown.
-
-    :param system: of the site's configuration
-    :returns: partition of the site -> its nodes
-    """
-    places = {part['name']: parse_access(part.get('access', ()))
-              for part in system['partitions'] if part['scheduler'] in SLURM}
-    free = {name: place for name, place in places.items()
-            if not place.chooses and len(place.partitions) == 1}
-    why = [f'nodes of {", ".join(sorted(set(places) - set(free)))} are '
-           'chosen by the site (access)'] * (len(free) < len(places))
-    pools = {}
-    try:
-        known = nodes_by_partition(query_sinfo()) if free else {}
-    except SetupError as err:
-        return {}, f'the nodes cannot be listed: {err}'
-    for name, place in free.items():
-        pools[name] = Pool(place.partitions[0], nodes_of_access(place, known),
-                           place.excluded)
-        if not pools[name].nodes:
-            del pools[name]
-            why.append(f'the nodes of {name} cannot be listed: '
-                       + _missing_partition_message(place.partitions, known))
-    return pools, '; '.join(why)
-
-
-def _missing_partition_message(
-    names_given: Iterable[str], there: Mapping[str, Any]
-) -> str:
-    names = ', '.join(filter(None, names_given))
-    return ('Slurm has no ' + (f'partition {names}' if names else
-                               'default partition')
-            + f'; it has {", ".join(filter(None, there))}')
-
-
-def query_nodes_of_access_options(access: Iterable[str], name: str
-              ) -> tuple[dict[str, Node], Access]:
-    """The nodes of the partitions of Slurm that options of sbatch name, less
-    those that they exclude.
-
-    :param name: of the partition of the site, for the error
-    :raises SetupError: Slurm cannot be asked, or has no such partition
-    """
-    place, there = parse_access(access), nodes_by_partition(query_sinfo())
-    if not any(map(there.get, place.partitions)):
-        raise SetupError(f'access of {name}: '
-                         + _missing_partition_message(place.partitions, there))
-    return nodes_of_access(place, there), place

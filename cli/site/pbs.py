@@ -52,7 +52,7 @@ def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
             _takes_jobs_of(vnodes[-1], *target) for target in targets.items())]
         if nodes:
             parts.append(Partition(
-                name, False, _node_limit(queue, 'resources_max') or max(
+                name, True, _node_limit(queue, 'resources_max') or max(
                     _node_limit(one, 'resources_max') for one in targets.values()),
                 nodes, _node_limit(queue, 'resources_min') or 1))
     return sorted(parts, key=lambda part: (

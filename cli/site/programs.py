@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checks.spack import stack
-from cli.site.schedulers import SchedulerAnswer, query_partitions
+from cli.site.schedulers import Pool, Pools, query_pools
 
 Row = Mapping[str, Any]
 
@@ -47,30 +47,28 @@ def count_states(states: Iterable[State]) -> str:
 
 
 def environment_states(folder: Path, configuration: Row,
-                       schedulers: Mapping[str, SchedulerAnswer] | None = None
-                       ) -> dict[str, State]:
+                       pools: Pools | None = None) -> dict[str, State]:
     """The state of each environment that a partition names.
 
     :param folder: of the site
     :param configuration: its `site_configuration`; the site `local` extends PATH while
         it is loaded
-    :param schedulers: partition -> answer of its scheduler; None: it is asked
+    :param pools: the nodes of its partitions; None: the schedulers are asked
     """
     partitions = [part for system in configuration['systems']
                   for part in system['partitions']]
-    here = _is_machine_of_site(partitions, query_partitions(
-        {'partitions': partitions}) if schedulers is None else schedulers)
+    here = _is_machine_of_site(
+        partitions, query_pools(partitions) if pools is None else pools)
     used = {name for part in partitions for name in part['environs']}
     return {env['name']: _state_of_environment(folder, env, here)
             for env in configuration['environments'] if env['name'] in used}
 
 
-def _is_machine_of_site(partitions: list[Row],
-                        answers: Mapping[str, SchedulerAnswer]) -> bool:
+def _is_machine_of_site(partitions: list[Row], pools: Pools) -> bool:
     """Whether the scheduler of this machine has nodes of a partition; other schedulers
     than Slurm and PBS are not asked."""
     return any(
-        answers[part['name']].nodes if part['name'] in answers else
+        isinstance(pools[part['name']], Pool) if part['name'] in pools else
         part['scheduler'] == 'local' or shutil.which(SUBMIT.get(part['scheduler'], ''))
         for part in partitions)
 

@@ -1,97 +1,180 @@
-"""Whether the schedulers of a site answer, and which nodes they have, for
-`./plumb doctor`. Slurm and PBS are asked; of others only the command that submits
-jobs is known."""
+"""The nodes that the schedulers have for the partitions of a site. Slurm and PBS are
+asked; of others only the command that submits jobs is known (programs.py)."""
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from cli.setup.venv import SetupError
-from cli.site import nodes, pbs
+from cli.site import pbs
+from cli.site.nodes import SINFO, Node, Partition, parse_sinfo
 from config.console import shortened_list_text
 from config.sessions.slurm_jobs import PBS, SLURM
+from config.sites import topology
 
 #: Commands whose output pbs.parse_partitions reads.
 PBS_COMMANDS = (('pbsnodes', '-a', '-F', 'json'), ('qstat', '-Qf', '-F', 'json'))
+#: Seconds for a command to answer.
+LIMIT = 60
+#: Options of sbatch that leave a job some nodes of a partition only, and
+#: which ones is not known here.
+CHOOSES = (('-w', '--nodelist'), ('-C', '--constraint'), ('-F', '--nodefile'),
+           ('-M', '--clusters'), (None, '--reservation'))
 
 
-class SchedulerAnswer(NamedTuple):
-    """What a scheduler reports of a partition of the site."""
-    #: The nodes, in words; '': why is set.
-    text: str
-    #: Why no job can start; '': jobs can.
-    why: str = ''
-    #: The error of the scheduler's command, which all its partitions share; '': none.
-    error: str = ''
-    #: Number of nodes of the partition, in whatever state; 0: it does not exist.
-    nodes: int = 0
+@dataclass(frozen=True)
+class Pool:
+    """The nodes that jobs of a partition of a site can get."""
+    #: Partition of Slurm, or queue of PBS; '' for the default one.
+    name: str
+    nodes: Mapping[str, Node]
+    #: Those that the site keeps its jobs from.
+    excluded: frozenset[str] = frozenset()
+    #: Options of the site that choose among the nodes by other means.
+    chooses: tuple[str, ...] = ()
+
+    @property
+    def usable_nodes(self) -> frozenset[str]:
+        return frozenset(n.name for n in self.nodes.values() if n.is_usable)
+
+    @property
+    def idle_nodes(self) -> frozenset[str]:
+        return frozenset(n.name for n in self.nodes.values() if n.is_idle)
+
+    @property
+    def unusable_nodes(self) -> list[Node]:
+        """Those that are left out: drained, down and the like."""
+        return [n for n in self.nodes.values() if not n.is_usable]
+
+    def __str__(self) -> str:
+        """How many nodes take jobs, and which do not."""
+        out = shortened_list_text(list(map(str, self.unusable_nodes)))
+        return (f'{len(self.usable_nodes)} of {len(self.nodes)} nodes take jobs '
+                f'({len(self.idle_nodes)} idle)' + f'; left out: {out}' * bool(out))
 
 
-def query_partitions(system: Mapping[str, Any]) -> dict[str, SchedulerAnswer]:
-    """Partition of the site -> answer; without partitions of other schedulers."""
-    answers = {}
-    known: dict[bool, list[nodes.Partition] | SetupError] = {}
-    for part in system['partitions']:
-        is_slurm = part['scheduler'] in SLURM
-        if not is_slurm and part['scheduler'] not in PBS:
-            continue
-        if is_slurm not in known:
-            try:
-                known[is_slurm] = nodes.query_sinfo() if is_slurm else _query_pbs()
-            except SetupError as err:
-                known[is_slurm] = err
-        answer = known[is_slurm]
-        answers[part['name']] = (
-            SchedulerAnswer('', 'the scheduler does not answer', str(answer))
-            if isinstance(answer, SetupError) else
-            describe_nodes(part['name'], *_nodes_of_partition(part, answer, is_slurm)))
-    return answers
+#: Partition of a site -> its nodes, or why they are unknown.
+Pools = Mapping[str, Pool | SetupError]
 
 
-def _query_pbs() -> list[nodes.Partition]:
-    """The queues of PBS now.
+def query_pools(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Pool | SetupError]:
+    """The nodes of partitions of a site now; without those of other schedulers.
 
-    :raises SetupError: a command fails, or does not answer
+    :param partitions: of the site's configuration
     """
-    return pbs.parse_partitions(*(
-        nodes.ask_scheduler(command)[0] for command in PBS_COMMANDS))
+    @functools.cache
+    def ask(is_slurm: bool) -> list[Partition] | SetupError:
+        try:
+            return _query_slurm() if is_slurm else pbs.parse_partitions(
+                *(_run_command(command) for command in PBS_COMMANDS))
+        except SetupError as err:
+            return err
+
+    pools: dict[str, Pool | SetupError] = {}
+    for part in partitions:
+        if part['scheduler'] in SLURM or part['scheduler'] in PBS:
+            is_slurm = part['scheduler'] in SLURM
+            known = ask(is_slurm)
+            pools[part['name']] = known if isinstance(
+                known, SetupError) else _pool_of_partition(part, known, is_slurm)
+    return pools
 
 
-def _nodes_of_partition(part: Mapping[str, Any], known: list[nodes.Partition],
-                        is_slurm: bool) -> tuple[dict[str, nodes.Node], str]:
-    """The nodes that the access options of a partition leave, and the names of the
-    scheduler's partitions; '': its default one."""
-    access = list(map(str, part.get('access', ())))
-    if is_slurm:
-        place = nodes.parse_access(access)
-        return nodes.nodes_of_access(place, nodes.nodes_by_partition(known)), ','.join(
-            place.partitions)
+def query_pool(partition: Mapping[str, Any]) -> Pool:
+    """The nodes of one partition of a site now.
+
+    :raises SetupError: Slurm cannot be asked, or has no such partition
+    """
+    [pool] = query_pools([partition]).values()
+    if isinstance(pool, SetupError):
+        raise pool
+    return pool
+
+
+def find_node_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
+    """The nodes of a site's partitions of Slurm that a session may choose from, and
+    why those of some are unknown.
+
+    :param system: of the site's configuration
+    :returns: partition of the site -> its nodes
+    """
+    pools, chosen, faults = {}, [], {}
+    for name, pool in query_pools(part for part in system['partitions']
+                                  if part['scheduler'] in SLURM).items():
+        if isinstance(pool, SetupError):
+            faults[str(pool)] = None
+        elif pool.chooses or ',' in pool.name:
+            chosen.append(name)
+        else:
+            pools[name] = pool
+    return pools, '; '.join([
+        *[f'nodes of {", ".join(sorted(chosen))} are chosen by the site (access)']
+        * bool(chosen), *(f'the nodes cannot be listed: {fault}' for fault in faults)])
+
+
+def _run_command(command: Sequence[str]) -> str:
+    """What a command of the scheduler prints.
+
+    :raises SetupError: it fails, does not answer, or prints nothing
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise SetupError(f'{command[0]}: no answer in {LIMIT} s') from None
+    except OSError as err:
+        raise SetupError(f'{command[0]}: {err.strerror}: run this on a node where '
+                         'jobs are submitted') from None
+    errors = ' '.join(done.stderr.split())
+    if done.returncode or not done.stdout.strip():
+        raise SetupError(f'{command[0]}: ' + (
+            errors or (f'exit code {done.returncode}' if done.returncode else
+                       'no output')))
+    return done.stdout
+
+
+def _query_slurm() -> list[Partition]:
+    """The partitions that sinfo reports now.
+
+    :raises SetupError: sinfo fails, or reports no node
+    """
+    output = _run_command(SINFO)
+    if known := parse_sinfo(output):
+        return known
+    raise SetupError(f'sinfo reports no node in any partition: {output.strip()[:80]}')
+
+
+def _pool_of_partition(part: Mapping[str, Any], known: Sequence[Partition],
+                       is_slurm: bool) -> Pool | SetupError:
+    """The nodes that the access options of a partition of a site leave.
+
+    :param known: the partitions or queues of its scheduler
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument('-q', default='')
-    queue = parser.parse_known_args(
-        [word for text in access for word in shlex.split(text)])[0].q
-    return {node.name: node for one in known if queue in ('', one.name)
-            for node in one.nodes}, queue
-
-
-def describe_nodes(name: str, nodes_by_name: Mapping[str, nodes.Node], where: str
-                   ) -> SchedulerAnswer:
-    """The nodes of a partition of the site, in words.
-
-    :param where: the scheduler's partition or queue; '': its default one
-    """
-    if not nodes_by_name:
-        return SchedulerAnswer(
-            '', f'the scheduler has no partition {where or "(default)"}, which '
-            f'partition {name} uses; correct access in system.py')
-    pool = nodes.Pool(where, nodes_by_name)
-    out = shortened_list_text(list(map(str, pool.unusable_nodes)))
-    if not pool.usable_nodes:
-        return SchedulerAnswer('', f'no node of partition {name} takes jobs: {out}',
-                               nodes=len(nodes_by_name))
-    return SchedulerAnswer(
-        f'{len(pool.usable_nodes)} of {len(nodes_by_name)} nodes take jobs '
-        f'({len(pool.idle_nodes)} idle)' + (f'; left out: {out}' if out else ''),
-        nodes=len(nodes_by_name))
+    parser.add_argument(*(('-p', '--partition') if is_slurm else ('-q',)), default='',
+                        dest='partition')
+    parser.add_argument('-x', '--exclude', default='')
+    for names in CHOOSES:
+        parser.add_argument(*filter(None, names))
+    options, _ = parser.parse_known_args(
+        [word for text in part.get('access', ()) for word in shlex.split(str(text))])
+    excluded = frozenset(topology.expand_host_list(options.exclude))
+    names = options.partition.split(',')
+    nodes = {node.name: node for name in names for one in known
+             if (one.name == name or not name and one.default)
+             for node in one.nodes if node.name not in excluded}
+    if not nodes:
+        return SetupError(
+            f'{"Slurm" if is_slurm else "PBS"} has no '
+            + (f'partition {options.partition}' if options.partition else
+               'default partition')
+            + f', which partition {part["name"]} uses; it has '
+            f'{", ".join(one.name for one in known)}: correct access in system.py')
+    return Pool(options.partition, nodes, excluded, tuple(
+        f'{long}={value}' for _, long in CHOOSES
+        if (value := getattr(options, long[2:])) is not None))

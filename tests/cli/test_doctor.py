@@ -52,11 +52,10 @@ def path(tmp_path, monkeypatch):
     return there
 
 
-def reasons_of(configuration, schedulers=None):
+def reasons_of(configuration, pools=None):
     """Why test cases cannot start here."""
     return doctor.reasons_test_cases_cannot_start(
-        configuration, programs.environment_states(FOLDER, configuration),
-        schedulers or {})
+        configuration, programs.environment_states(FOLDER, configuration), pools or {})
 
 
 # ------------------------------------------------------ what would start
@@ -78,55 +77,28 @@ def test_without_the_schedulers_command_nothing_starts(path):
         'login node' in result['a+gnu']
 
 
-SINFO = '''#!/bin/sh
-cat <<END
-gpu|n1|idle|2|1|2|1|(null)|1-4|none
-gpu|n2|drained|2|1|2|1|(null)|1-4|disk
-gpu|n3|mixed|2|1|2|1|(null)|1-4|none
-dead*|n4|down*|2|1|2|1|(null)|1-4|Not responding
-END
-'''
-
-
-def with_access(scheduler='slurm', *access):
-    return {'partitions': [{'name': 'a', 'scheduler': scheduler, 'access': access}]}
-
-
-@pytest.mark.parametrize('access, text, why', [
-    (['-p gpu'], '2 of 3 nodes take jobs (1 idle); left out: n2 (drained: disk)', ''),
-    (['-p', 'gpu', '-x', 'n[1-2]'], '1 of 1 nodes take jobs (0 idle)', ''),
-    ([], '', 'no node of partition a takes jobs: n4 (down*: Not responding)'),
-    (['-p', 'old'], '', 'the scheduler has no partition old, which partition a uses; '
-     'correct access in system.py')])
-def test_slurm_reports_the_nodes_of_a_partition(
-        tmp_path, monkeypatch, access, text, why):
-    (tmp_path / 'sinfo').write_text(SINFO)
-    (tmp_path / 'sinfo').chmod(0o755)
-    monkeypatch.setenv('PATH', str(tmp_path), prepend=':')
-    [answer] = schedulers.query_partitions(with_access('slurm', *access)).values()
-    assert answer[:3] == (text, why, '') and bool(answer.nodes) == ('old' not in why)
-
-
-def test_a_scheduler_that_does_not_answer_starts_nothing(path):
+@pytest.mark.parametrize('nodes, why', [
+    ('n1|idle', ''), ('n1|drained', 'no node of partition a takes jobs')])
+def test_a_partition_without_usable_nodes_starts_nothing(path, tmp_path, nodes, why):
     path('sbatch', 'gcc')
-    answers = schedulers.query_partitions(with_access('slurm'))
-    assert answers['a'][1:3] == (
-        'the scheduler does not answer', 'sinfo: No such file or directory: run this '
-        'on a node where jobs are submitted')
-    result = reasons_of(SITE, answers)
-    assert result['a+gnu'] == answers['a'].why
-    answers = schedulers.query_partitions(with_access('pbs'))
-    assert answers['a'].error.startswith('pbsnodes: No such')
-    assert schedulers.query_partitions(with_access('flux')) == {}
+    (tmp_path / 'sinfo').write_text(
+        f'#!/bin/sh\necho "batch*|{nodes}|2|1|2|1|(null)|1-4|disk"\n')
+    (tmp_path / 'sinfo').chmod(0o755)
+    pools = schedulers.query_pools(SITE['systems'][0]['partitions'])
+    assert reasons_of(SITE, pools).get('a+gnu', '') == why
 
 
-def test_the_error_of_a_scheduler_is_printed_once(path, capsys):
-    path('sbatch')
-    doctor.print_schedulers(schedulers.query_partitions({'partitions': [
-        {'name': name, 'scheduler': 'slurm'} for name in ('cpu', 'gpu')]}))
-    text = capsys.readouterr().out
-    assert text.count('the scheduler does not answer') == 2
-    assert text.count('sinfo: No such file') == 1
+def test_a_scheduler_that_does_not_answer_starts_nothing(path, capsys):
+    path('sbatch', 'gcc')
+    pools = schedulers.query_pools(
+        {'name': name, 'scheduler': 'slurm'} for name in 'ab')
+    doctor.print_pools(pools)
+    text = 'sinfo: No such file or directory: run this on a node where jobs are submit'
+    assert capsys.readouterr().out.count(text) == 1
+    assert reasons_of(SITE, pools)['a+gnu'].startswith(text)
+    pools = schedulers.query_pools([{'name': 'a', 'scheduler': 'pbs'},
+                                    {'name': 'b', 'scheduler': 'flux'}])
+    assert str(pools.pop('a')).startswith('pbsnodes: No such') and not pools
 
 
 def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):
@@ -141,8 +113,9 @@ def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):
             f"#!/bin/sh\ncat <<END\n{json.dumps(answer)}\nEND\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=':')
-    [answer] = schedulers.query_partitions(with_access('pbs', '-q work')).values()
-    assert answer.text.startswith('1 of 2 nodes take jobs (1 idle); left out: n2 (')
+    pool = schedulers.query_pool(
+        {'name': 'a', 'scheduler': 'pbs', 'access': ['-q work']})
+    assert str(pool).startswith('1 of 2 nodes take jobs (1 idle); left out: n2 (')
 
 
 @pytest.mark.parametrize('change, words', [
@@ -247,6 +220,6 @@ def test_a_cluster_does_not_run_on_another_machine(suite):
     output = done.stdout
     assert 'runs here' not in output
     assert 'NOT READY: mode quick' in output and done.returncode == 1
-    assert 'the scheduler does not answer' in output
+    assert 'sinfo: No such file or directory' in output
     assert re.search(r'Not here:\n(.+\n)*? +nccl +no partition has the feature', output)
 

@@ -14,7 +14,8 @@ from cli import __main__
 from cli.nightly import locate
 from cli.session import commands
 from cli.setup.venv import SetupError
-from cli.site import nodes as slurm
+from cli.site import schedulers
+from cli.site.nodes import parse_sinfo
 
 SLURM = {'name': 'batch', 'scheduler': 'slurm', 'access': ['-pgpu'],
          'max_jobs': 4}
@@ -77,7 +78,7 @@ def test_the_test_case_that_is_measured(given, test_case, metric):
 
 @pytest.fixture
 def sinfo(monkeypatch):
-    monkeypatch.setattr(slurm, 'query_sinfo', lambda: slurm.parse_sinfo(SINFO))
+    monkeypatch.setattr(schedulers, '_query_slurm', lambda: parse_sinfo(SINFO))
 
 
 @pytest.mark.parametrize('access, expected, result', [
@@ -94,8 +95,7 @@ def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
 
 
 @pytest.mark.parametrize('access, expected, words', [
-    (['-pgone'], None, 'access of batch: Slurm has no partition gone; it has '
-     'cpu, gpu'),
+    (['-pgone'], None, 'Slurm has no partition gone, which partition batch uses'),
     (['-pgpu'], 'g1,g7', 'jobs of partition batch cannot use g7'),
     (['-pgpu'], 'g[1-x]', 'is not a list of hosts'),
     (['-pgpu', '-Ca100'], None, 'has --constraint=a100, .* with --nodes')])

@@ -34,8 +34,9 @@ from cli.nightly import summary as nightly_summary
 from cli.session import commands
 from cli.session import process as session
 from cli.setup.venv import SetupError
-from cli.site import nodes
-from cli.site.nodes import Node, Pool
+from cli.site import schedulers
+from cli.site.nodes import Node
+from cli.site.schedulers import Pool
 from config import variables
 from config.sessions import clock, session_id
 from postprocess import records, results
@@ -192,7 +193,7 @@ def night(tmp_path, monkeypatch):
     machine.pools = {'cpu': Pool('batch', {
         **{f'n{n}': Node(f'n{n}', 'idle') for n in range(1, 6)},
         'n6': Node('n6', 'drained', 'disk')})}
-    monkeypatch.setattr(nodes, 'find_node_pools', lambda system: (machine.pools, ''))
+    monkeypatch.setattr(schedulers, 'find_node_pools', lambda system: (machine.pools, ''))
 
     def go(cover: int = 0, options: tuple[str, ...] = ()) -> nightly_summary.Summary:
         result = nightly_summary.Summary(
@@ -283,7 +284,7 @@ def test_a_failure_of_some_nodes_names_them(night):
 def test_only_the_lost_node_is_named(night, monkeypatch):
     """Slurm is asked again for the nodes: before the reruns, and at the end."""
     night.bad = {('b', 1)}
-    monkeypatch.setattr(nodes, 'find_node_pools', lambda system: ({
+    monkeypatch.setattr(schedulers, 'find_node_pools', lambda system: ({
         'cpu': Pool('batch', {
             f'n{n}': Node(f'n{n}', 'down*', 'Not responding')
             if n == 3 and night.sessions else Node(f'n{n}', 'idle')

@@ -8,22 +8,9 @@ import pytest
 from conftest import ROOT
 
 from cli.setup.venv import SetupError
-from cli.site import nodes
-from cli.site.nodes import Pool
+from cli.site import schedulers
 
 SINFO = (ROOT / 'tests' / 'data' / 'sinfo-nodes.txt').read_text()
-
-
-def test_what_sinfo_says_of_nodes():
-    message = nodes.nodes_by_partition(nodes.parse_sinfo(SINFO))
-    assert set(message) == {'', 'batch', 'gpu'}
-    assert message[''] == message['batch']
-    pool = Pool('batch', message['batch'])
-    assert pool.usable_nodes == {'n1', 'n2', 'n5', 'n9'}
-    assert pool.idle_nodes == {'n1', 'n9'}
-    assert [str(node) for node in pool.unusable_nodes] == [
-        'n3 (drained: disk | of n3)', 'n4 (down*: Not responding)',
-        'n6 (idle*)', 'n7 (maint)', 'n8 (new_state_of_slurm)']
 
 
 SYSTEM = {'name': 'alpha', 'partitions': [
@@ -46,55 +33,46 @@ def sinfo_says(monkeypatch, tmp_path, text, code=0, err=''):
     monkeypatch.setenv('PATH', str(program.parent), prepend=os.pathsep)
 
 
-def test_partitions_of_the_site_share_a_pool(monkeypatch, tmp_path):
+def test_nodes_of_the_partitions_of_a_site(monkeypatch, tmp_path):
+    """Only Slurm is asked, and only nodes that take jobs count."""
     sinfo_says(monkeypatch, tmp_path, SINFO)
-    pools, why = nodes.find_node_pools(SYSTEM)
+    pools, why = schedulers.find_node_pools(SYSTEM)
     assert set(pools) == {'cpu', 'same', 'most'} and pools['cpu'] == pools['same']
     assert pools['most'].usable_nodes == {'n5', 'n9'}
+    assert pools['cpu'].usable_nodes == {'n1', 'n2', 'n5', 'n9'}
+    assert pools['cpu'].idle_nodes == {'n1', 'n9'}
+    assert [str(node) for node in pools['cpu'].unusable_nodes] == [
+        'n3 (drained: disk | of n3)', 'n4 (down*: Not responding)',
+        'n6 (idle*)', 'n7 (maint)', 'n8 (new_state_of_slurm)']
     assert why == 'nodes of any, picked are chosen by the site (access)'
 
 
-def test_a_partition_that_slurm_has_not_is_told(monkeypatch, tmp_path):
-    sinfo_says(monkeypatch, tmp_path, SINFO)
-    one = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
-    assert nodes.find_node_pools({'partitions': [one]}) == (
-        {}, 'the nodes of old cannot be listed: Slurm has no partition gone; '
-        'it has batch, gpu')
-    sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
-    assert nodes.find_node_pools({'partitions': [{**one, 'access': []}]})[
-        1
-    ].endswith('Slurm has no default partition; it has batch, gpu')
-
-
 @pytest.mark.parametrize('text, code, err, words', [
+    (SINFO, 0, '', 'Slurm has no partition gone, which partition old uses; it has '
+     'batch, gpu: correct access in system.py'),
     ('', 1, 'slurm_load_partitions: Unable\nto contact',
      'sinfo: slurm_load_partitions: Unable to contact'),
-    ('n1 idle\n', 0, '', 'sinfo reports no node in any partition: n1 idle'),
-])
-def test_what_is_no_answer_of_sinfo(monkeypatch, tmp_path, text, code, err,
-                                    words):
-    """A night goes on without choosing nodes, and says so; who needs the
-    nodes gets the same words as an error."""
+    ('n1 idle\n', 0, '', 'sinfo reports no node in any partition: n1 idle')])
+def test_nodes_that_cannot_be_listed(monkeypatch, tmp_path, text, code, err, words):
+    """A nightly session continues without choosing nodes, and prints the reason; for
+    commands that need the nodes it is an error."""
     sinfo_says(monkeypatch, tmp_path, text, code, err)
-    assert nodes.find_node_pools(SYSTEM) == (
+    old = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
+    assert schedulers.find_node_pools({'partitions': [old]}) == (
         {}, f'the nodes cannot be listed: {words}')
     with pytest.raises(SetupError, match=f'^{re.escape(words)}$'):
-        nodes.query_nodes_of_access_options([], 'cpu')
-    assert nodes.find_node_pools({'partitions': SYSTEM['partitions'][-1:]}) == (
-        {},
-        '',
-    )
+        schedulers.query_pool(old)
 
 
-def test_a_sinfo_that_hangs_or_is_not_there(monkeypatch, tmp_path):
+def test_a_partition_without_a_default_one(monkeypatch, tmp_path):
+    sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
+    with pytest.raises(SetupError, match='Slurm has no default partition, which'):
+        schedulers.query_pool({'name': 'any', 'scheduler': 'slurm'})
+
+
+def test_a_sinfo_that_hangs(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, '')
     (tmp_path / 'bin' / 'sinfo').write_text('#!/bin/sh\nexec sleep 60\n')
-    monkeypatch.setattr(nodes, 'LIMIT', 0.2)
-    assert nodes.find_node_pools(SYSTEM)[1] == (
-        'the nodes cannot be listed: sinfo: no answer in 0.2 s'
-    )
-    monkeypatch.setenv('PATH', str(tmp_path))
-    assert nodes.find_node_pools(SYSTEM)[1] == (
-        'the nodes cannot be listed: sinfo: No such '
-        'file or directory: run this on a '
-        'node where jobs are submitted')
+    monkeypatch.setattr(schedulers, 'LIMIT', 0.2)
+    assert schedulers.find_node_pools(SYSTEM)[1] == (
+        'the nodes cannot be listed: sinfo: no answer in 0.2 s')

@@ -36,7 +36,8 @@ def demo(args: argparse.Namespace) -> int:
         print(f'\nPage: {page}')
         return open_page(page) if args.open else 0
     folder = places.work_folder() / 'demo'
-    with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by'):
+    with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by',
+                             advice='wait until it ends'):
         is_written = write_and_print(folder)
     if is_written and args.open:
         return open_page(folder / 'report' / 'index.html')

@@ -107,7 +107,8 @@ def run_live_demo() -> Path:
                          f'use only CPU {cpus[0]}; run it on another machine, or '
                          'without --live')
     folder = places.work_folder() / 'demo-live'
-    with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by'):
+    with lock.hold_file_lock(folder / '.lock', 0, busy=f'{folder} is written by',
+                             advice='wait until it ends'):
         return run_steps(folder, live_steps(cpus[0]))
 
 

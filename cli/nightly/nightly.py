@@ -14,10 +14,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cli.nightly import messages
-from cli.nightly.summary import Nodes, Summary
+from cli.nightly.summary import Summary
 from cli.session import calibrate, commands, identities
 from cli.session import process as session
 from cli.setup.venv import WORK, SetupError, print_progress
@@ -55,7 +55,12 @@ def nightly(args: argparse.Namespace) -> int:
     if args.max_pending:
         args.reframe = [*args.reframe, f'-Smax_pending_time={args.max_pending}']
     try:
-        with (hold_nightly_lock(folder.name), calibrate.raise_interrupt_on_signals(),
+        with (lock.hold_file_lock(
+                WORK / 'nightly' / f'{folder.name}.lock', 0,
+                busy='another nightly session of this site runs:',
+                advice='it ends itself after --hours; if it hangs, end it with '
+                'kill -9'),
+              calibrate.raise_interrupt_on_signals(),
               commands.prepare_session(args) as work):
             if slurm_jobs.can_list_jobs(work.system):
                 slurm_jobs.cancel_jobs_in_folders(
@@ -104,24 +109,6 @@ def publish_summary(summary: Summary, args: argparse.Namespace, urls: dict[str, 
     for fault in faults:
         print_progress(fault)
     return not faults
-
-
-@contextlib.contextmanager
-def hold_nightly_lock(site: str) -> Iterator[None]:
-    """Hold the lock of a site's nightly sessions.
-
-    :raises SetupError: another session runs, or the lock cannot be taken
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(lock.hold_file_lock(
-                WORK / 'nightly' / f'{site}.lock', limit=0))
-        except lock.LockError as err:
-            raise SetupError(
-                str(err) if err.holder is None else 'another nightly session of this '
-                f'site runs: {lock.holder_text(err.holder)}. It ends itself after '
-                '--hours; if it hangs, end it with kill -9') from None
-        yield
 
 
 class NightlySession:
@@ -252,12 +239,8 @@ class NightlySession:
         seen, began = self.last_measured(), int(self.summary.began)
         for pool in {(one.name, one.excluded): one
                      for one in self.pools.values()}.values():
-            self.summary.unusable_nodes |= {
-                node.name: str(node) for node in pool.unusable_nodes}
-            self.summary.nodes.append(Nodes(
-                pool.name, len(pool.usable_nodes),
-                sum(seen.get(name, 0.0) >= began for name in pool.usable_nodes),
-                [*map(str, pool.unusable_nodes)]))
+            self.summary.nodes.append((pool, sum(
+                seen.get(name, 0.0) >= began for name in pool.usable_nodes)))
 
     # Failures --------------------------------------------------------------
 

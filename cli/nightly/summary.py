@@ -5,9 +5,10 @@ import json
 import socket
 import time
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from config.console import count_with_noun, shortened_list_text
+from cli.site.schedulers import Pool
+from config.console import count_with_noun
 from config.places import CALIBRATE, site_option
 from config.version import VERSION
 from postprocess.regressions import events
@@ -18,16 +19,6 @@ STATUSES = ('failed', 'degraded', 'ok')
 #: Status of a session by its state (results.STATES); others: failed.
 _STATUS_OF_SESSION = {'good': 'ok', 'regressed': 'degraded', 'degraded': 'degraded',
                       'not compared': 'degraded'}
-
-
-class Nodes(NamedTuple):
-    """The nodes of a Slurm partition in a nightly session."""
-    #: Partition of Slurm; '' for its default one.
-    pool: str
-    usable: int
-    measured: int
-    #: Those that take no jobs, with state and reason, in words.
-    out: list[str]
 
 
 @dataclass
@@ -50,9 +41,9 @@ class Summary:
     verdict: events.Verdict | None = None
     #: Failures and regressions that other sessions have left.
     elsewhere: int = 0
-    nodes: list[Nodes] = field(default_factory=list)
-    #: Nodes that take no jobs at the end, with state and reason, in words.
-    unusable_nodes: dict[str, str] = field(default_factory=dict)
+    #: Nodes of each partition of Slurm at the end, and how many of those that take jobs
+    #: were measured.
+    nodes: list[tuple[Pool, int]] = field(default_factory=list)
     page: str = ''
     #: Why the session could not run or report; '': it could.
     broken: str = ''
@@ -60,6 +51,12 @@ class Summary:
     ended_by: str = ''
     #: Whether the session could not run because of a usage error.
     usage: bool = False
+
+    @property
+    def unusable_nodes(self) -> dict[str, str]:
+        """Nodes that take no jobs at the end -> the same with state and reason."""
+        return {node.name: str(node) for pool, _ in self.nodes
+                for node in pool.unusable_nodes}
 
     def add_note(self, text: str) -> None:
         """Add a remark, and print it at once."""
@@ -104,10 +101,9 @@ class Summary:
                  *(events.verdict_lines(self.verdict) if self.verdict else [])]
         again = [text for one in self.results for text in self._rerun_lines(one)]
         lines += ['Measured again:', *again] if again else []
-        lines += [f'Nodes: {one.measured} of {one.usable} that take jobs '
-                  + f'of partition {one.pool} ' * bool(one.pool) + 'were measured'
-                  + f'; left out: {shortened_list_text(one.out)}' * bool(one.out)
-                  for one in self.nodes]
+        lines += [f'Nodes: {measured} of {len(pool.usable_nodes)} that take jobs '
+                  + f'of partition {pool.name} ' * bool(pool.name) + 'were measured'
+                  + pool.left_out_text for pool, measured in self.nodes]
         if waiting := sum(one.result == 'no_reference' for one in self.results):
             lines.append(f'{waiting} of the test cases have no reference: '
                          f'{CALIBRATE}{site} --mode {self.mode}')
@@ -132,7 +128,9 @@ class Summary:
             'failed': [self._result_data(one) for one in self.results
                        if one.is_failed],
             'verdict': self.verdict and json.loads(self.verdict.json()),
-            'nodes': [one._asdict() for one in self.nodes],
+            'nodes': [{'pool': pool.name, 'usable': len(pool.usable_nodes),
+                       'measured': measured, 'out': [*map(str, pool.unusable_nodes)]}
+                      for pool, measured in self.nodes],
             'elsewhere': self.elsewhere, 'page': self.page_url or self.page,
             'components': self._components()}
 

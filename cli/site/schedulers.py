@@ -51,18 +51,24 @@ class Pool:
         """Those that are left out: drained, down and the like."""
         return [n for n in self.nodes.values() if not n.is_usable]
 
+    @property
+    def left_out_text(self) -> str:
+        """`; left out:` and the nodes that take no jobs; '': all take jobs."""
+        out = shortened_list_text([*map(str, self.unusable_nodes)])
+        return f'; left out: {out}' * bool(out)
+
     def __str__(self) -> str:
         """How many nodes take jobs, and which do not."""
-        out = shortened_list_text(list(map(str, self.unusable_nodes)))
         return (f'{len(self.usable_nodes)} of {len(self.nodes)} nodes take jobs '
-                f'({len(self.idle_nodes)} idle)' + f'; left out: {out}' * bool(out))
+                f'({len(self.idle_nodes)} idle){self.left_out_text}')
 
 
 #: Partition of a site -> its nodes, or why they are unknown.
 Pools = Mapping[str, Pool | SetupError]
 
 
-def query_pools(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Pool | SetupError]:
+def query_pools(partitions: Iterable[Mapping[str, Any]]
+                ) -> dict[str, Pool | SetupError]:
     """The nodes of partitions of a site now; without those of other schedulers.
 
     :param partitions: of the site's configuration
@@ -103,7 +109,8 @@ def find_node_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
     :param system: of the site's configuration
     :returns: partition of the site -> its nodes
     """
-    pools, chosen, faults = {}, [], {}
+    pools, chosen = {}, []
+    faults: dict[str, None] = {}
     for name, pool in query_pools(part for part in system['partitions']
                                   if part['scheduler'] in SLURM).items():
         if isinstance(pool, SetupError):

@@ -44,17 +44,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 
 
 class LockError(SetupError):
-    """The lock cannot be taken; the message says why and what to do.
-
-    `holder_text` has the facts that the holder wrote (pid, user, since, command and
-    more, see `hold_file_lock`); {} if it has not written them yet; None if no process
-    holds the lock, because the file cannot be a lock.
-    """
-
-    def __init__(self, message: str,
-                 holder: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.holder = holder
+    """The lock cannot be taken; the message says why and what to do."""
 
 
 def machine_lock_path() -> Path:
@@ -99,14 +89,16 @@ def hold_machine_lock_until_exit() -> None:
 
 @contextlib.contextmanager
 def hold_file_lock(path: Path, limit: float = LIMIT, program: str = 'plumb',
-                   busy: str = 'this machine is measured by', shared: bool = False,
-                   **facts: Any) -> Iterator[int]:
+                   busy: str = 'this machine is measured by',
+                   advice: str = 'without --no-wait this run would wait for it',
+                   shared: bool = False, **facts: Any) -> Iterator[int]:
     """Hold a lock; yields its file descriptor, for child processes and HELD.
 
     :param limit: longest wait for another holder; 0: refuse at once. Unit:
         seconds
     :param program: name of this program, for the command in the lock's file
     :param busy: beginning of the message; the name of the holder follows
+    :param advice: what to do if another process holds it and `limit` is 0
     :param shared: other users may hold it, too, if their group may write to
         its folder
     :param facts: further facts about this holder for the lock's file
@@ -122,7 +114,7 @@ def hold_file_lock(path: Path, limit: float = LIMIT, program: str = 'plumb',
         if _is_held_by_parent(handle):
             yield handle
             return
-        _wait_for_lock(handle, path, limit, busy)
+        _wait_for_lock(handle, path, limit, busy, advice)
         text = json.dumps({
             'pid': os.getpid(), 'user': _user_name(os.getuid()),
             'since': time.strftime('%Y-%m-%d %H:%M:%S'),
@@ -179,7 +171,8 @@ def open_lock_file(path: Path, shared: bool = False) -> int:
     return handle
 
 
-def _wait_for_lock(handle: int, path: Path, limit: float, busy: str) -> None:
+def _wait_for_lock(handle: int, path: Path, limit: float, busy: str, advice: str
+                   ) -> None:
     """Wait for the lock, at most `limit` seconds.
 
     :raises LockError: another process holds it, or the file system does not
@@ -191,17 +184,15 @@ def _wait_for_lock(handle: int, path: Path, limit: float, busy: str) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            content = read_holder(handle)
-            other = holder_text(content)
+            other = holder_text(read_holder(handle))
         except OSError as err:
             raise LockError(f'cannot lock {path}: {err.strerror}; use a file '
                             'system that supports locks (flock)') from None
         if not limit:
-            raise LockError(f'{busy} {other}; without --no-wait this run '
-                            'would wait for it', content)
+            raise LockError(f'{busy} {other}; {advice}')
         if time.monotonic() - start > limit:
             raise LockError(f'{busy} {other}; waited {limit:g} s for {path}; '
-                            'wait until it ends, or end it', content)
+                            'wait until it ends, or end it')
         # A short wait is not worth a line.
         if not waits and pause >= _LONGEST_PAUSE:
             waits = True

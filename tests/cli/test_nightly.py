@@ -38,7 +38,8 @@ from cli.site import schedulers
 from cli.site.nodes import Node
 from cli.site.schedulers import Pool
 from config import variables
-from config.sessions import clock, session_id
+from config.sessions import clock, lock, session_id
+from config.sites import topology
 from postprocess import records, results
 from postprocess.regressions import sessions as sessions_of
 from postprocess.regressions.events import Verdict
@@ -161,7 +162,7 @@ class Machine:
         number = len(self.sessions)
         run = work.nightly_session.first if number == 1 else session_id.new_session_id(
             work.nightly_session.first)
-        taken = set(nodes.topology.expand_host_list(nodes_text)
+        taken = set(topology.expand_host_list(nodes_text)
                     if kind == 'exclude' else [])
         rows, worst = [], self.code
         for name in keys:
@@ -193,7 +194,8 @@ def night(tmp_path, monkeypatch):
     machine.pools = {'cpu': Pool('batch', {
         **{f'n{n}': Node(f'n{n}', 'idle') for n in range(1, 6)},
         'n6': Node('n6', 'drained', 'disk')})}
-    monkeypatch.setattr(schedulers, 'find_node_pools', lambda system: (machine.pools, ''))
+    monkeypatch.setattr(schedulers, 'find_node_pools',
+                        lambda system: (machine.pools, ''))
 
     def go(cover: int = 0, options: tuple[str, ...] = ()) -> nightly_summary.Summary:
         result = nightly_summary.Summary(
@@ -349,7 +351,8 @@ def test_each_free_node_is_measured_within_so_many_sessions(night):
     night.pools['cpu'].nodes['n5'] = Node('n5', 'allocated')
     result = night.go(cover=1)
     assert night.sessions[1:] == [(['a'], '+n4')]
-    assert (result.nodes[0].measured, result.nodes[0].usable) == (4, 5)
+    [nodes] = result.data()['nodes']
+    assert (nodes['measured'], nodes['usable']) == (4, 5)
     # The next night: one of five is due, the one that waits for longest.
     night.pools['cpu'].nodes['n5'] = Node('n5', 'idle')
     night.sessions.clear()
@@ -373,14 +376,12 @@ def test_a_case_that_fails_where_it_was_due_is_measured_again(night):
 
 # One night at a time --------------------------------------------------------
 
-def test_a_second_nightly_session_is_refused_and_says_for_whom(tmp_path, monkeypatch):
+def test_a_second_nightly_session_of_a_site_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(nightly, 'WORK', tmp_path)
-    refused = pytest.raises(SetupError, match='another nightly session of this site '
-                            rf'runs: pid {os.getpid()} of .* since 20')
-    with nightly.hold_nightly_lock('alpha'), nightly.hold_nightly_lock('beta'), \
-            refused, nightly.hold_nightly_lock('alpha'):
-        pass
-    assert (tmp_path / 'nightly' / 'alpha.lock').stat().st_mode & 0o777 == 0o600
+    with lock.hold_file_lock(tmp_path / 'nightly' / 'local.lock'), pytest.raises(
+            SetupError, match='another nightly session of this site runs: pid '
+            rf'{os.getpid()} of .* since 20.*; it ends itself after --hours'):
+        nightly.nightly(options())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -216,33 +216,24 @@ class Nic:
     source: str
 
 
-def parse_sysfs_nics(text: str) -> list[Nic]:
-    """Active ports from the lines `FILE:VALUE` of /sys/class/infiniband."""
-    files = dict(line.split(':', 1) for line in text.splitlines()
-                 if line.startswith('/sys/class/infiniband/'))
+def parse_nics(text: str) -> list[Nic]:
+    """The ports that MPI would use, from lines `FILE:VALUE` of /sys: active ones of
+    /sys/class/infiniband, and Slingshot cards (/sys/class/net/hsn*, in Mb/s). Ethernet
+    counts only if there are no others."""
+    files = dict(line.split(':', 1) for line in text.splitlines() if ':' in line)
     nics = []
-    for path, state in sorted(files.items()):
-        if path.endswith('/state') and 'ACTIVE' in state:
+    for path, value in sorted(files.items()):
+        if path.endswith('/state') and 'ACTIVE' in value:
             port = path.removesuffix('/state')
             kind = files.get(port.split('/ports/')[0] + '/hca_type', '')
             nics.append(Nic(
                 _DATA['cards'].get(kind, kind or port.split('/')[4]),
                 files.get(f'{port}/link_layer', ''),
                 leading_number(files.get(f'{port}/rate', '')), 'rdma'))
-    return nics
-
-
-def parse_slingshot_nics(text: str) -> list[Nic]:
-    """Slingshot cards from the lines `FILE:Mb/s` of /sys/class/net/hsn*."""
-    rates = re.findall(r'^/sys/class/net/hsn\d+/speed:(\d+)', text, re.M)
-    return [Nic('Slingshot (cxi)', 'Slingshot', int(rate) // 1000, 'rdma')
-            for rate in rates]
-
-
-def nic_ports_used_by_mpi(ports: Iterable[Nic]) -> list[Nic]:
-    """The ports that MPI would use: Ethernet only if there are no others."""
-    ports = list(ports)
-    return [p for p in ports if p.layer != 'Ethernet'] or ports
+        elif re.fullmatch(r'/sys/class/net/hsn\d+/speed', path):
+            nics.append(Nic('Slingshot (cxi)', 'Slingshot',
+                            leading_number(value) // 1000, 'rdma'))
+    return [nic for nic in nics if nic.layer != 'Ethernet'] or nics
 
 
 # ---------------------------------------------------------------- software

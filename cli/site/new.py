@@ -130,7 +130,7 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
 
     host = output('hostname').strip().split('.')[0]
     processor = detect.parse_processor(output('reframe'))
-    rdma, avail, paths = output('rdma'), output('modules'), output('paths')
+    avail, paths = output('modules'), output('paths')
     mpi = (detect.parse_mpi_of_path(output('mpirun'), paths)
            or detect.best_mpi_module(detect.parse_module_list(avail)))
     mpi = parse_modules_option(modules, mpi) if modules else mpi
@@ -151,8 +151,7 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
         processor=processor,
         gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
-        nics=detect.nic_ports_used_by_mpi([*detect.parse_sysfs_nics(rdma),
-                                           *detect.parse_slingshot_nics(rdma)]),
+        nics=detect.parse_nics(output('rdma')),
         modules_system=detect.parse_modules_system(avail), mpi=mpi,
         externals=spack_packages(machine, mpi, paths))
 
@@ -264,7 +263,8 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
     # Nodes of one kind have the same devices as this node.
     node = part.node_of_most_common_kind
     here = not facts.scheduler or any(
-        n.name == facts.host and n.hardware_kind == node.hardware_kind
+        n.name.partition('.')[0] == facts.host
+        and n.hardware_kind == node.hardware_kind
         for p in facts.partitions for n in p.nodes)
     topology_source = 'ReFrame' if here and facts.processor else ''
     if facts.scheduler == 'Slurm':

@@ -464,7 +464,7 @@ def test_gpus_of_the_vendors_tools():
     ('MT4123', 'Ethernet', '200 Gb/sec (4X HDR)', None)])
 def test_cards_of_the_catalogue(card, layer, rate, model):
     port = '/sys/class/infiniband/mlx5_0/ports/1'
-    nic, = detect.parse_sysfs_nics(
+    nic, = detect.parse_nics(
         f'/sys/class/infiniband/mlx5_0/hca_type:{card}\n{port}/state:4: ACTIVE\n'
         f'{port}/rate:{rate}\n{port}/link_layer:{layer}\n')
     assert new.hardware.recognise_model(

@@ -3,11 +3,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import difflib
 import json
 import math
-import re
 import shutil
 import sys
 import tempfile
@@ -16,16 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from config import places
+from config.records.tables import cell_text
+from config.records.tables import write_csv as write_csv_rows
 from config.regular import draft_of_file
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
     import pandas as pd
-
-
-#: Texts that a spreadsheet would run as a formula. No number is one, nor is
-#: the `-` of a column without a value.
-_FORMULA = re.compile(r'[=@\t\r]|[+-].*[^0-9.]', re.DOTALL)
 
 
 def add_record_options(cmd: argparse.ArgumentParser) -> Any:
@@ -136,9 +131,7 @@ def write_rows(args: argparse.Namespace, names: Sequence[str],
     """
     def write_csv(file: Path) -> None:
         with file.open('w', encoding='utf-8', newline='') as out:
-            writer = csv.writer(out, lineterminator='\n')
-            writer.writerow(map(safe_cell, names))      # names of SQL are free
-            writer.writerows(map(safe_cell, row) for row in rows)
+            write_csv_rows(out, names, rows)
 
     def write_json(file: Path) -> None:
         with file.open('w', encoding='utf-8') as out:
@@ -153,24 +146,6 @@ def write_rows(args: argparse.Namespace, names: Sequence[str],
         if name:
             write_answer(name, write)
     return bool(args.csv or args.json)
-
-
-def safe_cell(cell: Any) -> Any:
-    """The text or number of a cell in CSV.
-
-    A text that a spreadsheet would run as a formula begins with an apostrophe.
-    """
-    text = cell_text(cell)
-    return f"'{text}" if isinstance(text, str) and _FORMULA.match(text) else text
-
-
-def cell_text(cell: Any) -> Any:
-    """The text or number of a cell in a table, CSV and JSON; times are UTC."""
-    if cell is None:
-        return ''
-    return cell.isoformat() + 'Z' if hasattr(cell, 'hour') and hasattr(
-        cell, 'year') else str(cell) if not isinstance(
-            cell, int | float | str) else cell
 
 
 def write_text_answer(file: Path | str, text: str) -> None:

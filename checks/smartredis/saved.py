@@ -15,7 +15,6 @@ commands that read perflogs read these sessions, too:
 """
 from __future__ import annotations
 
-import csv
 import datetime
 import hashlib
 import re
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 
 from config.records import samples, writing
 from config.records.columns import SAVED
+from config.records.tables import write_csv
 
 from ..core.parsers import Record
 from .folders import PROGRAM, Session
@@ -69,10 +69,8 @@ def write_statistics(rows: list[dict[str, Any]], file: Path) -> None:
     attributes = dict.fromkeys(
         ['session', *(name for row in rows for name in row if name not in columns)])
     with open(file, 'w', encoding='utf-8', newline='') as out:
-        writer = csv.DictWriter(out, [*attributes, *columns], restval='',
-                                lineterminator='\n')
-        writer.writeheader()
-        writer.writerows(rows)
+        names = [*attributes, *columns]
+        write_csv(out, names, ([row.get(name, '') for name in names] for row in rows))
 
 
 class Part(NamedTuple):

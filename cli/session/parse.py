@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import datetime
 import difflib
 import io
@@ -15,7 +14,8 @@ from typing import Any, TextIO
 
 from checks.core.parsers import Output, ParseError, Remark, load_parser_module
 from config import families
-from postprocess.options import safe_cell, write_text_answer
+from config.records.tables import write_csv
+from postprocess.options import write_text_answer
 
 #: Columns of the tidy CSV; postprocess/records/parsed.py reads them. `output`
 #: counts the outputs in a file.
@@ -62,8 +62,7 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
               f'{", ".join(sorted(known))}{hint}', file=err)
         return 2
     parser = load_parser_module(family)
-    rows = csv.writer(out, lineterminator='\n')
-    rows.writerow(COLUMNS)
+    rows: list[list[object]] = []
     code = 0
     for file in files:
         try:
@@ -87,13 +86,13 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
                     print(f'{where}: {output.reason}', file=err)
                     code = max(code, 1)
                 else:
-                    rows.writerows(map(safe_cell, row) for row in _csv_rows(
-                        name, counts[name], family, output))
+                    rows += _csv_rows(name, counts[name], family, output)
             if warning:
                 print(warning, file=err)
             for remark in remarks:
                 print(f'{file}:{remark}', file=err)
                 code = max(code, int(remark.serious))
+    write_csv(out, COLUMNS, rows)
     return code
 
 

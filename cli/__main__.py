@@ -20,7 +20,8 @@ if not __package__:                     # called by path, from ./plumb
 
 from cli import pipes
 from cli.arguments import ABOUT, COMMANDS, POSTPROCESS, build_parser
-from cli.session.reframe_options import words_unknown_to_reframe
+from cli.session.names import misspelt_name
+from cli.session.reframe_options import name_patterns, words_unknown_to_reframe
 from cli.setup import venv as setup
 from config.commandline import Parser, suggest_nearest_word
 from config.sessions import caller
@@ -57,7 +58,8 @@ def help_overview() -> str:
                   for name, (text, example) in commands.items()]
     return '\n'.join([
         *lines, '',
-        'plumb COMMAND --help lists the options of a command.', '',
+        'plumb COMMAND --help lists the options of a command. Documentation: '
+        'docs/index.md', '',
         __doc__.partition('\n\n')[2]])
 
 
@@ -91,6 +93,8 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
                           f'write options of {passes} after --')
     if passes == 'reframe':
         refuse_words_unknown_to_reframe(options, unknown, command == 'run')
+        if text := misspelt_name(name_patterns(unknown + after)):
+            options.error(text)
     if passes:
         setattr(args, passes, unknown + after)
     elif after:

@@ -80,15 +80,14 @@ class Parser(argparse.ArgumentParser):
         return known
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2; for a wrong choice with the nearest word and the list.
+        """End with exit code 2 and one line; for a wrong choice with the nearest word.
         """
         match = re.search(r"invalid choice: (\S+) \(choose from (.*)\)$", message)
         if match:
             word, *choices = re.findall(r"[^\s',]+", f'{match[1]} {match[2]}')
-            self.exit(2, f'{self.prog}: error: unknown argument {word}: '
-                      f'{suggest_nearest_word(word, choices)}'
-                      f'the choice is {", ".join(choices)}\n')
-        super().error(message)
+            message = (f'unknown argument {word}: {suggest_nearest_word(word, choices)}'
+                       f'the choice is {", ".join(choices)}')
+        self.exit(2, f'{self.prog}: error: {message}\n')
 
     def refuse_unknown_word(self, word: str) -> NoReturn:
         """End with exit code 2 because of an unknown argument."""

@@ -6,7 +6,10 @@ ReFrame removes the blanks from a name before it searches it for the pattern of
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+
+from config.places import ROOT
 
 #: Most names that are suggested.
 MAXIMUM = 3
@@ -19,6 +22,24 @@ def name_without_blanks(display_name: str) -> str:
     'StoreServes%scenario=redisget'
     """
     return display_name.replace(' ', '')
+
+
+def misspelt_name(patterns: Iterable[str]) -> str:
+    """Why a pattern of -n cannot select a test case, with the nearest checks and
+    programs; '' if none is misspelt. Only files of the checks are read, so it is
+    known before anything is installed.
+    """
+    texts = [path.read_text('utf-8') for suffix in ('*.py', 'family.yaml')
+             for path in ROOT.glob(f'checks/*/{suffix}')]
+    # Checks, and programs with their descriptions.
+    words = re.findall(r"^(?:class |  (?=\w+: '))(\w+)", '\n'.join(texts), re.M)
+    for pattern in patterns:
+        is_known = not re.fullmatch(r'\w{4,}', pattern) or any(
+            pattern in text for text in texts)
+        near = difflib.get_close_matches(pattern, words, MAXIMUM, 0.75)
+        if near and not is_known:
+            return f'-n {pattern}: no such test case; the nearest: {_quoted_text(near)}'
+    return ''
 
 
 def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:

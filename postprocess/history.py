@@ -35,7 +35,8 @@ per session and one column per point. `change` compares the last session with
 the median of the earlier sessions in the table, and `worse` or `better` is below it if
 that is at least 5 %. If more test cases match, one
 table lists them: `change` is then the median over the points of a test case. Of
-several repetitions in a session the median counts.
+several repetitions in a session the median counts. Below the tables stands what the
+verdict reports on these test cases.
 
 --csv and --json write one row per session, test case, source and point: time,
 session, system, partition, environ, check, params, settings, test_case, metric,
@@ -189,6 +190,11 @@ def main(argv: list[str] | None = None) -> int:
         print_newest_changes(answer, args.all)
     else:
         print_tables(answer)
+        try:
+            print_verdict_on_test_cases(args, answer)
+        except ValueError as err:
+            print(f'plumb history: {err}', file=sys.stderr)
+            return 2
     return 1 if faults else 0
 
 
@@ -273,6 +279,29 @@ def print_tables(records: Iterable[Row]) -> None:
         print()
     if failed:
         print('! failed')
+
+
+def print_verdict_on_test_cases(args: argparse.Namespace, rows: Iterable[Row]) -> None:
+    """Print what the verdict on the newest session reports on test cases.
+
+    :raises ValueError: the file of decisions is damaged
+    """
+    # With pandas, which takes longer to import than the tables take.
+    from . import debts
+    from .regressions.events import KINDS
+    from .regressions.verdict import verdict_of_records
+    read = debts.read(args.perflogs)
+    verdict = verdict_of_records(options.records_of_site(read.frame, args.site), None,
+                                 read.decided, read.sessions)
+    judged = {one.test_case for one in verdict.power} | {
+        one.test_case for one in verdict.results if one.is_compared}
+    for name in dict.fromkeys(row.test_case for row in rows):
+        lines = [f'{KINDS[event.kind]} {event.lines[0]}'.strip()
+                 for event in verdict.events if name in event.cases]
+        console.print_lines(f'Verdict on {name}: {line}' for line in lines or [
+            'no regression' if name in judged else
+            'not compared: no reference, and too few sessions for a comparison with '
+            'the history'])
 
 
 def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:

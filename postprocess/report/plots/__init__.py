@@ -189,8 +189,7 @@ class Panel:
         return self.rows_of_panel(self.records.points)
 
     def rows_of_panel(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows of this metric and these series, with labels; a plot
-        depends on the columns that it takes from it."""
+        """The rows of this metric and these series, with labels."""
         rows = frame[(frame['metric'] == self.metric)
                      & frame['kind'].isin(self.labels.index)]
         names = self.labels['label'].to_dict()

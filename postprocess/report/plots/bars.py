@@ -28,8 +28,6 @@ OPTIONS = {**CHOICE, 'at': SIZES}
 READING = ('Bars: the value of the newest session of each test case, with its date '
            'if other test cases have a later one. Values that differ by more than a '
            'factor of 60 are dots on a logarithmic axis.')
-COLUMNS = ['label', 'group', 'runs', 'minimum', 'maximum', 'value', 'reference',
-           'lower', 'upper', 'older']
 #: Bars in a plot.
 MAX_ROWS = 24
 
@@ -51,7 +49,7 @@ def drawings_from_records(records: Records, by: naming.Names = (),
             continue
         group = (records.table[first].reindex(points['kind']).to_numpy()
                  if by and first in records.table else '')
-        yield panel.make_drawing('bars', draw_bars, points.assign(group=group)[COLUMNS],
+        yield panel.make_drawing('bars', draw_bars, points.assign(group=group),
                                  panel.title + title_size_suffix(points)
                                  + ', newest session', panel.quantity)
 
@@ -60,7 +58,7 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
     """A bar a row, below its name and value; dots if a logarithmic axis is needed,
     because the length of a bar means nothing there.
 
-    :param frame: COLUMNS, a row a series; bars of a `group` have a colour
+    :param frame: points of a panel; bars of a `group` have a colour
     """
     names = [charts.wrap_text(f'{charts.series_name(row.label)}{row.older}: '
                               f'{quantity.text(row.value)}', charts.SMALL)

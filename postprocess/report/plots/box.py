@@ -41,7 +41,6 @@ READING = (
 )
 #: Parts of a box.
 NUMBERS = ['q1', 'q2', 'q3', 'low', 'high', 'minimum', 'maximum']
-COLUMNS = ['label', 'x', 'count', *NUMBERS]
 
 
 def drawings_from_records(
@@ -85,7 +84,7 @@ def drawings_from_records(
             yield panel.make_drawing(
                 f'spread {what}' if is_spread else f'boxes {over or "size"}'
                 + title_size_suffix(rows) * bool(over), draw_boxes,
-                rows[COLUMNS], title,
+                rows, title,
                 panel.quantity, field_title(over) if over else charts.SIZE, is_spread,
                 about=about * is_spread)
 
@@ -94,7 +93,7 @@ def draw_boxes(frame: pd.DataFrame, title: str, quantity: charts.Quantity, over:
                is_spread: bool = False) -> Figure:
     """Boxes over sizes or a field, the series side by side.
 
-    :param frame: COLUMNS, a row a box
+    :param frame: columns label, x, count and NUMBERS, a row a box
     :param over: title of the axis
     :param is_spread: differences from the median of the box, in per cent; each series
         has a row of its own

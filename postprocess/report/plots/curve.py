@@ -36,8 +36,6 @@ READING = ('Curves: the thick line is the newest session, the thin line the '
            'band. The reference is dotted, and a thick bar shows its '
            'tolerance. A hatched area is beyond a physical limit. A line of '
            'dashes and dots is the limit of the devices of the site.')
-COLUMNS = ['label', 'point', 'runs', 'low', 'median', 'high', 'value', 'reference',
-           'lower', 'upper', 'older']
 #: A limit farther than this from what was measured is not drawn.
 FAR = 4
 
@@ -62,8 +60,8 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
         several = points.groupby('label', observed=True)['point'].transform(
             'nunique') > 1
         points = add_dates_of_older_sessions(points[several])
-        points = points[COLUMNS + [name for name in ('limit', 'beside')
-                                   if points[name].notna().any()]]
+        points = points.drop(columns=[name for name in ('limit', 'beside')
+                                      if points[name].isna().all()])
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
                                      panel.quantity, physical_limits_of_panel(panel),
@@ -76,8 +74,8 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                 more_names: Sequence[tuple] = ()) -> Figure:
     """A plot over size, or over a number.
 
-    :param frame: COLUMNS, a row a series and size; `limit` and `beside` where it has
-        one; `runs`, `low`, `median` and `high` may be missing
+    :param frame: points of a panel, a row a series and size; `limit` and `beside`
+        where it has one; `runs`, `low`, `median` and `high` may be missing
     :param limits: rows of config/limits.yaml and the like
     :param beside: the metric in the column `beside`
     :param line: of charts.BANDS: what median, low and high are

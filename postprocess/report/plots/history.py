@@ -26,8 +26,6 @@ OPTIONS = {**CHOICE, 'at': SIZES}
 READING = ('Over sessions: a line through the value of each session, with one '
            'point per session if they are few. The reference is dotted, its '
            'tolerance shaded. A single session has bars instead.')
-COLUMNS = ['label', 'session', 'time', 'value', 'reference', 'lower',
-           'upper']
 #: Sessions that are drawn as points, too.
 POINTS = 40
 
@@ -46,7 +44,7 @@ def drawings_from_records(records: Records, at: tuple[Any, ...] = (), **choice: 
             continue
         rows = panel.rows_of_panel(judged)
         rows = rows[rows['kind'].isin(points['kind'])
-                    & rows['point'].isin(points['point'].unique())][COLUMNS]
+                    & rows['point'].isin(points['point'].unique())]
         yield panel.make_drawing('history', draw_values_over_sessions, rows,
                                  panel.title + title_size_suffix(points),
                                  panel.quantity)
@@ -56,7 +54,7 @@ def draw_values_over_sessions(frame: pd.DataFrame, title: str,
                               quantity: charts.Quantity) -> Figure:
     """A line a series, over runs.
 
-    :param frame: COLUMNS, a row a run of a series
+    :param frame: records, a row a run of a series
     """
     frame = frame.assign(runs=frame.groupby('label')['session'].transform('nunique'))
     figure, axes = charts.create_figure(

@@ -40,8 +40,6 @@ OPTIONS = CHOICE | {'over': FIELD | {'default': 'num_nodes'}, 'at': SIZES,
 READING = ('Scaling: the thick line is the newest session. The dashed line is a fit to '
            'the medians of all sessions that one point cannot bend. A point far from '
            'the fit has a ring and its distance.')
-COLUMNS = ['label', 'x', 'runs', 'low', 'median', 'high', 'value', 'reference', 'lower',
-           'upper', 'older']
 
 
 def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],
@@ -66,7 +64,7 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
         if len(points):
             yield panel.make_drawing(
                 f'scaling {over}{title_size_suffix(points)}', draw_scaling,
-                points[COLUMNS], panel.title + title_size_suffix(points),
+                points, panel.title + title_size_suffix(points),
                 panel.quantity, field_title(over), fit)
 
 
@@ -91,7 +89,7 @@ def fit_and_deviations(frame: pd.DataFrame, fit: str
     """The fit of a series, and the distance of each point from it that
     departs; NaN: it does not.
 
-    :param frame: COLUMNS of one series
+    :param frame: points of one series, and their `x`
     """
     line = fitted_values(frame['x'].to_numpy(), frame['median'].to_numpy(), fit)
     if line is None:
@@ -108,7 +106,7 @@ def draw_scaling(frame: pd.DataFrame, title: str, quantity: charts.Quantity, ove
     """Curves over a number of nodes, with a fit; points far from it have a ring and
     their distance.
 
-    :param frame: COLUMNS, a row a series and x
+    :param frame: points of a panel, and their `x`
     """
     fits = [(colour, rows, *fit_and_deviations(rows, fit))
             for _, colour, _, _, rows in charts.series_with_styles(frame)]
@@ -116,7 +114,7 @@ def draw_scaling(frame: pd.DataFrame, title: str, quantity: charts.Quantity, ove
         line is not None for *_, line, _ in fits) + [
         ('far from the fit', charts.INK, '', 'o', {'fillstyle': 'none', 'ms': 7})
     ] * any((off == off).any() for *_, off in fits)
-    figure = draw_curves(frame.rename(columns={'x': 'point'}), title, quantity,
+    figure = draw_curves(frame.assign(point=frame['x']), title, quantity,
                          over=over, more_names=names)
     [axes] = figure.axes
     for colour, rows, line, off in fits:

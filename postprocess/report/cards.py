@@ -17,7 +17,7 @@ from ..regressions import detect
 from ..regressions.events import Event, Member, Verdict, session_name
 from ..results import Result
 from . import grid, plots, sections
-from .curves import NO_LINES, Curve, Key, Lines, point_number, sparkline
+from .curves import NO_LINES, Key, point_number
 from .grid import FAILED, place_text
 from .plots import curve as ratio_plot
 
@@ -161,7 +161,7 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
             'rows': values[:MAX_EVENT_ROWS],
             'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
             'families': sorted({member.family for member in event.members}),
-            'plot': _plot_of_ratios(page, event, values), 'spark': _event_sparkline(
+            'plot': _plot_of_ratios(page, event, values), 'curve': _event_curve(
                 page, values, page.session_number(event.since_session),
                 page.sessions_on_nodes[event.id]),
             'worst': sorted(worst.values(), key=lambda row: -row[
@@ -169,10 +169,11 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
     return cards
 
 
-def _event_sparkline(page: Page, rows: Sequence[dict], since: int,
-                     there: set[tuple[int, int]] | None) -> str:
-    """The median of the metrics of an event, relative to their baselines; more is
-    worse, whichever side is better.
+def _event_curve(page: Page, rows: Sequence[dict], since: int,
+                 there: set[tuple[int, int]] | None) -> dict | None:
+    """The median of the metrics of an event relative to their baselines, as the script
+    of the page draws it; more is worse, whichever side is better. None: fewer than two
+    sessions.
 
     :param there: test cases and sessions that count; None: all
     """
@@ -187,14 +188,14 @@ def _event_sparkline(page: Page, rows: Sequence[dict], since: int,
             if value > 0 and (there is None or (row['number'], session) in there)}
         if values:
             curves.append(pd.Series(values))
-    if not curves:
-        return ''
-    medians = pd.concat(curves).groupby(level=0).median()
-    return sparkline(
-        Curve(medians.index.to_numpy(), medians.to_numpy()), Lines(1.0), since,
-        f'median of {count_with_noun(len(curves), "metric")} relative to the '
-        f'baseline: {change_text(medians.iloc[-1])} in the newest '
-        f'of {count_with_noun(len(medians), "session")}')
+    medians = pd.concat(curves).groupby(level=0).median() if curves else pd.Series()
+    if len(medians) < 2:
+        return None
+    text = (f'median of {count_with_noun(len(curves), "metric")} relative to the '
+            f'baseline: {change_text(medians.iloc[-1])} in the newest '
+            f'of {count_with_noun(len(medians), "session")}')
+    return {'x': [*map(int, medians.index)], 'y': medians.round(4).tolist(),
+            'l': [1, None, None, None], 'k': [since], 't': text}
 
 
 def _plot_of_ratios(page: Page, event: Event, values: Sequence[dict]

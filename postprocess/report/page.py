@@ -42,7 +42,6 @@ from .curves import (
     curves_of_metrics,
     key_of_record,
     point_number,
-    sparkline,
 )
 from .grid import LETTERS, WORSE, Case, place_text
 from .tidy import build_tidy_records
@@ -205,6 +204,18 @@ class Page:
         return curves_of_metrics(self.data, self.past.session, self.lines.keys())
 
     @functools.cached_property
+    def small_plots(self) -> dict[Key, str]:
+        """The curves with several values -> where the data of the page have them: the
+        number of the test case, and of the curve among those of the test case."""
+        before: Counter[int] = Counter()
+        places = {}
+        for key, curve in self.curves.items():
+            if len(curve.values) > 1:
+                places[key] = f'{key.test_case} {before[key.test_case]}'
+            before[key.test_case] += 1
+        return places
+
+    @functools.cached_property
     def result_counts(self) -> dict[str, int]:
         """The number of test cases per result (results.ORDER) of their newest
         session, and of some other kinds."""
@@ -256,8 +267,7 @@ class Page:
             'lower', row.value, row.reference) if row.reference else float('nan')
         better = row.result == 'pass' and is_improved(
             row.better, row.value, row.reference, row.lower, row.upper)
-        key = key_of_record(row)
-        spark = sparkline(self.curves.get(key), self.lines[key])
+        spark = self.small_plots.get(key_of_record(row), '')
         if row.metric == 'completed':      # the guard is the result
             row = row._replace(
                 metric='values kept' if row.kept else 'no values',
@@ -343,6 +353,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     verdict = dataclasses.replace(page.verdict, damaged=len(faults))
     sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
     levels = [one.lines for one in verdict.failed_levels]
+    worse = cards.regression_events(page, rows)
     text = _template_environment().get_template('report.html').render(
         title=title or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
         written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
@@ -351,7 +362,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         cut_short=''.join(one.title for one in page.verdict.events_of('cut short')),
         cut_short_cases=[(case.name, place_text(case.row), case.number)
                          for case in page.cases if case.is_cut_short],
-        worse=cards.regression_events(page, rows),
+        worse=worse,
         wrong=cards.failure_groups(page, rows),
         news=cards.changes_since_last_session(page, rows),
         families_of_grid=grid.rows_by_family(page.cases),
@@ -369,6 +380,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         made_up=sorted(frame.loc[frame['source'] == MADE_UP, 'system'].unique()),
         data={
             'cases': details.test_case_details(page), 'sessions': sessions,
+            'events': [event['curve'] for event in worse],
             'fields': details.ENVIRONMENT, 'bad': grid.BAD,
             'words': grid.WORDS | {'.': 'not planned'},
             'numbers': details.numbers_table_data(page)},

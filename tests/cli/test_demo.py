@@ -216,7 +216,7 @@ def test_a_slow_node_marks_only_the_sessions_on_it(demo):
     assert slow.node == 'n17' and len(marked) > 20 and marked < there
     [card] = [card for card in cards.regression_events(built)
               if 'n17' in card['what']]
-    assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['spark'])
+    assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['curve']['t'])
     # The links open the last session on the node, though later ones ran elsewhere.
     last = dict(sorted(there))
     assert {row['session'] for row in card['rows']} == {

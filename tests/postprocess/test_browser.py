@@ -27,8 +27,8 @@ NEAR = """
 <script>
 window.IntersectionObserver = class {
   constructor(found) { this.found = found; }
-  observe() { this.found([{isIntersecting: true}]); }
-  disconnect() { }
+  observe(target) { this.found([{isIntersecting: true, target}]); }
+  unobserve() { }
 };
 </script>
 """
@@ -64,6 +64,7 @@ window.onload = () => {
   document.body.dataset.used = JSON.stringify({
     rows, address, has, unfolded: gallery?.open ?? true,
     curves: dialog.querySelectorAll('.curve polyline').length,
+    empty: document.querySelectorAll(':is([data-curve], [data-event]):empty').length,
     commands: document.querySelectorAll('.command + .copy').length,
     title: dialog.querySelector('h2').textContent,
     strip: dialog.querySelector('.cells').offsetHeight,
@@ -144,7 +145,7 @@ def test_a_browser_opens_the_page_without_an_error(
         used = json.loads(attribute[1].replace('&quot;', '"')) if attribute else {}
         assert used.get('title') and used['wider'] <= 0, (width, used)
         assert (used['rows'] > 0) == (write is not write_empty_session)
-        assert 0 < used['strip'] < 40, used
+        assert 0 < used['strip'] < 40 and not used['empty'], used
         assert used['address'].startswith('#case=') and used['has'], used
         assert used['unfolded'], used
         # The first test case is the one that fails: it never had a value.
@@ -182,6 +183,9 @@ window.onload = () => document.querySelector('a[data-session="39"]').click();
     assert 'worse on n7, on which it ran last in the session of 2026-12-10' in dialog
     assert re.search(r'since 2026-12-06 on n7 \(dots\) [\d.]+, on other nodes no value',
                      dialog)
+    [event] = re.findall('<span data-event="0">.*?</span>', text)
+    assert 'aria-label="median of 7 metrics relative to the baseline: +' in event
+    assert '<polyline' in event and 'class="since"' in event
 
 
 #: Runs axe-core on the page, all folds open, and on the view of a test case.

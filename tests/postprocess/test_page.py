@@ -253,7 +253,8 @@ def test_an_event_is_one_card(tmp_path):
     [card] = cards.regression_events(built)
     assert card['what'].startswith(
         'node n7 of alpha (7 of 7 test cases): latency at 8 B +')
-    assert '<svg' in card['spark'] and 'class="since"' in card['spark']
+    assert len(card['curve']['x']) > 20 and card['curve']['l'][0] == 1
+    assert built.session_name(card['curve']['k'][0]) == '2026-12-06 03:00'
     assert card['rest'][:2] == [
         'since 2026-12-06 (5 sessions) [ran on n7]',
         'test cases: median +40 %, from +20 % to +70 %']

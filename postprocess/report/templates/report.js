@@ -157,16 +157,16 @@ const numbers = () => {
   draw();
 };
 // The table is far below, and it is filled when it comes near the screen.
-const later = document.getElementById('numbers');
-if ('IntersectionObserver' in window) {
+const whenNear = (places, then) => {
+  if (!('IntersectionObserver' in window)) { places.forEach(then); return; }
   const watch = new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting)) {
-      watch.disconnect();
-      numbers();
+    for (const {isIntersecting, target} of entries) {
+      if (isIntersecting) { watch.unobserve(target); then(target); }
     }
   }, {rootMargin: '600px'});
-  watch.observe(later);
-} else { numbers(); }
+  places.forEach((place) => watch.observe(place));
+};
+whenNear([document.getElementById('numbers')], numbers);
 
 // The grid ----------------------------------------------------------------
 const grid = document.querySelector('.grid');
@@ -235,40 +235,65 @@ const shape = (name, attributes) => {
   }
   return element;
 };
-// A curve over all sessions, with what it is compared with.
-// Sessions on a node that is worse are marked.
+// A line through the values of sessions, with what they are compared with.
+// Sessions on a node that is worse are marked. The newest `most` values are drawn.
+const draw = (line, {most = Infinity, limits = [], nodes = [], session = null} = {}) => {
+  const [base, reference, low, high] = line.l;
+  const from = Math.max(0, line.x.length - most);
+  const xs = line.x.slice(from), ys = line.y.slice(from);
+  const levels = [['base', base], ['level', reference],
+    ...limits.map((limit) => ['limit', limit])].filter(([, value]) => value !== null);
+  const shown = [...ys, ...levels.map(([, value]) => value)];
+  let bottom = Math.min(...shown), top = Math.max(...shown);
+  // A tolerance far away does not flatten the line: its band ends at the edge.
+  const span = top - bottom;
+  for (const end of [low, high]) {
+    if (end !== null && end >= bottom - span && end <= top + span) {
+      bottom = Math.min(bottom, end);
+      top = Math.max(top, end);
+    }
+  }
+  const [first, last] = most === Infinity ? [0, sessions.length - 1] : [xs[0], xs.at(-1)];
+  const x = (n) => 4 + 592 * (last > first ? (n - first) / (last - first) : .5);
+  const y = (value) => top > bottom ? Math.min(100, Math.max(
+    0, 96 - 90 * (value - bottom) / (top - bottom))) : 50;
+  const svg = shape('svg', {viewBox: '0 0 600 100', preserveAspectRatio: 'none',
+    class: 'spark', role: 'img', 'aria-label': line.t
+      ?? `${ys.length} sessions, ${digits(Math.min(...ys))} to ${digits(Math.max(...ys))}`});
+  const path = (name, d) => svg.append(shape('path', {class: name, d}));
+  if (low !== null || high !== null) {
+    path('band', `M0 ${high === null ? 0 : y(high)}H600V${low === null ? 100 : y(low)}H0z`);
+  }
+  for (const [name, value] of levels) { path(name, `M0 ${y(value)}H600`); }
+  for (const turn of line.k.filter((n) => n > first && n <= last)) {
+    path('since', `M${x(turn - .5)} 0V100`);
+  }
+  if (session !== null) { path('now', `M${x(session)} 0V100`); }
+  svg.append(shape('polyline', {points: xs.map((n, i) => `${x(n).toFixed(1)},${
+    y(ys[i]).toFixed(1)}`).join(' ')}));
+  const dots = (name, isShown) => xs.forEach((n, i) => isShown(n)
+    && path(name, `M${x(n)} ${y(ys[i])}h0`));
+  if (session !== null && xs.length < 30) { dots('dot', () => true); }
+  for (const {sessions: there} of nodes) { dots('dot there', (n) => there.includes(n)); }
+  return [svg, bottom, top];
+};
+// Small plots are many, and each is drawn when it comes near the screen.
+const small = document.querySelectorAll('[data-curve], [data-event]');
+const fill = (place) => {
+  if (place.firstChild) { return; }
+  const [number, curve] = (place.dataset.curve ?? '').split(' ').map(Number);
+  place.append(draw(place.dataset.event ? data.events[place.dataset.event]
+    : data.cases[number].v[curve], {most: 90})[0]);
+};
+whenNear(small, fill);
+window.addEventListener('beforeprint', () => small.forEach(fill));
+// A curve over all sessions, with its numbers.
 const curve = (line, session, nodes) => {
   const [base, reference, low, high] = line.l;
-  const shown = [...line.y, base, reference, low, high].filter((value) => value !== null);
-  const limits = line.z.filter((limit) => limit >= Math.min(...shown) / 2
-    && limit <= Math.max(...shown) * 2);
-  const bottom = Math.min(...shown, ...limits), top = Math.max(...shown, ...limits);
-  const x = (n) => 4 + 592 * (sessions.length > 1 ? n / (sessions.length - 1) : .5);
-  const y = (value) => top > bottom ? 96 - 90 * (value - bottom) / (top - bottom) : 50;
-  const svg = shape('svg', {viewBox: '0 0 600 100', preserveAspectRatio: 'none',
-    class: 'spark', role: 'img'});
-  if (low !== null || high !== null) {
-    svg.append(shape('path', {class: 'band', d: `M0 ${high === null ? 0 : y(high)}H600V${
-      low === null ? 100 : y(low)}H0z`}));
-  }
-  for (const [name, value] of [['base', base], ['level', reference],
-    ...limits.map((limit) => ['limit', limit])]) {
-    if (value !== null) { svg.append(shape('path', {class: name, d: `M0 ${y(value)}H600`})); }
-  }
-  for (const turn of line.k) {
-    svg.append(shape('path', {class: 'since', d: `M${x(turn - .5)} 0V100`}));
-  }
-  svg.append(shape('path', {class: 'now', d: `M${x(session)} 0V100`}),
-    shape('polyline', {points: line.x.map((n, i) => `${x(n).toFixed(1)},${
-      y(line.y[i]).toFixed(1)}`).join(' ')}));
-  if (line.x.length < 30) {
-    line.x.forEach((n, i) => svg.append(shape('path', {class: 'dot',
-      d: `M${x(n)} ${y(line.y[i])}h0`})));
-  }
-  for (const {sessions: there} of nodes) {
-    line.x.forEach((n, i) => there.includes(n) && svg.append(shape('path', {
-      class: 'dot there', d: `M${x(n)} ${y(line.y[i])}h0`})));
-  }
+  const shown = [...line.y, base, reference].filter((value) => value !== null);
+  const [svg, bottom, top] = draw(line, {nodes, session,
+    limits: line.z.filter((limit) => limit >= Math.min(...shown) / 2
+      && limit <= Math.max(...shown) * 2)});
   const median = (values) => values.length
     ? digits(values.sort((a, b) => a - b)[values.length >> 1]) : 'no value';
   const text = [...nodes.map(({node, since, sessions: there}) => {

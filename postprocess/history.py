@@ -35,8 +35,8 @@ per session and one column per point. `change` compares the last session with
 the median of the earlier sessions in the table, and `worse` or `better` is below it if
 that is at least 5 %. If more test cases match, one
 table lists them: `change` is then the median over the points of a test case. Of
-several repetitions in a session the median counts. Below the tables stands what the
-verdict reports on these test cases.
+several repetitions in a session the median counts. With CASE, the tables end with what
+the verdict reports on these test cases.
 
 --csv and --json write one row per session, test case, source and point: time,
 session, system, partition, environ, check, params, settings, test_case, metric,
@@ -191,7 +191,8 @@ def main(argv: list[str] | None = None) -> int:
     else:
         print_tables(answer)
         try:
-            print_verdict_on_test_cases(args, answer)
+            if args.case:
+                print_verdict_on_test_cases(args, answer)
         except ValueError as err:
             print(f'plumb history: {err}', file=sys.stderr)
             return 2

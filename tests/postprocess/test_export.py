@@ -53,6 +53,18 @@ def test_history_shows_each_session(tree, capsys):
     assert [line[2] for line in lines[at + 1:at + 6]] == [
         '1.1', '1.2', '1.3', '1.4', '1.5!']
     assert lines[at + 6][:3] == ['change', '+20', '%'] and lines[at + 7][0] == 'worse'
+    assert f'\nVerdict on {ident}: Failed: ' in text
+
+
+def test_history_ends_with_the_verdict_on_its_test_cases(tmp_path, capsys):
+    make.write(tmp_path, make.slow_node())
+    for case, verdict in (('p2', 'Regressed: node n7 of alpha (7 of 7 test cases): '),
+                          ('p3', 'no regression')):
+        assert history.main(['latency', f'n={case[1:]} @', '--perflogs', str(tmp_path)]
+                            ) == 0
+        [line] = [line for line in capsys.readouterr().out.splitlines()
+                  if line.startswith('Verdict on ')]
+        assert f': {verdict}' in line
 
 
 def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):

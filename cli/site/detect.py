@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,19 +109,15 @@ def drop_contained_partitions(parts: list[Partition]) -> list[Partition]:
         for j, other in enumerate(names))]
 
 
-def default_partitions(parts: list[Partition], states: Mapping[str, str]
-                       ) -> list[Partition]:
+def default_partitions(parts: list[Partition]) -> list[Partition]:
     """The partitions that a new site has if none is selected.
 
     Left out are partitions that start no jobs, partitions of login nodes, partitions
     without jobs of one node, which most checks need, and partitions whose nodes are
     all in another one.
-
-    :param states: partition -> its state (UP, DOWN, DRAIN, INACTIVE), if known
     """
     return drop_contained_partitions(
-        [part for part in parts if part.smallest <= 1
-         and states.get(part.name, 'UP') == 'UP'
+        [part for part in parts if part.smallest <= 1 and part.state == 'UP'
          and not _LOGIN.search(part.name)
          and not all(_LOGIN.search(node.name) for node in part.nodes)] or parts)
 

@@ -72,11 +72,6 @@ class Facts:
     mpi: Mpi | None
     externals: dict[str, dict]
 
-    @property
-    def partition_states(self) -> dict[str, str]:
-        """Partition -> its state (UP, DOWN, DRAIN, INACTIVE), if Slurm reports it."""
-        return {name: rule.get('State', 'UP') for name, rule in self.rules.items()}
-
 
 @dataclass
 class Choices:
@@ -139,13 +134,15 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
     has_switches = config.get('TopologyPlugin', detect.TREE) == detect.TREE
     # One node of each partition is enough: it describes its kind.
     names = ','.join(dict.fromkeys(p.node_of_most_common_kind.name for p in parts))
+    rules = detect.parse_scontrol_pairs(scontrol_output('partition'), 'PartitionName')
+    for part in parts:
+        part.state = rules.get(part.name, {}).get('State', 'UP')
     return Facts(
         machine=machine, host=host, scheduler=scheduler,
         partitions=parts or [partition_without_scheduler(host, processor)],
         config=config,
         nodes=detect.parse_scontrol_pairs(scontrol_output('node', names), 'NodeName'),
-        rules=detect.parse_scontrol_pairs(scontrol_output('partition'),
-                                          'PartitionName'),
+        rules=rules,
         switches=detect.parse_network_switches(
             scontrol_output('topology') if has_switches else ''),
         processor=processor,
@@ -243,8 +240,7 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
         'srun' if facts.scheduler == 'Slurm' else
         'mpiexec' if flavour == 'cray-mpich' else 'mpirun')
     parts = ([p for p in facts.partitions if p.name in args.partition]
-             if args.partition else detect.default_partitions(
-                 facts.partitions, facts.partition_states))
+             if args.partition else detect.default_partitions(facts.partitions))
     for text in args.access:
         if not text.startswith('-'):
             raise SetupError(f'--access {text!r}: expected an option of sbatch or '
@@ -399,9 +395,7 @@ def render_site_files(name: str, detected: Facts, choices: Choices, suite: str
                           'yaml': yaml_text, 'repr': repr}
     own_nics: dict[str, dict] = {}
     flavour = detected.mpi.flavour if detected.mpi else 'openmpi'
-    states = detected.partition_states
-    left_out = {part.name: part.name if states.get(part.name, 'UP') == 'UP'
-                else f'{part.name} ({states[part.name]})'
+    left_out = {part.name: part.name + f' ({part.state})' * (part.state != 'UP')
                 for part in detected.partitions if part not in choices.partitions}
     facts = {
         'name': name, 'found': detected, 'choices': choices, 'suite': suite,

@@ -77,6 +77,8 @@ class Partition:
     nodes: list[Node]
     #: Fewest nodes of a job.
     smallest: int = 1
+    #: UP, DOWN, DRAIN or INACTIVE.
+    state: str = 'UP'
 
     @property
     def usable_nodes(self) -> list[Node]:

@@ -403,15 +403,15 @@ def test_queues_of_pbs():
 def test_without_login_nodes_and_large_jobs_alone():
     parts = pbs.parse_partitions(message(PBS, 'pbsnodes'), message(PBS, 'qstat'))
     # The node of transfer is a login node; prod takes no job of one node.
-    assert [part.name for part in detect.default_partitions(parts, {})] == [
+    assert [part.name for part in detect.default_partitions(parts)] == [
         'preemptable', 'fat']
     login = nodes.parse_sinfo('login|n1|idle|2|1|2|1|(null)|1-4|none\n'
                               'gpu|login-n2|idle|2|1|2|1|(null)|1-4|none\n'
                               'large|n3|idle|2|1|2|1|(null)|2-4|none\n'
                               'all|n4|idle|2|1|2|1|(null)|1-infinite|none')
-    assert [part.name for part in detect.default_partitions(login, {})] == ['all']
+    assert [part.name for part in detect.default_partitions(login)] == ['all']
     # Better these than none.
-    assert detect.default_partitions(login[:1], {}) == login[:1]
+    assert detect.default_partitions(login[:1]) == login[:1]
 
 
 def test_a_queue_for_large_jobs_is_for_a_person(site_of):

@@ -109,6 +109,10 @@ def write_1000_sessions(root: Path) -> None:
     make.write(root, [make.case(name, day) for day in range(1000) for name in 'ab'])
 
 
+def write_slow_node(root: Path) -> None:
+    make.write(root, make.slow_node())
+
+
 def open_page(address: str, width: int, profile: Path) -> tuple[list[str], str]:
     """Lines of the browser's console, and the page as it is then."""
     if not BROWSER:
@@ -172,7 +176,7 @@ def test_the_address_of_a_test_case_opens_its_view(tmp_path: Path) -> None:
 
 
 def test_a_regression_of_a_node_opens_its_last_session_there(tmp_path: Path) -> None:
-    page = make_page(tmp_path, lambda root: make.write(root, make.slow_node()), """
+    page = make_page(tmp_path, write_slow_node, """
 <script>
 window.onload = () => document.querySelector('a[data-session="39"]').click();
 </script>""")
@@ -210,7 +214,7 @@ window.onload = async () => {
 
 
 @pytest.mark.parametrize('write', [
-    write_many_failures, write_killed_session, write_1000_sessions])
+    write_many_failures, write_killed_session, write_slow_node])
 @pytest.mark.parametrize('dark', [False, True])
 def test_axe_core_finds_nothing_serious(
         tmp_path: Path, write: Callable[[Path], None], dark: bool) -> None:

@@ -277,14 +277,15 @@ const draw = (line, {most = Infinity, limits = [], nodes = [], session = null} =
   for (const {sessions: there} of nodes) { dots('dot there', (n) => there.includes(n)); }
   return [svg, bottom, top];
 };
-// Small plots are many, and each is drawn when it comes near the screen.
-const small = document.querySelectorAll('[data-curve], [data-event]');
+// Small plots of values are many, and each is drawn when it comes near the screen.
+const small = document.querySelectorAll('[data-curve]');
 const fill = (place) => {
   if (place.firstChild) { return; }
   const [number, curve] = (place.dataset.curve ?? '').split(' ').map(Number);
   place.append(draw(place.dataset.event ? data.events[place.dataset.event]
     : data.cases[number].v[curve], {most: 90})[0]);
 };
+document.querySelectorAll('[data-event]').forEach(fill);
 whenNear(small, fill);
 window.addEventListener('beforeprint', () => small.forEach(fill));
 // A curve over all sessions, with its numbers.

@@ -226,6 +226,12 @@ class Page:
             'regressed_cases': sum(case.newest_result_letter in WORSE
                                    for case in self.cases)}
 
+    @property
+    def results_not_regressed(self) -> Counter[str]:
+        """The number of test cases per result, without those that regressed."""
+        return Counter(case.result for case in self.cases
+                       if case.newest_result_letter not in WORSE)
+
     # Test cases ------------------------------------------------------------
 
     @functools.cached_property

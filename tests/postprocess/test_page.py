@@ -264,6 +264,10 @@ def test_an_event_is_one_card(tmp_path):
     assert {(row['session'], row['unseen']) for row in card['rows']} == {(39, '')}
     text = page.build_page(read_records(tmp_path)).text
     assert text.count('class="alarm worse"') == 1
+    # A test case that regressed is counted once.
+    assert re.findall(r'<b>(-?\d+)</b> (regressed|passed|without a reference)', text
+                      ) == [('7', 'regressed'), ('0', 'passed'),
+                            ('33', 'without a reference')]
     assert 'all 7 values of 7 test cases' in text
 
 

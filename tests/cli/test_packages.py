@@ -141,7 +141,7 @@ def test_what_ci_installed_is_no_reason_to_skip(tmp_path, option, summary):
 def test_without_root_there_is_no_bare_machine(debian):
     """One line, and an empty file means that all tests run elsewhere."""
     done = subprocess.run(
-        [PACKAGES.with_name('bare')], text=True, capture_output=True,
+        [PACKAGES.with_name('bare'), 'bookworm'], text=True, capture_output=True,
         env={**os.environ, 'WHO': '1000', 'PATH': f'{debian.tools}:'
              + os.environ['PATH']})
     assert done.returncode == 0 and not done.stdout

@@ -2,11 +2,10 @@
 
 Hundreds of tests start them, and each start imports ReFrame (0.7 s of CPU
 time), many pandas and matplotlib too. A server, one a run of the tests, has
-imported these packages, and nothing of the suite. Its inspect.stack() is a
-cheaper one (`frames`). For each start it forks a child that gets folder,
-environment, descriptors, limits and arguments of the caller, and runs the
-same script as a new interpreter would: a process of its own, with its own
-exit code, that imports the suite anew. Where it starts
+imported these packages, and nothing of the suite. For each start it forks a
+child that gets folder, environment, descriptors, limits and arguments of the
+caller, and runs the same script as a new interpreter would: a process of its
+own, with its own exit code, that imports the suite anew. Where it starts
 reframe in its turn as a child that it must own (`plumb run` does, with
 `preexec_fn`), that is a fork of it; anything else is asked of the server.
 
@@ -24,7 +23,6 @@ import contextlib
 import fcntl
 import gc
 import importlib
-import inspect
 import io
 import json
 import os
@@ -225,23 +223,6 @@ FORKED = False
 _of_packages: dict[str, str] = {}
 
 
-def frames(context: int = 1) -> list[inspect.FrameInfo]:
-    """Return the frames of the caller, as inspect.stack() does, without lines
-    of source.
-
-    ReFrame asks for them twice for each check that it loads, and does not
-    read the lines, which are half of the CPU time of a start.
-    """
-    result = []
-    frame = sys._getframe(1)
-    while frame:
-        result.append(inspect.FrameInfo(
-            frame, frame.f_code.co_filename, frame.f_lineno,
-            frame.f_code.co_name, None, None))
-        frame = frame.f_back                    # type: ignore[assignment]
-    return result
-
-
 def serve(listener: socket.socket) -> dict[str, Any]:
     """Forks for each request; returns it, in the child."""
     import selectors
@@ -273,7 +254,6 @@ def serve(listener: socket.socket) -> dict[str, Any]:
                 before = dict(os.environ)
                 for name in PACKAGES:
                     importlib.import_module(name)
-                inspect.stack = frames
                 _of_packages.update(os.environ.items() - before.items())
                 gc.collect()
                 gc.freeze()

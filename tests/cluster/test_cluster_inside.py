@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 from conftest import OSU, of_family
 from rounds import left, seen
+from test_cluster_jobs import SHORT
 
 from tests.conftest import ROOT
 
@@ -28,9 +29,10 @@ def jobs(cluster):
 def test_test_cases_are_steps_of_one_job(suite, cluster, tmp_path, launcher, family,
                                          check, scenario, nodes):
     before, count = seen(cluster), jobs(cluster)
+    settings = SHORT if family == OSU else []
     (tmp_path / 'job.sh').write_text('#!/bin/bash\nexec "$@"\n')
     suite.on(cluster, *INSIDE, f'--system=devcluster:slurm-{launcher}', *family, '-n',
-             check, '-E', scenario, wrapper=(
+             check, '-E', scenario, *settings, wrapper=(
                  'sbatch', '--wait', '--nodes=3', '--exclusive',
                  f'--output={tmp_path}/out', str(tmp_path / 'job.sh'))).communicate()
     text = (tmp_path / 'out').read_text()

@@ -358,35 +358,45 @@ def test_messages_of_the_guards(standin, tmp_path):
 
 # ------------------------------------------------------------- options
 
-def dry_run(suite, setting):
+def dry_run(suite, *words):
     suite.write_site(suite.tmp / 'big', SITE)
     return suite.reframe(
         '--dry-run', '-Sbringup=1', *of_family('nccl'), '-n', '^NcclCollective%', '-E',
-        'program == "all_reduce_perf" and layout.nodes == 2',
-        f'-SNcclCollective.{setting}')
+        'program == "all_reduce_perf" and layout.nodes == 2', *words)
 
 
 def test_options_reach_the_program(suite):
-    done = dry_run(suite, "options=-d half --agg_iters=8 -o 'max'")
+    done = dry_run(suite, "-SNcclCollective.options=-d half --agg_iters=8 -o 'max'")
     assert done.returncode == 0, done.stdout
     [script] = suite.tmp.rglob('NcclCollective_*/rfm_job.sh')
     assert (' -n 20 -w 5 -c 1 -t 1 -g 1 -d half --agg_iters=8 -o max\n'
             in script.read_text())
 
 
+#: Options that decide what passes -> why they are refused.
+REFUSED = {
+    '-e 8M': 'options: remove -e: use the setting max_size',
+    '-n5': 'options: remove -n5: use the setting iterations',
+    '--check 0': 'remove --check: use no option, data are always checked',
+    '-g 2': 'options: remove -g: use the setting gpus_per_thread',
+    '-N 2': 'options: remove -N: use the setting repetitions',
+    "-d 'half": 'No closing quotation'}
+
+
+def test_options_that_decide_what_passes_are_refused(suite):
+    done = dry_run(suite, f'-PNcclCollective.options={",".join(REFUSED)}')
+    assert f'{len(REFUSED)} failure(s)' in done.stdout, done.stdout
+    for why in REFUSED.values():
+        assert why in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize('setting, expected', [
-    ('options=-e 8M', 'options: remove -e: use the setting max_size'),
-    ('options=-n5', 'options: remove -n5: use the setting iterations'),
-    ('options=--check 0', 'remove --check: use no option, data are always checked'),
-    ('options=-g 2', 'options: remove -g: use the setting gpus_per_thread'),
-    ('options=-N 2', 'options: remove -N: use the setting repetitions'),
-    ("options=-d 'half", 'No closing quotation'),
     ('iterations=0', '0 is too small; the smallest value is 1'),
     ('max_size=4', 'max_size 4 is below min_size 8'),
     ('threads_per_rank=3', 'threads_per_rank 3 and gpus_per_thread 1 do not divide the '
      '8 GPUs of a node')])
 def test_settings_that_decide_what_passes_are_refused(suite, setting, expected):
-    done = dry_run(suite, setting)
+    done = dry_run(suite, f'-SNcclCollective.{setting}')
     assert expected in done.stdout and done.returncode == 1, done.stdout
 
 

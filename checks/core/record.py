@@ -7,6 +7,7 @@ the whole report.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -89,6 +90,19 @@ class Checked(Plugin):
 
     #: Smallest value of a setting with a number, where it is not 0.
     SMALLEST: ClassVar[Mapping[str, float]] = {'repetitions': 1, 'node_counts': 1}
+
+    @classmethod
+    @functools.cache
+    def loggable_attrs(cls) -> list[tuple[str, str | None]]:
+        """Names of what ReFrame records, with the names in the record.
+
+        Without `variables`, a deprecated alias of `env_vars`: ReFrame looks for its
+        user on the stack whenever it is read, which is for each value and took more
+        time than the rest of a row.
+        """
+        meta: Any = type(cls)
+        return [(name, other) for name, other in meta.loggable_attrs(cls)
+                if name != 'variables']
 
     @classmethod
     def setvar(cls, name: str, value: Any) -> bool:

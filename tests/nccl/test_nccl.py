@@ -439,7 +439,8 @@ def box(suite):
 
     def start(cluster, *options, **more):
         run = suite.on(
-            cluster, '-r', '-Sbringup=1', *options, site=str(site), **more)
+            cluster, '-r', '-Sbringup=1', *of_family('nccl'), *options, site=str(site),
+            **more)
         text, _ = run.communicate()
         return run.returncode, text
     suite.box = start
@@ -453,7 +454,7 @@ def test_cases_on_several_nodes_by_both_launchers(box, cluster):
         cluster, '-n', 'NcclCollective.*(=all_reduce.*4x2|=alltoallv.*2x2)|'
         'NcclOptions.*2x2.*gpus_per_thread', '--system=devcluster:slurm-srun')
     assert code == 0, text
-    code, text = box.box(cluster, '-n', 'NcclNetwork.*(=sharp=on|net=all)',
+    code, text = box.box(cluster, '-n', 'NcclNetwork.*=net=all.sharp',
                          '--system=devcluster:slurm-mpirun')
     assert code == 0, text
     ran = {(r['partition'], r['check'].split()[0], r['program'],

@@ -238,7 +238,8 @@ def main() -> int:
         answer = {'error': str(err)}
     except ReframeError as err:
         answer = {'error': f'{folder}/system.py: {err}'}
-    json.dump(answer, sys.stdout)
+    # Not json.dump, which does not use the encoder in C.
+    sys.stdout.write(json.dumps(answer))
     return 0
 
 

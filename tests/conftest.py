@@ -362,19 +362,6 @@ def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     return once('programs', make)
 
 
-@pytest.fixture(scope='session')
-def types_checked(once: Callable[[str, Callable[[Path], object]], Path]
-                  ) -> tuple[int, str]:
-    """Exit code and output of mypy, which takes long without its cache: one
-    worker fills that, and those who check a copy wait for it."""
-    def make(folder: Path) -> None:
-        done = subprocess.run([sys.executable, '-m', 'mypy'], cwd=ROOT,
-                              capture_output=True, text=True)
-        (folder / 'said.json').write_text(json.dumps(
-            [done.returncode, done.stdout + done.stderr]))
-    return tuple(json.loads((once('mypy', make) / 'said.json').read_text()))
-
-
 #: After the options of `./plumb selftest`: two workers are side by side, too,
 #: and each takes half a second to start.
 FEWER = '-n2'

@@ -21,7 +21,6 @@ OF_OTHERS = re.compile('LC_ALL|LD_LIBRARY_PATH|LMOD_CMD|NCCL_.*|PATH|RFM_WARN_AS
                        'PBS_NODEFILE|SLURM_.*|STANDIN_.*|TMPDIR|XDG_RUNTIME_DIR')
 
 
-
 def files(*names: str) -> list[Path]:
     """Files that git keeps, or that are new."""
     listed = git('ls-files', '-coz', '--exclude-standard', '--', *names).split('\0')

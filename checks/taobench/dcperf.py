@@ -33,7 +33,6 @@ REFUSED = {
 LOST_IN_STANDALONE = 20
 
 
-
 class DcperfPrograms(TaoPrograms):
     """An installed DCPerf."""
 

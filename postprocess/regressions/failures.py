@@ -41,8 +41,6 @@ FAILURES = {
               f'change: {places.CALIBRATE}{{site}} --new-level')}
 
 
-
-
 def failure_events(outcomes: Sequence[Result]) -> Iterator[Event]:
     """The events of the results of test cases, in the newest session of each."""
     groups: dict[tuple[str, ...], list[Result]] = {}

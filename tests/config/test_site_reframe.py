@@ -163,7 +163,6 @@ def test_this_machine_without_an_mpi(clone, tmp_path):
         'local', '-l', PATH=str(tools))
 
 
-
 def test_an_mpi_that_was_loaded_since_set_up_is_asked(tmp_path, monkeypatch):
     """local.json is of another MPI: its flavour would pin ranks wrongly."""
     tools = tmp_path / 'mpi' / 'bin'

@@ -488,7 +488,6 @@ def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
     assert server.data == stored
 
 
-
 @pytest.mark.parametrize('name, change, words', [
     (b'GET', {'opaque': 77}, 'it answers request 77 where the answer to '
      'request'),

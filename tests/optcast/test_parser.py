@@ -217,7 +217,6 @@ def test_a_prefix_of_all_lines_is_removed(prefix):
     assert parser.parse(marked) == parser.parse(text)
 
 
-
 def test_spans_that_stay_with_the_records():
     server = logs.parse_server_log(SERVER)
     kept = timeline.last_spans_as_samples((logs.parse_client_log(NCCL), server))

@@ -23,7 +23,7 @@ COMMANDS = {
         'locate': ('find the slow node or switch',
                    './plumb locate --site mycluster')},
     'Read results': {
-        'verdict': ('list regressions and since when they last',
+        'verdict': ('list regressions, with the session in which each began',
                     './plumb verdict'),
         'report': ('write the page and the plots',
                    './plumb report'),
@@ -102,7 +102,7 @@ The command runs mode nightly and prints one summary. In addition to what
 `plumb run` does:
 
 - Only one nightly session of a site runs at a time, and it ends after --hours. The
-  Slurm jobs that a killed one left are cancelled.
+  Slurm jobs that a killed nightly session left are cancelled.
 - Nodes that Slurm reports as drained or down are listed. Nodes that were not
   measured for longest are measured in addition, with the test case of mode veto: a
   short one on one node.
@@ -213,10 +213,11 @@ sites, in which four things go wrong. Then it prints the verdict, writes the pag
 lists commands to try. It measures nothing. Its files are in $PLUMBLINE_WORK/demo, are
 labelled as made up, and no reference can be made of them.
 
---live measures the latency between two ranks and a store, and writes references. Then
-it binds both ranks to one CPU, and takes half of the store's memory away: both test
-cases fail. Without the faults they pass. Each step prints its command. All files are
-in $PLUMBLINE_WORK/demo-live. It takes two to three minutes on two idle CPUs.
+--live runs two test cases, the MPI latency between two ranks and a store, and writes
+their references. Then it binds both ranks to one CPU, and takes half of the store's
+memory away: both test cases fail. Without the faults they pass. Each step prints its
+command. All files are in $PLUMBLINE_WORK/demo-live. It takes two to three minutes on
+two idle CPUs.
 
 Exit codes: 0 shown; 2 wrong usage, a file cannot be written, no browser can be
 started, or a step of --live had another result than expected.
@@ -399,8 +400,8 @@ def _add_run_options(parser: Parser) -> None:
     what.add_argument('--yes', action='store_true',
                       help='on a cluster, do not ask before the session starts')
     parser.add_argument_group('output').add_argument(
-        '--all', action='store_true', help='also list the test cases that passed (with '
-        "references), or have no reference; -v prints ReFrame's own output")
+        '--all', action='store_true', help='list all test cases: also those that '
+        "passed, and those without a reference; -v prints ReFrame's own output")
     _add_no_wait_option(parser)
     add_require_compared_option(parser.add_argument_group('exit code'))
 

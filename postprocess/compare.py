@@ -77,8 +77,9 @@ conditions are separated by commas:
   network=ib0 network=eth0       two values of a parameter
   before after --from before.csv after.csv   saved results (`plumb parse`)
 
---across compares all values of a column or parameter with one of them, the first
-or A: `--across db`, `--across network ib0`, `--across environ`.
+--across NAME compares each value of the column or parameter NAME with A, or without A
+with the value that comes first in the alphabet: `--across db`, `--across network ib0`,
+`--across environ`.
 
 Exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
 wrong usage, no records, or nothing that A and B have in common.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -84,7 +85,8 @@ def parse_json(text: str, what: str, line: int = 1,
     """
     def dict_without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            raise ValueError('a key occurs twice')
+            [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+            raise ValueError(f'the key {name!r} occurs twice')
         return dict(pairs)
 
     def refuse_nan_or_infinity(name: str) -> NoReturn:

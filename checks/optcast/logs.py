@@ -177,7 +177,8 @@ class _Reader:
             line = whole.rstrip('\r')
             self.number, self.line = number, line
             if len(line) > LONGEST:
-                self.refuse(f'the line has {len(line)} characters')
+                self.refuse(f'the line has {len(line)} characters, more than any '
+                            'line of Optcast: the log is damaged')
             if not self.over:
                 refuse_panic(line, number, self.log.side)
             if rust := _RUST.search(line):

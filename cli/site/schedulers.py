@@ -133,7 +133,8 @@ def _run_command(command: Sequence[str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        raise SetupError(f'{command[0]}: no answer in {LIMIT} s') from None
+        raise SetupError(f'{command[0]}: no answer in {LIMIT} s; try again, '
+                         'or check that the scheduler works') from None
     except OSError as err:
         raise SetupError(f'{command[0]}: {err.strerror}: run this on a node where '
                          'jobs are submitted') from None

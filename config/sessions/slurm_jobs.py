@@ -96,7 +96,8 @@ def cancel_jobs_in_folders(folders: Iterable[Path], who: str,
     except (OSError, subprocess.SubprocessError) as err:
         reason = getattr(err, 'stderr', '') or str(err)
         note(f'cannot list or cancel the Slurm jobs that {who} left: '
-             f'{" ".join(reason.split())}')
+             f'{" ".join(reason.split())}; find them with squeue --me, and end them '
+             'with scancel')
 
 
 class PendingReports:

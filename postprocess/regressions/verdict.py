@@ -70,9 +70,9 @@ kept in decisions.yaml of the perflogs:
   plumb verdict accept ID             the new level of a regression is the baseline
   plumb verdict undo ID               removes a decision
 
-Exit codes: 0 good; 1 something regressed or failed or is missing, too little was
-compared, the level of a system is out of tolerance, or the perflogs have damaged
-places; 2 wrong usage, or no records; 3 nothing was compared, with
+Exit codes: 0 good; 1 a test case failed, regressed or is missing, too few were
+compared, all values of a system together are out of tolerance (its level), or the
+perflogs have damaged places; 2 wrong usage, or no records; 3 nothing was compared, with
 --require-compared.
 """
 

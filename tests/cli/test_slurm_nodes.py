@@ -75,4 +75,5 @@ def test_a_sinfo_that_hangs(monkeypatch, tmp_path):
     (tmp_path / 'bin' / 'sinfo').write_text('#!/bin/sh\nexec sleep 60\n')
     monkeypatch.setattr(schedulers, 'LIMIT', 0.2)
     assert schedulers.find_node_pools(SYSTEM)[1] == (
-        'the nodes cannot be listed: sinfo: no answer in 0.2 s')
+        'the nodes cannot be listed: sinfo: no answer in 0.2 s; try again, or check '
+        'that the scheduler works')

@@ -49,12 +49,10 @@ bool __wrap_queue_miss(struct request *r, unsigned queue)
     (void)queue;
     if (r->key[0] == 'f')
         return false;
-    r->stored = r->key[0] == 'm' ? NO_MEMORY : STORED;
     r->value_size = 31;
     memset(r->value, 'v', r->value_size);
-    if (r->stored == STORED)
-        r->stored = cache_set(r->key, r->key_size, r->hash, r->value,
-                              r->value_size, &r->cas);
+    r->stored = r->key[0] != 'm' && cache_set(r->key, r->key_size, r->hash, r->value,
+                                              r->value_size);
     atomic_store(&r->done, true);
     return true;
 }
@@ -72,8 +70,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     start_stats();
     fasts = calloc(1, sizeof *fasts);
     fasts->n = counters;
-    fasts->in = malloc(ROOM);
-    fasts->out = malloc(ROOM + CHUNK);
+    fasts->in = malloc(sizeof ((struct connection *)0)->in + CHUNK);
+    fasts->out = malloc(CHUNK + ANSWER);
     fasts->epoll = -1;
     return 0;
 }

@@ -68,9 +68,15 @@ static void *work(void *argument)
             pthread_cond_wait(&queue->added, &queue->lock);
         struct job *jobs = take_jobs(queue), *next;
         pthread_mutex_unlock(&queue->lock);
+        char function[128];
+        size_t size = 0;
+        if (jobs->function) {
+            /* The server does not promise that a 0 ends it. */
+            const char *name = RM_StringPtrLen(jobs->function, &size);
+            snprintf(function, sizeof function, "%.*s", (int)size, name);
+        }
         const char *error = program_run(
-            jobs->object->program, jobs->function
-            ? RM_StringPtrLen(jobs->function, NULL) : NULL, jobs);
+            jobs->object->program, jobs->function ? function : NULL, jobs);
         for (struct job *job = jobs; job; job = next) {
             next = job->next;
             /* The text is this thread's; answers are the server's thread's. */

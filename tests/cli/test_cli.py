@@ -186,6 +186,11 @@ def test_parse(suite, tmp_path):
     done = suite.plumb('parse', 'osu', str(good), '--csv', str(file))
     assert (done.returncode, done.stdout) == (0, '')
     assert file.read_text().splitlines() == rows
+    # As editors of Windows save it.
+    marked = tmp_path / 'marked.txt'
+    marked.write_text(good.read_text(), 'utf-8-sig')
+    done = suite.plumb('parse', 'osu', str(marked))
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == len(rows)
     cut = tmp_path / 'cut.txt'
     cut.write_text(good.read_text()[:300])
     done = suite.plumb('parse', 'osu', str(cut), str(good))

@@ -236,12 +236,12 @@ def test_a_starved_client(suite, victim):
     # Each client has a server of its own; one is stopped for the test.
     job, client = victim(
         b'memtier_benchmark', file='run.1.test.0.out', servers=2, memory=0.008,
-        keys=4000, test_time=4)
+        keys=4000, test_time=12)
     # It has passed the gate: it uses CPU time (in ticks).
     until(lambda: int(Path(f'/proc/{client}/stat').read_text().rpartition(
         ')')[2].split()[11]) > 5, job)
     os.kill(client, signal.SIGSTOP)
-    time.sleep(2.5)
+    time.sleep(9)
     os.kill(client, signal.SIGCONT)
     text, _ = job.communicate(timeout=LIMIT)
     assert 'validity: ' in text and 'a client has too few CPUs' in text, text

@@ -29,15 +29,17 @@ def misspelt_name(patterns: Iterable[str]) -> str:
     programs; '' if none is misspelt. Only files of the checks are read, so it is
     known before anything is installed.
     """
+    # Others may be regular expressions, or parts of names.
+    plain = [one for one in patterns if re.fullmatch(r'\w{4,}', one)]
+    if not plain:
+        return ''
     texts = [path.read_text('utf-8') for suffix in ('*.py', 'family.yaml')
              for path in ROOT.glob(f'checks/*/{suffix}')]
     # Checks, and programs with their descriptions.
     words = re.findall(r"^(?:class |  (?=\w+: '))(\w+)", '\n'.join(texts), re.M)
-    for pattern in patterns:
-        is_known = not re.fullmatch(r'\w{4,}', pattern) or any(
-            pattern in text for text in texts)
+    for pattern in plain:
         near = difflib.get_close_matches(pattern, words, MAXIMUM, 0.75)
-        if near and not is_known:
+        if near and not any(pattern in text for text in texts):
             return f'-n {pattern}: no such test case; the nearest: {_quoted_text(near)}'
     return ''
 

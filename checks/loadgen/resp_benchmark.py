@@ -189,7 +189,7 @@ class _Reader:
 
     def read_line(self, line: str) -> None:
         """Read one line that is not blank."""
-        if saved.AROUND.match(line):
+        if not self.title and saved.AROUND.match(line):
             return
         # On a terminal blanks overwrite the progress, and are copied.
         if line.startswith('======') or 'requests per second, p50' in line:

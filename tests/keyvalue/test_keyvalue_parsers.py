@@ -271,6 +271,8 @@ def test_twice_in_one(name):
      'add up|missing'),
     ('memtier-2.3.0.mixed.json', '"configuration"', '"settings"',
      'no configuration'),
+    ('redis-benchmark-7.0.15.text.txt', '  keep alive: 1', '# keep alive: 1',
+     'unexpected line'),
 ])
 def test_what_cannot_be_trusted(name, old, new, reason):
     broken = re.sub(old, new, TEXTS[name], count=1)

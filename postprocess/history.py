@@ -33,10 +33,10 @@ Shows a metric of test cases, session by session.
 If CASE is a short ID, or at most 3 test cases match, each has a table with one row
 per session and one column per point. `change` compares the last session with
 the median of the earlier sessions in the table; if it is 5 % or more, the next line has
-`worse` or `better`. If more test cases match, one
-table lists them: `change` is then the median over the points of a test case. Of
-several repetitions in a session the median counts. With CASE, the tables end with what
-the verdict reports on these test cases.
+`worse` or `better`. If more test cases match, one table lists them: `change` is then
+the median over the points of a test case. Of several repetitions in a session the
+median counts. With CASE, the tables end with what the verdict reports on these test
+cases.
 
 --csv and --json write one row per session, test case, source and point: time,
 session, system, partition, environ, check, params, settings, test_case, metric,

@@ -15,7 +15,7 @@ FAILURES = tuple((re.compile(pattern), more) for pattern, more in {
     'no (?:CUDA|ROCm)-capable device is detected':
         'no GPU is visible: check that the job requests GPUs and that '
         'CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES) is correct',
-    'Duplicate GPU detected':
+    'Duplicate GPU detected|Multiple Ranks are using the same GPU':
         'several ranks use one GPU, which NCCL refuses: the node has more '
         'ranks than GPUs, or CUDA_VISIBLE_DEVICES is the same for all ranks',
     'Test CUDA failure': 'a call of CUDA or HIP failed (exit code 2)',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -362,7 +363,13 @@ class NcclBenchmark(Benchmark, special=True):
 
     def record_gpus(self, out: Output) -> None:
         """Record the PCI addresses of the GPUs; a stand-in has none."""
-        self.gpus = '' if self.emulated else format_gpus(group_by_host(out.addresses))
+        by_host = {} if self.emulated else group_by_host(out.addresses)
+        self.gpus = format_gpus(by_host)
+        # NCCL_MULTI_RANK_GPU_ENABLE (NCCL 2.30.3)
+        self.inconclusive_reasons += [
+            f'{count} ranks of {host} shared the GPU {address}'
+            for host, addresses in by_host.items()
+            for address, count in Counter(addresses).items() if count > 1]
 
     @property
     def attached_files(self) -> dict[str, str]:

@@ -28,10 +28,10 @@ for check, partition, environ in generate_testcases(loader.load_all()):
     addresses = []
     for check.emulated in (True, False):
         check.record_gpus(Output(addresses=(('n1', '0000:11:00'), ('n1', '0000:10:00'),
-                                            ('n2', '0000:10:00'))))
+                                            *(('n2', '0000:10:00'),) * 2)))
         addresses.append(check.gpus)
     result.append({
-        'addresses': addresses,
+        'addresses': addresses, 'reasons': check.inconclusive_reasons,
         'check': type(check).variant_name(), 'params': check.params,
         'program': check.program, 'arguments': check.arguments(),
         'environment': check.environment_variables(), 'gpus': check.layout.gpus,

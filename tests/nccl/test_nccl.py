@@ -105,7 +105,9 @@ def test_addresses_of_gpus_are_recorded_and_those_of_the_stand_in_are_not(
     assert [address for _, address in parser.read_output(done.stdout).addresses] == [
         '0000:10:00', '0000:11:00', '0000:12:00', '0000:13:00']
     for case in big:
-        assert case['addresses'] == ['', 'n1:0000:10:00,0000:11:00 n2:0000:10:00']
+        assert case['addresses'] == [
+            '', 'n1:0000:10:00,0000:11:00 n2:0000:10:00,0000:10:00']
+        assert case['reasons'] == ['2 ranks of n2 shared the GPU 0000:10:00']
 
 
 def test_the_matrix_has_what_it_should(big):

@@ -1,16 +1,14 @@
-#!/usr/bin/env python3
 """Requests to servers: readiness, identity, counters, persistence.
 
-The job script calls it (services.sh):
+The job script asks (:mod:`.node`):
 
-    ask.py counters RUN SECRETS DIALECT USER PERSISTENCE SERVER...
-    ask.py saved    RUN SECRETS DIALECT USER PERSISTENCE SERVER...
-    ask.py cluster  RUN SECRETS DIALECT USER PERSISTENCE SERVER...
+    node.py counters RUN SECRETS DIALECT USER PERSISTENCE SERVER...
+    node.py saved    RUN SECRETS DIALECT USER PERSISTENCE SERVER...
+    node.py cluster  RUN SECRETS DIALECT USER PERSISTENCE SERVER...
 
 RUN begins the names of the job's files, SECRETS is the folder of the password of the
 run (services.sh), SERVER the number of a server. `counters` prints a JSON list. `saved`
-waits until the servers have written their data, `cluster` forms a cluster of them. A
-failure is one line on standard output.
+waits until the servers have written their data, `cluster` forms a cluster of them.
 """
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ import contextlib
 import json
 import socket
 import struct
-import sys
 import time
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+
+from . import Failed
 
 #: Timeout of one answer. Unit: seconds.
 ANSWER_TIMEOUT = 3.0
@@ -36,66 +34,46 @@ CLUSTER_TIMEOUT = 60.0
 SLOTS = 16384
 
 
-class Failed(Exception):
-    """A server cannot be started, or does not do what the job needs; one line."""
-
-
 #: Why a server gives no answer: nothing listens, or it answers with an error or in
 #: another protocol.
 NO_ANSWER = (OSError, ValueError)
 
 
-class Server(NamedTuple):
-    """The address of a server, its password and user.
-
-    If the port is 0, `host` is the path of a Unix socket.
-    """
-    host: str
-    port: int
-    password: str = ''
-    user: str = ''
-
-    def __str__(self) -> str:
-        return f'{self.host}:{self.port}' if self.port else 'socket'
-
-    def connect(self) -> socket.socket:
-        """A connection."""
-        if self.port:
-            return socket.create_connection((self.host, self.port), ANSWER_TIMEOUT)
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(ANSWER_TIMEOUT)
-        sock.connect(self.host)
-        return sock
+#: The address of a server, its password and user. If the port is 0, `host` is the path
+#: of a Unix socket.
+Server = namedtuple('Server', 'host port password user', defaults=('', ''))
 
 
-class Counters(NamedTuple):
-    """Counters of a server; 0 if the server does not report one.
+def connect(server: Server) -> socket.socket:
+    """A connection to a server."""
+    if server.port:
+        return socket.create_connection((server.host, server.port), ANSWER_TIMEOUT)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(ANSWER_TIMEOUT)
+    sock.connect(server.host)
+    return sock
 
-    `cpu` seconds in user mode and in the kernel, `memory` in bytes, `commands` served,
-    `keys` stored, `misses` of reads, keys `evicted`.
-    """
-    name: str = ''
-    version: str = ''
-    cpu: float = 0.0
-    memory: int = 0
-    commands: int = 0
-    keys: int = 0
-    misses: int = 0
-    evicted: int = 0
+
+#: Counters of a server; 0 if the server does not report one: `cpu` seconds in user mode
+#: and in the kernel, `memory` in bytes, `commands` served, `keys` stored, `misses` of
+#: reads, keys `evicted`.
+Counters = namedtuple(
+    'Counters', 'name version cpu memory commands keys misses evicted',
+    defaults=('', '', 0.0, 0, 0, 0, 0, 0))
 
 
 # RESP2, the protocol of Redis, Valkey, KeyDB and Dragonfly ---------------------
 
 @contextlib.contextmanager
-def resp_session(server: Server) -> Iterator[Callable[..., Any]]:
+def resp_session(server: Server) -> Iterator[Callable]:
     """An authenticated connection, as a function: command -> answer, which is str,
     int or None.
 
     :raises OSError: no server listens.
     :raises ValueError: the server answers with an error, or not in RESP.
     """
-    with server.connect() as sock, sock.makefile('rb') as stream:
-        def send(*words: object) -> Any:
+    with connect(server) as sock, sock.makefile('rb') as stream:
+        def send(*words: object):
             out = [b'*%d\r\n' % len(words)]
             for data in (str(word).encode() for word in words):
                 out.append(b'$%d\r\n%s\r\n' % (len(data), data))
@@ -107,7 +85,7 @@ def resp_session(server: Server) -> Iterator[Callable[..., Any]]:
         yield send
 
 
-def _read_resp(stream: Any) -> Any:
+def _read_resp(stream):
     line = stream.readline()
     if not line.endswith(b'\r\n'):
         raise ConnectionError('closed the connection')
@@ -155,7 +133,7 @@ def resp_counters(server: Server) -> Counters:
 def memcached_counters(server: Server) -> Counters:
     # Magic, opcode, lengths of key and extras, status, length of the body.
     header, stat, stats = struct.Struct('>BBHBBHIIQ'), 0x10, {}
-    with server.connect() as sock, sock.makefile('rb') as stream:
+    with connect(server) as sock, sock.makefile('rb') as stream:
         sock.sendall(header.pack(0x80, stat, 0, 0, 0, 0, 0, 0, 0))
         key = 'the last answer has no key'
         while key:
@@ -181,7 +159,7 @@ def memcached_counters(server: Server) -> Counters:
 
 def tcp_counters(server: Server) -> Counters:
     """No counters: a server of an unknown protocol only accepts connections."""
-    server.connect().close()
+    connect(server).close()
     return Counters()
 
 
@@ -241,7 +219,7 @@ def reason_data_are_unsaved(server: Server, persistence: str) -> str:
     return 'has not written its data to disk' * any(_int(info, key) for key in busy)
 
 
-def ask_server(name: str, server: Server, question: Callable[[Server], Any]) -> Any:
+def ask_server(name: str, server: Server, question: Callable):
     """The answer of a server to a question.
 
     :raises Failed: it does not answer, or does not do what the job needs.
@@ -268,44 +246,34 @@ def wait_until(servers: Mapping[str, Server], reason: Callable[[Server], str],
             time.sleep(0.25)
 
 
-def read_password(folder: Path) -> str:
+def read_password(folder: str) -> str:
     """The password of a run; '': there is none."""
-    password = folder / 'password'
-    return password.read_text().strip() if password.exists() else ''
+    with contextlib.suppress(FileNotFoundError), open(f'{folder}/password') as file:
+        return file.read().strip()
+    return ''
 
 
-def main(words: list[str]) -> int:
+def ask_servers(action: str, run: str, secrets: str, dialect: str, user: str,
+                persistence: str, *numbers: str) -> int:
     """Do what the command line says; see the head of this file.
 
     :returns: the exit code.
+    :raises Failed: a server does not do it
     """
-    action, run, secrets, dialect, user, persistence, *numbers = words
-    try:
-        password, servers = read_password(Path(secrets)), {}
-        for number in numbers:
-            text = Path(f'{run}.server{number}.line').read_text()
+    password, servers = read_password(secrets), {}
+    for number in numbers:
+        with open(f'{run}.server{number}.line') as file:
             # The launcher may have added others.
-            [line] = [json.loads(line) for line in text.splitlines() if line[:1] == '{']
-            servers[line['name']] = Server(line['address'], line['port'], password,
-                                           user)
-        if action == 'counters':
-            print(json.dumps([ask_server(name, server, COUNTERS[dialect])._asdict()
-                              for name, server in servers.items()]))
-        elif action == 'saved':
-            wait_until(servers, lambda server: reason_data_are_unsaved(
-                server, persistence), WRITE_TIMEOUT)
-        else:
-            form_cluster([*servers.values()])
-            wait_until(servers, lambda server: reason_server_is_outside(
-                server, len(servers)), CLUSTER_TIMEOUT)
-    except Failed as err:
-        print(err)
-        return 1
-    except NO_ANSWER as err:
-        print(f'{action} of {run}: {type(err).__name__}: {err}')
-        return 1
+            [line] = [json.loads(line) for line in file if line[:1] == '{']
+        servers[line['name']] = Server(line['address'], line['port'], password, user)
+    if action == 'counters':
+        print(json.dumps([ask_server(name, server, COUNTERS[dialect])._asdict()
+                          for name, server in servers.items()]))
+    elif action == 'saved':
+        wait_until(servers, lambda server: reason_data_are_unsaved(server, persistence),
+                   WRITE_TIMEOUT)
+    else:
+        form_cluster([*servers.values()])
+        wait_until(servers, lambda server: reason_server_is_outside(
+            server, len(servers)), CLUSTER_TIMEOUT)
     return 0
-
-
-if __name__ == '__main__':
-    sys.exit(main(sys.argv[1:]))

@@ -156,7 +156,8 @@ class Writer:
         peer = next((number for number in range(plan.node_count) if number != node),
                     None)
         options = {
-            'roles': self.roles_on(node), 'slot': index % server.instances,
+            'programs': '"$programs"', 'roles': self.roles_on(node),
+            'slot': index % server.instances,
             'index': index, 'program': quoted(server.program),
             'dialect': server.dialect,
             'config': '"$secrets/server.conf"' if server.config else '',
@@ -165,11 +166,12 @@ class Writer:
             'ready-limit': f'{server.ready_limit:g}',
             'interface': quoted(plan.interface or self.launching.interface),
             'scratch': quoted(self.launching.scratch),
-            'peer': '' if peer is None else f'"${{nodes[{peer}]}}"'}
+            'peer': '' if peer is None else f'"${{nodes[{peer}]}}"',
+            'socket': 'yes' if server.socket else ''}
         words = server.commands[index] if server.commands else server.command
         return ' '.join(filter(None, [
             self.launch([node]), '"${node[@]}" serve', options_text(options),
-            '--socket' if server.socket else '', '--', shlex.join(words)]))
+            '--', shlex.join(words)]))
 
     def step_lines(self, step: Step) -> Iterator[str]:
         """The lines of a step."""

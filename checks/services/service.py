@@ -23,10 +23,10 @@ from ..core import features, guards, placement
 from ..core.base import SRC, Benchmark
 from ..core.options import split_options
 from ..core.parsers import ParseError
-from .node import remove_if_unlocked
 from .parser import Services, split_service_record
 from .plan import Plan
 from .script import Launching, job_script_lines
+from .server import remove_if_unlocked
 
 #: Folders of secrets in the stage directories (services.sh).
 SECRETS = 'secrets.private.*'
@@ -46,7 +46,7 @@ def remove_secrets_of_dead_runs(stage_prefix: str) -> None:
     # A session of `plumb run` has a folder of stage directories beside those of
     # others. ReFrame's folders: system, partition, environment, test case.
     for folder in Path(stage_prefix).parent.glob(f'*/*/*/*/*/{SECRETS}'):
-        remove_if_unlocked(folder, MAX_JOB_SECONDS)
+        remove_if_unlocked(str(folder), MAX_JOB_SECONDS)
 
 
 def cpus_of_largest_node() -> int:

@@ -22,12 +22,13 @@
 # Before: $python, $services (folder of this file), $programs (that of observe.c), and
 # the array `tied`: words in front of a program that ends with its parent.
 umask 077
-# Without site-packages: only the standard library is needed. It ends with the job
-# script, or with the launcher's daemon on its node.
-node=("${tied[@]}" "$python" -S "$services/node.py")
+# Without site-packages and variables of Python: only the standard library is needed.
+python=("$python" -S -E "$services/node.py")
+# It ends with the job script, or with the launcher's daemon on its node.
+node=("${tied[@]}" "${python[@]}")
 # In front of a program of the job: reports its end and its CPU time.
 program=("$services/../core/src/program.sh" "$programs")
-ask=("${program[@]}" "$python" -S "$services/ask.py")
+ask=("${program[@]}" "${python[@]}")
 # In front of a launcher (script.py).
 guard=(setsid "$programs/observe" --tied 15 0)
 # Seconds for servers to end after SIGUSR1 and all processes after SIGTERM, and to name
@@ -229,7 +230,7 @@ service_file() {  # name index...
     } >"$secrets/$name"
 }
 
-# Asks all servers (ask.py). A Unix socket is reached on its own node only.
+# Asks all servers (checks/services/ask.py). A Unix socket is reached on its own node only.
 ask() {  # action
     local index text separator='['
     if ! declare -F on_node >/dev/null; then

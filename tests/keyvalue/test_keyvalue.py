@@ -18,7 +18,7 @@ from checks.keyvalue.scenarios import (
     modes_of,
     store_scenarios_with_first_mode,
 )
-from checks.services.node import PREFIX
+from checks.services.server import PREFIX
 from checks.stores.servers import STORES, Needs, make_server_role
 from config.records.scenarios import MODES
 from tests.checks.test_faults import another_site

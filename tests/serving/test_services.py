@@ -12,12 +12,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from checks.core.parsers import ParseError
 from checks.machine import cpus
-from checks.services import ask, node, service
+from checks.services import Failed, ask, client, service
+from checks.services import server as servers
 from checks.services.parser import Process, shared_cpus_text, split_service_record
 from checks.services.plan import (
     Clients,
@@ -184,7 +186,7 @@ def test_too_few_cpus_are_reported(job, store):
     count = len(os.sched_getaffinity(0))
     assert services.shared == (f'1 server and 1 client shared {count} '
                                f'CPU{"s" * (count > 1)} instead of 10001 on '
-                               f'{node.host_name()}')
+                               f'{client.host_name()}')
 
 
 @pytest.mark.parametrize('servers, clients, text', [
@@ -269,7 +271,8 @@ def test_a_port_in_use(job, store):
      ('odd (server 0 on', 'did not answer in 1 s', 'I am here')),
     (shell('echo no library; exit 3'),
      ('ended with exit code 3 before it answered', 'no library')),
-    (('/no/such/store-server',), ('/no/such/store-server cannot be started: No such',)),
+    (('/no/such/store-server',), ('ended with exit code 127 before it answered',
+                                  '/no/such/store-server: No such file')),
     # The process that answers is outside the session of the one that was started.
     (shell(f'setsid {PYTHON} -c {shlex.quote(IMPOSTOR)} '.replace('{', '{{').replace(
         '}', '}}') + '{address} {port} & wait'),
@@ -338,12 +341,11 @@ def test_a_node_that_does_not_suffice(job, store, change, plan_change, words):
 ], ids=['version 2', 'version 1'])
 def test_memory_is_limited_by_the_cgroup(monkeypatch, files):
     files = {'/proc/meminfo': 'MemAvailable: 1024000 kB', **files}
-    monkeypatch.setattr(node, 'read_lines',
-                        lambda path: files.get(path, '').splitlines())
-    assert node.free_memory() == 200
-    node.check_free_memory(200)
-    with pytest.raises(node.Failed, match='need 201 MiB of memory, but 200 MiB are'):
-        node.check_free_memory(201)
+    monkeypatch.setattr(servers, 'read_text', lambda path: files.get(path, ''))
+    assert servers.free_memory() == 200
+    servers.check_free_memory(200)
+    with pytest.raises(Failed, match='need 201 MiB of memory, but 200 MiB are'):
+        servers.check_free_memory(201)
 
 
 def test_scratch_that_cannot_be_written(job, store):
@@ -459,9 +461,9 @@ def remove_data(one):
     A process that ends has no command for a moment, and still its lock.
     """
     def is_removed():
-        for folder in one.scratch.glob(f'{node.PREFIX}*'):
-            node.remove_if_unlocked(folder)
-        return not [*one.scratch.glob(f'{node.PREFIX}*')]
+        for folder in one.scratch.glob(f'{servers.PREFIX}*'):
+            servers.remove_if_unlocked(str(folder))
+        return not [*one.scratch.glob(f'{servers.PREFIX}*')]
     until(is_removed)
 
 
@@ -488,7 +490,7 @@ def test_nothing_is_left_when_a_process_is_killed(job, store, victim, number, ca
     until(lambda: not one.processes())
     if victim == 'node.py\0serve' or number == signal.SIGKILL and victim == 'script':
         # Data folders of killed processes: the next server on the node removes them.
-        until(lambda: all(str(path).startswith(f'{one.scratch}/{node.PREFIX}')
+        until(lambda: all(str(path).startswith(f'{one.scratch}/{servers.PREFIX}')
                           for path in one.left()))
         remove_data(one)
     assert not one.leftovers()
@@ -509,7 +511,7 @@ def test_nothing_is_left_when_a_launcher_is_killed(on_nodes, store, monkeypatch,
     assert one.end() != 0
     assert cause in ' '.join(one.messages())
     until(lambda: not one.processes())
-    monkeypatch.setattr(node, 'host_name', lambda: 'n0')
+    monkeypatch.setattr(servers, 'host_name', lambda: 'n0')
     remove_data(one)
     assert not one.leftovers()
 
@@ -527,7 +529,7 @@ def test_what_a_killed_node_left_is_removed_by_the_next_run(job, store, tmp_path
     until(lambda: not one.processes())
     [secrets] = one.folder.glob('secrets.private.*')
     assert secrets.stat().st_mode & 0o77 == 0 and (secrets / 'password').exists()
-    [data] = one.scratch.glob(f'{node.PREFIX}*')
+    [data] = one.scratch.glob(f'{servers.PREFIX}*')
     remove_data(one)
     assert not data.exists()
     # ReFrame's folders: session, system, partition, environment, test case.
@@ -557,15 +559,15 @@ def test_only_secrets_of_dead_runs_are_removed(tmp_path, host, age, locked, is_r
 
 
 def test_only_data_of_dead_servers_is_removed(tmp_path):
-    live = node.make_data_folder(str(tmp_path))
-    dead = tmp_path / f'{node.PREFIX}dead'
+    live = Path(servers.make_data_folder(str(tmp_path)))
+    dead = tmp_path / f'{servers.PREFIX}dead'
     dead.mkdir()
-    (dead / 'lock').write_text(node.host_name())
-    new, elsewhere = (tmp_path / f'{node.PREFIX}{name}' for name in ('new', 'other'))
+    (dead / 'lock').write_text(client.host_name())
+    new, elsewhere = (tmp_path / f'{servers.PREFIX}{name}' for name in ('new', 'other'))
     new.mkdir()
     elsewhere.mkdir()
     (elsewhere / 'lock').write_text('another')
-    node.make_data_folder(str(tmp_path))
+    servers.make_data_folder(str(tmp_path))
     assert not dead.exists()
     assert live.exists() and new.exists() and elsewhere.exists()
 

@@ -19,13 +19,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.records import samples
+from config.records import metrics, samples
 
 from ..core.parsers import ParseError, Record
-from .functions import METRICS, UNITS
 
 #: Name of the original in records.
 PROGRAM = 'smartsim-scaling'
+
+#: Kind of a program -> the functions that have metrics.
+FUNCTIONS = {
+    'throughput': ('client()', 'put_tensor', 'unpack_tensor', 'loop_time'),
+    'inference': ('client()', 'warmup', 'put_tensor', 'run_script', 'run_model',
+                  'unpack_tensor', 'loop_time'),
+    'producer': ('put_dataset', 'append_to_list'),
+    'consumer': ('client()', 'poll_list', 'get_list', 'loop_time')}
+#: Those that a rank calls once, not once per iteration.
+ONCE = ('client()', 'warmup', 'put_dataset', 'loop_time')
+#: Metrics of functions with another name.
+_METRICS = {'client()': 'client_time', 'warmup': 'warmup_time'}
 
 _FILE = re.compile(r'rank_(\d+)_timing\.csv$')
 #: Size of the tensors in the name of a session; `.size` is in those of a test
@@ -51,7 +62,7 @@ class Session:
 
     @property
     def kind(self) -> str:
-        """Key of METRICS."""
+        """Key of FUNCTIONS."""
         functions = {name for times in self.calls.values() for name in times}
         return next(kind for name, kind in _KINDS.items() if name in functions)
 
@@ -86,25 +97,23 @@ class Session:
 
     def records(self) -> tuple[Record, ...]:
         """Metrics over all ranks, with `bandwidth` if the size is known."""
-        def make_record(metric: str, value: float, unit: str) -> Record:
-            return Record(PROGRAM, self.version, self.size, metric,
-                          value, unit, 1)
+        def make_record(metric: str, value: float) -> Record:
+            return Record(PROGRAM, self.version, self.size, metric, value,
+                          metrics.metric(metric).unit, 1)
 
         results = []
-        for function, metrics in METRICS[self.kind].items():
+        for function in FUNCTIONS[self.kind]:
             times = sorted(time for rank in self.calls.values()
                            for time in rank.get(function, ()))
-            results += [
-                make_record(metric, _mean_or_percentile(times, column) * factor,
-                            UNITS[factor])
-                for metric, column, factor in metrics if times]
+            results += [make_record(metric, _value_of_metric(metric, times))
+                        for metric in metrics_of_function(function) if times]
         loops = self.loop_times
         if self.kind == 'throughput' and self.size and all(loops):
             one_way = sum(
                 self.size * len(rank.get('put_tensor', ())) / loop for rank, loop in
                 zip(self.calls.values(), loops, strict=True)) / 1e6
-            results += [make_record('bandwidth', 2 * one_way, 'MB/s'),
-                        make_record('one_way_bandwidth', one_way, 'MB/s')]
+            results += [make_record('bandwidth', 2 * one_way),
+                        make_record('one_way_bandwidth', one_way)]
         return tuple(results)
 
 
@@ -206,10 +215,21 @@ def _read_timing_file(path: Path, rank: int) -> dict[str, list[float]]:
     return times
 
 
-def _mean_or_percentile(times: list[float], column: str) -> float:
-    if column == 'mean':
-        return statistics.fmean(times)
-    at = int(column[1:]) / 100 * (len(times) - 1)
-    low = int(at)
-    high = min(low + 1, len(times) - 1)
-    return times[low] + (at - low) * (times[high] - times[low])
+def metrics_of_function(function: str) -> list[str]:
+    """The metrics of a timed function, as family.yaml has them."""
+    name = _METRICS.get(function, function)
+    return [metric for metric in (name, f'{name}_p99')
+            if metric in metrics.metrics_by_name()]
+
+
+def _value_of_metric(metric: str, times: list[float]) -> float:
+    """The 99th percentile, the mean (loop_time) or the median of sorted times in s, in
+    the unit of the metric."""
+    value = statistics.median(times)
+    if metric == 'loop_time':
+        value = statistics.fmean(times)
+    elif metric.endswith('_p99'):
+        low, share = divmod(0.99 * (len(times) - 1), 1)
+        low, high = times[int(low)], times[min(int(low) + 1, len(times) - 1)]
+        value = low + share * (high - low)
+    return value * {'us': 1e6, 'ms': 1e3, 's': 1}[metrics.metric(metric).unit]

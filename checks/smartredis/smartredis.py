@@ -34,8 +34,7 @@ from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from ..stores import aimodule
 from ..stores.servers import Needs, make_server_role
 from . import parser
-from .folders import Session, read_session
-from .functions import METRICS, ONCE
+from .folders import FUNCTIONS, ONCE, Session, metrics_of_function, read_session
 from .scenarios import (
     DATABASES,
     FEW,
@@ -444,7 +443,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 f'{out.mode} wrote the times of {out.iterations} iterations with '
                 f'{out.bytes} B; requested: {ranks} ranks, {self.scenario.iterations} '
                 f'iterations with {session.size} B')
-        for function in METRICS[out.mode]:
+        for function in FUNCTIONS[out.mode]:
             times = session.calls[0].get(function, ())
             if len(times) != (1 if function in ONCE else out.iterations):
                 guards.fail_test_case(
@@ -524,8 +523,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def required_metrics(self) -> list[str]:
         names = dict.fromkeys([
-            *(metric for loop in self.loops() for one in METRICS[loop.mode].values()
-              for metric, _, _ in one), *self.more_metrics])
+            *(metric for loop in self.loops() for function in FUNCTIONS[loop.mode]
+              for metric in metrics_of_function(function)), *self.more_metrics])
         return [*(metrics.metric_key(name, size) for size in self.tensor_sizes
                   for name in names),
                 *([] if self.scenario.has_datasets_in_files else ['server_cpu']),

@@ -64,5 +64,6 @@ def become_client(options: Mapping[str, str], command: list[str]) -> int:
     # In one call: other ranks write to this file, too.
     os.write(2, f'plumbline-client {host_name()} {options["role"]} '
              f'{",".join(map(str, subset))}\n'.encode())
-    command = [word.replace('{cpus}', str(len(subset))) for word in command]
+    command = [word.replace('{cpus}', str(len(subset))).replace('{node}', host_name())
+               for word in command]
     os.execvp(command[0], command)      # program.sh

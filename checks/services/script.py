@@ -19,8 +19,9 @@ SERVICES = Path(__file__).resolve().parent
 
 #: Fields of a client's command -> their shell text, for the server with number {server}
 #: (in {only}, if it is the only one that the client uses) and the client with number
-#: {number} of a step.
-FIELDS = {'service': '"$secrets/service{only}"', 'host': '"${{host[{server}]}}"',
+#: {number} of a step. client.py replaces {node}.
+FIELDS = {'service': '"$secrets/service{only}"',
+          'own_service': '"$secrets/service.{{node}}"', 'host': '"${{host[{server}]}}"',
           'port': '"${{port[{server}]}}"', 'output': '"$run.{step}.{number}"',
           'index': '{index}'}
 

@@ -75,7 +75,7 @@ begin_services() {
     # A trap may run in a function without standard error.
     exec {messages}>&2
     run=$PWD/$PLUMBLINE_RUN stopped='' outputs=()
-    servers=() clients=() watchers=() counted='' host=() port=()
+    servers=() clients=() watchers=() counted='' host=() port=() place=()
     secrets=$(mktemp -d "$PWD/secrets.private.XXXXXX") || {
         fail "cannot create a folder for the secrets of the run in $PWD"
         return
@@ -188,6 +188,7 @@ wait_for_servers() {
         done
         echo "# service server {$REPLY" >>"$run.record"
         host[index]=$(field address) port[index]=$(field port)
+        place[index]=$(field node)
         counted+=$separator${REPLY##*'"counters": '}
         counted=${counted%\}} separator=', '
     done
@@ -258,7 +259,10 @@ begin_step() {  # name limit [gate]: the clients start together
     local index
     step=$1 step_limit=$2 gate=${3-} clients=() gates=() names=() ranks=()
     service_file service "${!host[@]}"
-    for index in "${!host[@]}"; do service_file "service$index" "$index"; done
+    for index in "${!host[@]}"; do
+        service_file "service$index" "$index"
+        service_file "service.${place[index]}" "$index"
+    done
     # Those after the step before it, if that has just ended.
     if [ -z "$counted" ]; then count || return; fi
     before=$counted files=() errors=()

@@ -387,7 +387,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def tensorload_command(self, loop: Loop, size: int) -> tuple[str, ...]:
         """The command of tensorload."""
         return (f'{self.programs.stagedir}/tensorload', loop.mode, '--service',
-                '{service}', '--bytes', str(size), '--iterations',
+                '{own_service}' if self.is_colocated else '{service}',
+                '--bytes', str(size), '--iterations',
                 str(self.scenario.iterations), '--folder', '{output}.ranks',
                 *(['--plain'] if self.scenario.commands == 'plain' else []),
                 *(['--colocated'] if self.is_colocated else []),

@@ -251,7 +251,8 @@ def test_each_node_has_a_server_with_a_socket(on_nodes, store):
     server = replace(redis_like(store, nodes=2, socket=True, password=False),
                      config=SOCKET)
     one = on_nodes(Plan(server, (Clients(nodes=2, one_server=True),), (
-        Step('measure', (Program(shell('test -S {host}')),), 60),)))
+        Step('measure', (Program(shell(
+            'test -S {host} && grep -qx "server unix:{host}" {own_service}')),), 60),)))
     assert [server.node for server in one.services()[0].servers] == ['n0', 'n1']
     assert 'n1) shift' not in (one.folder / 'rfm_job.sh').read_text()
     assert not one.leftovers()

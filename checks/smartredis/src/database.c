@@ -5,11 +5,9 @@
 #include "../../core/src/common/service.h"
 #include "tensor.h"
 
-#include <ifaddrs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { WINDOW = 64, DIMS = 8, NAME = 160 };
 
@@ -37,58 +35,18 @@ static struct wire *owner(struct wires *all, const char *key)
                     ? slot_server[slot_of_text(key, strlen(key))] : 0];
 }
 
-static bool is_here(const struct server *s)
-{
-    const struct sockaddr_in *to = (const void *)&s->address;
-    struct ifaddrs *all, *one;
-    bool here = false;
-
-    if (s->address.ss_family == AF_UNIX) {
-        /* In a shared folder the file exists on the other nodes, too. */
-        int fd = start_connect(s, 1);
-
-        if (fd >= 0)
-            close(fd);
-        return fd >= 0;
-    }
-    if (s->address.ss_family != AF_INET || getifaddrs(&all))
-        return false;
-    for (one = all; one && !here; one = one->ifa_next) {
-        const struct sockaddr_in *has = (const void *)one->ifa_addr;
-        here = has && has->sin_family == AF_INET
-               && has->sin_addr.s_addr == to->sin_addr.s_addr;
-    }
-    freeifaddrs(all);
-    return here;
-}
-
-/* A colocated database has one server on each node. */
-static void keep_local(void)
-{
-    int i = 0;
-
-    while (i < service.count && !is_here(&service.servers[i]))
-        i++;
-    if (i == service.count)
-        fail("none of the %d servers is on this node", service.count);
-    service.servers += i;
-    service.count = 1;
-}
-
 struct service *read_servers(void)
 {
     open_service(&service, arg.service);
     if (!service.count)
         usage("%s names no server", arg.service);
-    if (arg.colocated)
-        keep_local();
     return &service;
 }
 
 static void open_client(void)
 {
     read_servers();
-    if (service.cluster && !arg.colocated)
+    if (service.cluster)
         find_masters(&service, arg.limit);
     open_wires(&mine);
 }

@@ -19,7 +19,7 @@ static const struct setting rows[] = {
      .high = 1e9},
     {"plain", NULL, "SET and GET instead of AI.TENSORSET and AI.TENSORGET: "
      "for a server without the module", FLAG, .target = &arg.plain},
-    {"colocated", NULL, "of the servers, the one on this node alone", FLAG,
+    {"colocated", NULL, "each node of ranks has a server of its own", FLAG,
      .target = &arg.colocated},
     {"folder", "DIR", "for rank_N_timing.csv, in the original's form (the "
      "current one)", WORD, .target = &arg.folder},

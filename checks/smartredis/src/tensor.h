@@ -54,7 +54,7 @@ struct client {
 };
 extern const struct client embedded, files, smartredis;
 
-/* The servers of arg.service; with arg.colocated the one on this node. */
+/* The servers of arg.service. */
 struct service *read_servers(void);
 
 struct arguments {
@@ -65,7 +65,7 @@ struct arguments {
     size_t bytes;             /* of a tensor                              */
     int iterations;
     bool plain;               /* SET and GET instead of AI.*              */
-    bool colocated;           /* only the server on this node             */
+    bool colocated;           /* each node of ranks has a server         */
     int tensors;              /* of a dataset                             */
     int threads;              /* of the consumer                          */
     int producers;            /* ranks of the producer                    */

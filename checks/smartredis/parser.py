@@ -4,7 +4,7 @@ tensorload (src/main.c) writes the times of all calls as SmartSim-Scaling does
 (folders.py), and prints what it has done::
 
     # tensorload 1.0 throughput
-    # client embedded commands SET
+    # client embedded
     # ranks 4 iterations 100 bytes 65536
     # verified 400
     # end
@@ -15,9 +15,8 @@ import argparse
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ..core import text as saved
 from ..core.parsers import Output, ParseError
@@ -34,21 +33,18 @@ from .saved import (
 _TITLE = re.compile(r'# tensorload \d')
 _OUTPUT = re.compile(
     r'^# tensorload \d+\.\d+ (throughput|inference|producer|consumer)\n'
-    r'# client (\S+) commands (\S+)\n'
+    r'# client (\S+)\n'
     r'# ranks (\d+) iterations (\d+) bytes (\d+)\n'
     r'# verified (\d+)\n'
     r'# end$', re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Run:
-    """Output of one run of tensorload."""
+class Run(NamedTuple):
+    """Output of one run of tensorload; `bytes` of a tensor."""
     mode: str
     client: str
-    commands: str
     ranks: int
     iterations: int
-    #: Size of a tensor.
     bytes: int
     verified: int
 
@@ -69,8 +65,8 @@ def parse_run(text: str) -> Run:
         raise ParseError(first + 1, lines[first], 'expected one output of tensorload, '
                          'from "# tensorload" to "# end"'
                          + saved.foreign_cause(lines[first:]))
-    mode, client, commands, *numbers = match.groups()
-    return Run(mode, client, commands, *map(int, numbers))
+    mode, client, *numbers = match.groups()
+    return Run(mode, client, *map(int, numbers))
 
 
 def parse(text: str) -> NoReturn:

@@ -32,7 +32,7 @@ CALLS = {
 def program(mode, ranks, size, verified, number=0):
     """End of a file's name -> its text: what a program prints and writes."""
     return {f'size{size}.{number}.out': (
-        f'# tensorload 1.0 {mode}\n# client embedded commands SET\n'
+        f'# tensorload 1.0 {mode}\n# client embedded\n'
         f'# ranks {ranks} iterations 100 bytes {size}\n'
         f'# verified {verified}\n# end\n')} | {
         f'size{size}.{number}.ranks/rank_{rank}_timing.csv': ''.join(

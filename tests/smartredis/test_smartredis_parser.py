@@ -21,7 +21,7 @@ GOLDEN = ROOT / 'tests' / 'smartredis' / 'golden'
 #: What tensorload prints.
 LINES = """\
 # tensorload 1.0 throughput
-# client embedded commands AI.TENSORSET
+# client embedded
 # ranks 2 iterations 10 bytes 65536
 # verified 20
 # end
@@ -31,7 +31,7 @@ LINES = """\
 def test_output_of_tensorload():
     ucx = '[1795706670.278181] [vm:446  :0] tcp_iface.c:984  UCX  ERROR scandir\n'
     run = parser.parse_run('\n' + ucx + ''.join(LINES) + ucx)
-    assert run == parser.Run('throughput', 'embedded', 'AI.TENSORSET', 2, 10, 65536,
+    assert run == parser.Run('throughput', 'embedded', 2, 10, 65536,
                              20)
     tagged = ''.join(f'[1,0]<stdout>: {line}' for line in LINES)
     assert parser.parse_run(ucx + tagged) == run

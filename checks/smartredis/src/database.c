@@ -445,13 +445,8 @@ static void run_model(const char *name, const char *in, const char *out)
     come_back(&p, out);
 }
 
-static const char *commands(void)
-{
-    return arg.plain ? "SET" : "AI.TENSORSET";
-}
-
 const struct client embedded = {
-    .name = "embedded", .commands = commands, .open = open_client,
+    .name = "embedded", .open = open_client,
     .put_tensor = put_tensor, .unpack_tensor = unpack_tensor,
     .put_dataset = put_dataset, .append_to_list = append_to_list,
     .list_length = list_length, .get_list = get_list,

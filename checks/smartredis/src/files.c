@@ -187,13 +187,8 @@ static void delete_list(const char *list)
         broken(path);
 }
 
-static const char *commands(void)
-{
-    return "sendfile";
-}
-
 const struct client files = {
-    .name = "files", .commands = commands, .open = open_folder,
+    .name = "files", .open = open_folder,
     .put_dataset = put_dataset, .append_to_list = append_to_list,
     .list_length = list_length, .get_list = get_list,
     .delete_list = delete_list,

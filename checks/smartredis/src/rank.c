@@ -155,8 +155,8 @@ void report(const char *mode)
     MPI_Reduce(&verified, &checked, 1, MPI_UINT64_T, MPI_SUM, 0,
                MPI_COMM_WORLD);
     if (rank == 0)
-        printf("# tensorload " TENSORLOAD " %s\n# client %s commands %s\n"
+        printf("# tensorload " TENSORLOAD " %s\n# client %s\n"
                "# ranks %d iterations %d bytes %zu\n# verified %llu\n"
-               "# end\n", mode, client->name, client->commands(), ranks,
-               arg.iterations, arg.bytes, (unsigned long long)checked);
+               "# end\n", mode, client->name, ranks, arg.iterations, arg.bytes,
+               (unsigned long long)checked);
 }

@@ -180,13 +180,8 @@ static void delete_tensor(const char *key)
     ask(key, [&] { library->delete_tensor(key); });
 }
 
-static const char *commands()
-{
-    return "AI.TENSORSET";
-}
-
 extern "C" const struct client smartredis = {
-    "smartredis", commands, open_library, put_tensor, unpack_tensor,
+    "smartredis", open_library, put_tensor, unpack_tensor,
     put_dataset, append_to_list, list_length, get_list, unpack_list,
     delete_list, exists, set_model, set_script, run_script, run_model,
     delete_tensor,

@@ -18,8 +18,6 @@
  * with one line if it fails. A client has NULL for calls that it cannot do. */
 struct client {
     const char *name;
-    /* Commands that carry tensors: "AI.TENSORSET" or "SET". */
-    const char *(*commands)(void);
     void (*open)(void);
     /* A contiguous array of floats. */
     void (*put_tensor)(const char *key, const float *data,

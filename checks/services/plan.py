@@ -5,9 +5,9 @@ are templates, with values in braces that are known only when the job runs:
 
     server  {address} {port} {data}, and {password} in its configuration (all users of
             a node can read a command line)
-    client  {service} (file that names servers, password and gate; {own_service}: the
-            server on the client's node) {host} (or socket) {port} {index} (0 for the ranks of an MPI program) {output}
-            (name of its files, without an ending)
+    client  {service} (file that names servers, password and gate) {own_service} (that
+            of the server on the client's node) {host} (or socket) {port} {index} (0 for
+            the ranks of an MPI program) {output} (name of its files, without an ending)
 """
 from __future__ import annotations
 

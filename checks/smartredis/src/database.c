@@ -13,26 +13,26 @@ enum { WINDOW = 64, DIMS = 8, NAME = 160 };
 
 /* The servers, all of them after open_client(). */
 static struct service service;
-/* The connections of a rank, or of a thread of the consumer. */
-struct wires { struct wire *of; };
-static struct wires mine;
+/* The connections of this rank, one per server. */
+static struct wire *mine;
 
 /* --- connections --------------------------------------------------------- */
-static void open_wires(struct wires *to)
+static struct wire *open_wires(void)
 {
-    to->of = calloc((size_t)service.count, sizeof *to->of);
-    if (!to->of)
+    struct wire *all = calloc((size_t)service.count, sizeof *all);
+
+    if (!all)
         fail("cannot allocate connections");
     for (int i = 0; i < service.count; i++) {
-        wire_open(&to->of[i], &service.servers[i], arg.limit);
-        resp_greet(&to->of[i], service.user, service.password);
+        wire_open(&all[i], &service.servers[i], arg.limit);
+        resp_greet(&all[i], service.user, service.password);
     }
+    return all;
 }
 
-static struct wire *owner(struct wires *all, const char *key)
+static struct wire *owner(struct wire *all, const char *key)
 {
-    return &all->of[service.cluster
-                    ? slot_server[slot_of_text(key, strlen(key))] : 0];
+    return &all[service.cluster ? slot_server[slot_of_text(key, strlen(key))] : 0];
 }
 
 struct service *read_servers(void)
@@ -48,11 +48,11 @@ static void open_client(void)
     read_servers();
     if (service.cluster)
         find_masters(&service, arg.limit);
-    open_wires(&mine);
+    mine = open_wires();
 }
 
 /* --- tensors ------------------------------------------------------------ */
-static void send_tensor(struct wires *to, const char *key, const char *type,
+static void send_tensor(struct wire *to, const char *key, const char *type,
                         const void *data, size_t size, const long long *dims,
                         int dim_count)
 {
@@ -76,7 +76,7 @@ static void send_tensor(struct wires *to, const char *key, const char *type,
     resp_ok(owner(to, key));
 }
 
-static void ask_tensor(struct wires *to, const char *key)
+static void ask_tensor(struct wire *to, const char *key)
 {
     struct word words[] = {TEXT(arg.plain ? "GET" : "AI.TENSORGET"),
                            TEXT(key), TEXT("META"), TEXT("BLOB")};
@@ -126,7 +126,7 @@ static size_t take_size(struct wire *w, const char *key)
     return (size_t)h.n;
 }
 
-static void take_tensor(struct wires *from, const char *key, float *data,
+static void take_tensor(struct wire *from, const char *key, float *data,
                         size_t n)
 {
     struct wire *w = owner(from, key);
@@ -159,13 +159,13 @@ static void put_tensor(const char *key, const float *data,
 
     for (int i = 0; i < dim_count; i++)
         size *= (size_t)dims[i];
-    send_tensor(&mine, key, "FLOAT", data, size, dims, dim_count);
+    send_tensor(mine, key, "FLOAT", data, size, dims, dim_count);
 }
 
 static void unpack_tensor(const char *key, float *data, size_t n)
 {
-    ask_tensor(&mine, key);
-    take_tensor(&mine, key, data, n);
+    ask_tensor(mine, key);
+    take_tensor(mine, key, data, n);
 }
 
 /* --- datasets and lists: a hash, tensors beside it, a list of names ------ */
@@ -179,8 +179,8 @@ static void put_dataset(const char *name, const float *data, size_t n,
         sprintf(names + strlen(names), "%stensor_%d", i ? " " : "", i);
     struct word hash[] = {TEXT("HMSET"), TEXT(meta), TEXT(".tensor_names"),
                           TEXT(names)};
-    resp_ask(owner(&mine, meta), hash, 4);
-    resp_ok(owner(&mine, meta));
+    resp_ask(owner(mine, meta), hash, 4);
+    resp_ok(owner(mine, meta));
     for (int i = 0; i < count; i++) {
         snprintf(key, sizeof key, "{%s}.tensor_%d", name, i);
         put_tensor(key, data + (size_t)i * n, (long long[]){1, (long long)n},
@@ -188,8 +188,8 @@ static void put_dataset(const char *name, const float *data, size_t n,
     }
     struct word done[] = {TEXT("HSET"), TEXT(meta), TEXT(".COMPLETE"),
                           TEXT("1")};
-    resp_ask(owner(&mine, meta), done, 4);
-    resp_number(owner(&mine, meta), ':');
+    resp_ask(owner(mine, meta), done, 4);
+    resp_number(owner(mine, meta), ':');
 }
 
 static void append_to_list(const char *list, const char *dataset)
@@ -197,26 +197,26 @@ static void append_to_list(const char *list, const char *dataset)
     char name[NAME];
 
     snprintf(name, sizeof name, "{%s}", dataset);
-    resp_ask(owner(&mine, list), (struct word[]){TEXT("RPUSH"), TEXT(list),
+    resp_ask(owner(mine, list), (struct word[]){TEXT("RPUSH"), TEXT(list),
                                             TEXT(name)}, 3);
-    resp_number(owner(&mine, list), ':');
+    resp_number(owner(mine, list), ':');
 }
 
 static long list_length(const char *list)
 {
-    resp_ask(owner(&mine, list), (struct word[]){TEXT("LLEN"), TEXT(list)}, 2);
-    return (long)resp_number(owner(&mine, list), ':');
+    resp_ask(owner(mine, list), (struct word[]){TEXT("LLEN"), TEXT(list)}, 2);
+    return (long)resp_number(owner(mine, list), ':');
 }
 
 static void delete_key(const char *key)
 {
-    resp_ask(owner(&mine, key), (struct word[]){TEXT("DEL"), TEXT(key)}, 2);
-    resp_number(owner(&mine, key), ':');
+    resp_ask(owner(mine, key), (struct word[]){TEXT("DEL"), TEXT(key)}, 2);
+    resp_number(owner(mine, key), ':');
 }
 
 /* What one thread reads: every `step`-th dataset from `first` on. */
 struct share {
-    struct wires wires;
+    struct wire *wires;
     char (*names)[NAME];
     float *data;
     size_t first, step, datasets, n;
@@ -232,7 +232,7 @@ static void *read_share(void *argument)
 
     for (size_t d = s->first; d < s->datasets; d += s->step) {
         snprintf(key, sizeof key, "%s.meta", s->names[d]);
-        struct wire *w = owner(&s->wires, key);
+        struct wire *w = owner(s->wires, key);
         resp_ask(w, (struct word[]){TEXT("HGETALL"), TEXT(key)}, 2);
         resp_head(w, &h);
         if (h.type != '*' || h.n != 4)
@@ -243,11 +243,11 @@ static void *read_share(void *argument)
             int end = begin + WINDOW < s->count ? begin + WINDOW : s->count;
             for (int t = begin; t < end; t++) {
                 snprintf(key, sizeof key, "%s.tensor_%d", s->names[d], t);
-                ask_tensor(&s->wires, key);
+                ask_tensor(s->wires, key);
             }
             for (int t = begin; t < end; t++) {
                 snprintf(key, sizeof key, "%s.tensor_%d", s->names[d], t);
-                take_tensor(&s->wires, key, s->data + (
+                take_tensor(s->wires, key, s->data + (
                     d * (size_t)s->count + (size_t)t) * s->n, s->n);
             }
         }
@@ -263,7 +263,7 @@ static void get_list(const char *list, float *data, long *who,
 {
     char (*names)[NAME] = calloc(datasets, sizeof *names);
     struct head h;
-    struct wire *w = owner(&mine, list);
+    struct wire *w = owner(mine, list);
 
     /* Connections of the threads, once. */
     if (!pool) {
@@ -272,7 +272,7 @@ static void get_list(const char *list, float *data, long *who,
             fail("cannot allocate %d threads", threads);
         pool_size = threads;
         for (int i = 1; i < threads; i++)
-            open_wires(&pool[i].wires);
+            pool[i].wires = open_wires();
         pool->wires = mine;
     }
     if (!names)
@@ -288,9 +288,8 @@ static void get_list(const char *list, float *data, long *who,
     for (size_t d = 0; d < datasets; d++)
         who[d] = producer_of(names[d]);
     for (int i = 0; i < pool_size; i++) {
-        struct wires wires = pool[i].wires;
         pool[i] = (struct share){
-            .wires = wires, .names = names, .data = data, .first = (size_t)i,
+            .wires = pool[i].wires, .names = names, .data = data, .first = (size_t)i,
             .step = (size_t)pool_size, .datasets = datasets, .n = n,
             .count = count};
     }
@@ -331,9 +330,9 @@ static bool exists(const char *name)
     int found = 0;
 
     for (int i = 0; i < copies(); i++) {
-        resp_ask(&mine.of[i], (struct word[]){
+        resp_ask(&mine[i], (struct word[]){
             TEXT("EXISTS"), TEXT(key_on(key, i, name))}, 2);
-        found += resp_number(&mine.of[i], ':') > 0;
+        found += resp_number(&mine[i], ':') > 0;
     }
     return found == copies();
 }
@@ -349,8 +348,8 @@ static void set_model(const char *name, const char *device, int batch,
         struct word words[] = {
             TEXT("AI.MODELSTORE"), TEXT(key), TEXT("TORCH"), TEXT(device),
             TEXT("BATCHSIZE"), TEXT(text), TEXT("BLOB"), {blob, size}};
-        resp_ask(&mine.of[i], words, 8);
-        resp_ok(&mine.of[i]);
+        resp_ask(&mine[i], words, 8);
+        resp_ok(&mine[i]);
     }
 }
 
@@ -363,8 +362,8 @@ static void set_script(const char *name, const char *device,
         key_on(key, i, name);
         struct word words[] = {TEXT("AI.SCRIPTSET"), TEXT(key), TEXT(device),
                                TEXT("SOURCE"), {source, size}};
-        resp_ask(&mine.of[i], words, 5);
-        resp_ok(&mine.of[i]);
+        resp_ask(&mine[i], words, 5);
+        resp_ok(&mine[i]);
     }
 }
 
@@ -373,18 +372,18 @@ static void copy_tensor(const char *from, const char *to)
 {
     static char *bytes;
     static size_t room;
-    struct wire *w = owner(&mine, from);
+    struct wire *w = owner(mine, from);
     char type[TYPE];
     long long dims[DIMS];
 
-    ask_tensor(&mine, from);
+    ask_tensor(mine, from);
     int dim_count = take_shape(w, from, type, dims);
     size_t size = take_size(w, from);
     if (size > room && !(bytes = realloc(bytes, room = size)))
         fail("cannot allocate a tensor of %zu bytes", size);
     wire_take(w, bytes, size);
     wire_take(w, NULL, 2);
-    send_tensor(&mine, to, type, bytes, size, dims, dim_count);
+    send_tensor(mine, to, type, bytes, size, dims, dim_count);
 }
 
 /* Where something is run: the server that has its input. A command of a
@@ -399,8 +398,8 @@ struct place {
 static void go_to(struct place *p, const char *name, const char *in,
                   const char *out)
 {
-    p->wire = owner(&mine, in);
-    int server = (int)(p->wire - mine.of);
+    p->wire = owner(mine, in);
+    int server = (int)(p->wire - mine);
     key_on(p->name, server, name);
     key_on(p->in, server, in);
     key_on(p->out, server, out);

@@ -201,19 +201,18 @@ def wrap_text(text: str, font_size: float) -> str:
     return textwrap.fill(text, int(WIDTH * 110 / font_size))
 
 
-#: What the thin line of a series is -> what the band around it is.
-BANDS = {'median': '8 of 10 sessions', 'mean': '95 % interval of the mean'}
+def band_entries(frame: pd.DataFrame) -> list[tuple]:
+    """Entries of the legend for what is drawn around the line of a series.
 
-
-def band_entries(frame: pd.DataFrame, line: str = 'median') -> list[tuple]:
-    """Entries of the legend for what is drawn around the newest value of a series.
-
-    :param frame: with a column runs
-    :param line: of BANDS
+    :param frame: with a column runs, and `median` unless the lines are means
     """
-    return [(f'{line} of all sessions', INK, '-', '', {'lw': 0.7}),
-            (BANDS[line], INK, 'bar', '', {'alpha': 0.16})] * bool(
-                (frame['runs'] > 1).any())
+    if not (frame['runs'] > 1).any():
+        return []
+    band = (INK, 'bar', '', {'alpha': 0.16})
+    if 'median' not in frame:
+        return [('mean of all sessions, with its 95 % interval', *band)]
+    return [('median of all sessions', INK, '-', '', {'lw': 0.7}),
+            ('8 of 10 sessions', *band)]
 
 
 def reference_entries(frame: pd.DataFrame) -> list[tuple]:

@@ -107,7 +107,7 @@ def mean_statistics(frame: pd.DataFrame) -> pd.DataFrame:
     1979), as papers draw them.
 
     :param frame: records that count, one a run, with a column `kind`
-    :returns: KEYS; `median`: the mean; `low` and `high`: its interval
+    :returns: KEYS; `value`: the mean; `low` and `high`: its interval
     """
     frame, number = _number_points(frame)
     rng = np.random.default_rng(1)
@@ -116,7 +116,7 @@ def mean_statistics(frame: pd.DataFrame) -> pd.DataFrame:
         means = rng.choice(values.to_numpy(), (RESAMPLES, len(values))).mean(axis=1)
         rows.append((values.mean(), *np.quantile(means, [0.025, 0.975])))
     return frame.loc[~number.duplicated(), KEYS].reset_index(drop=True).join(
-        pd.DataFrame(rows, columns=['median', 'low', 'high'], dtype=float))
+        pd.DataFrame(rows, columns=['value', 'low', 'high'], dtype=float))
 
 
 def box_statistics(frame: pd.DataFrame) -> pd.DataFrame:

@@ -316,7 +316,11 @@ def test_a_line_of_means_has_their_interval_and_boxes_have_values(tmp_path):
     [drawing] = plots.module_of_kind('curve').drawings_from_records(
         rows, metric=('latency',), line='mean')
     at_8 = drawing.args[0].iloc[0]
-    assert at_8['median'] == 4.0
+    assert at_8['value'] == 4.0 and 'median' not in at_8
+    # No line of the newest session beside it.
+    axes, = drawing.chart(*drawing.args).axes
+    assert [line.get_ydata().tolist() for line in axes.lines if len(
+        line.get_ydata())] == [[4.0, 400.0]]
     # Any mean of four of these values, and no interval as wide as the values.
     assert 1.0 < at_8['low'] < 4.0 < at_8['high'] < 10.0
     [drawing] = plots.module_of_kind('box').drawings_from_records(

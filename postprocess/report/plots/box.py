@@ -110,7 +110,8 @@ def draw_boxes(frame: pd.DataFrame, title: str, quantity: charts.Quantity, over:
         rows=len(parts) if is_spread else 1,
         height=max(1.2, 0.6 * len(parts)) if is_spread else 2.5)
     every = sorted(frame['x'].unique())
-    width = min(0.8, 0.15 * len(every)) / (1 if is_spread else len(parts))
+    width = min(0.8, 0.15 * max(len(every), len(parts))) / (
+        1 if is_spread else len(parts))
     for n, (_, colour, _, _, rows) in enumerate(parts):
         beside = 0 if is_spread else n - (len(parts) - 1) / 2
         places = np.array([every.index(x) for x in rows['x']]) + width * beside

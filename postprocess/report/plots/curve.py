@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 #: `limit`: a metric that is the most, or the least, that the one drawn can be at
 #: each size. `beside`: a metric of the same session that is drawn beside it.
 OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC, 'line': {
-    'enum': [*charts.BANDS], 'default': 'median'}}
+    'enum': ['median', 'mean'], 'default': 'median'}}
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
-           'band. The reference is dotted, and a thick bar shows its '
+           'band; or the thick line is the mean of all sessions, with its 95 % '
+           'interval. The reference is dotted, and a thick bar shows its '
            'tolerance. A hatched area is beyond a physical limit. A line of '
            'dashes and dots is the limit of the devices of the site.')
 #: A limit farther than this from what was measured is not drawn.
@@ -45,8 +46,8 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
     """A plot for each metric and panel that has sizes."""
     if line == 'mean':
         records = dataclasses.replace(records, points=records.points.drop(
-            columns=['median', 'low', 'high']).merge(tidy.mean_statistics(
-                records.frame[records.frame['judged']]), on=tidy.KEYS, how='left'))
+            columns=['value', 'median', 'low', 'high']).merge(tidy.mean_statistics(
+                records.frame[records.frame['judged']]), on=tidy.KEYS))
     place = ['kind', 'point']
     others = [
         records.points[records.points['metric'] == metric]
@@ -65,26 +66,25 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
                                      panel.quantity, physical_limits_of_panel(panel),
-                                     beside, line)
+                                     beside)
 
 
 def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                 limits: Sequence[Mapping[str, Any]] = (), beside: str = '',
-                line: str = 'median', over: str = charts.SIZE,
-                more_names: Sequence[tuple] = ()) -> Figure:
+                over: str = charts.SIZE, more_names: Sequence[tuple] = ()) -> Figure:
     """A plot over size, or over a number.
 
     :param frame: points of a panel, a row a series and size; `limit` and `beside`
-        where it has one; `runs`, `low`, `median` and `high` may be missing
+        where it has one; `runs`, `low`, `median` and `high` may be missing; without
+        `median`, `value` is the mean
     :param limits: rows of config/limits.yaml and the like
     :param beside: the metric in the column `beside`
-    :param line: of charts.BANDS: what median, low and high are
     :param over: title of the axis
     :param more_names: further entries of the legend
     """
     has_runs = 'runs' in frame
     names = [*charts.legend_entries(frame, has_runs), *more_names,
-             *(charts.band_entries(frame, line) if has_runs else []),
+             *(charts.band_entries(frame) if has_runs else []),
              *charts.reference_entries(frame)]
     if 'beside' in frame:
         names.append((f'{beside} of the same job', charts.INK, '-', 'o',
@@ -105,8 +105,9 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
         if has_runs and rows['runs'].max() > 1:
             axes.fill_between(x, rows['low'], rows['high'], color=colour,
                               alpha=0.16, lw=0)
-            axes.plot(x, rows['median'], dashes, color=colour, lw=0.7,
-                      alpha=0.8)
+            if 'median' in rows:
+                axes.plot(x, rows['median'], dashes, color=colour, lw=0.7,
+                          alpha=0.8)
         axes.plot(x, rows['value'], dashes, color=colour, lw=1.6,
                   marker=marker, ms=3.5, mew=0)
         if 'beside' in rows:

@@ -313,8 +313,9 @@ class _Reader:
         ('parameters',
          r'# nThread (\d+) nGpus (\d+) minBytes (\d+) maxBytes (\d+) '
          r'(?:step: (?P<step>\d+)\((?P<kind>factor|bytes)\) )?warmup iters: \d+ '
-         r'iters: \d+ (?:agg iters: \d+ )?validation: (?P<checks>\d+) ?'
-         r'(?:graph: \d+)?(?: unalign: \d+)?', read_parameters),
+         r'iters: \d+ (?:agg iters: \d+ )?validation: (?P<checks>\d+)'
+         # Each version adds options: graph, unalign, side_work, work_sms, direction.
+         r'(?: [a-z_]+: \w+)* ?', read_parameters),
         ('devices', r'# Using devices', None),
         ('', r'# +Rank +(?P<rank>\d+) (?:Group +(?P<group>\d+) )?Pid +(?P<pid>\d+) '
          r'on +(?P<host>\S+) device +\d+ \[(?P<address>[0-9a-fA-Fx:.]+)\] '

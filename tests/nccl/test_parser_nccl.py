@@ -252,6 +252,15 @@ def test_damage_is_refused(old, new, message):
     assert re.search(message, reason(text.replace(old, new)))
 
 
+def test_options_that_newer_versions_print_are_read():
+    text = text_of(MORE)
+    # As NVIDIA/dgxc-benchmarking publishes for eight H100 (nccl/README.md).
+    newer = text.replace(' unalign: 0', ' side_work: 0 work_sms: 0 direction: H2D')
+    assert newer != text and rows(newer) == rows(text)
+    assert 'lacks the line "# nThread' in reason(
+        text.replace(' unalign: 0', ' unalign:'))
+
+
 def test_two_ranks_in_one_text():
     text = text_of(MORE)
     lines = text.split('\n')

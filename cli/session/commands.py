@@ -420,6 +420,7 @@ def run(args: argparse.Namespace) -> int:
             f'./plumb run{site}',
             *([f'--mode {args.mode}'] if args.mode != QUICK else []),
             *['--bringup'] * bool(work.bringup),
+            *['--inside'] * args.inside,
             *dict.fromkeys([one.test_case for one in failed][:3])]))
     print(f'Page: {page}' if page else 'No page was written: see the error '
                                        'above')

@@ -57,7 +57,7 @@ def narrowed_variables(names: Sequence[str], ranks_per_node: int, folder: Path
     :param folder: for the list of nodes of PBS
     """
     nodes, ranks = len(names), len(names) * ranks_per_node
-    if 'SLURM_JOB_NODELIST' not in os.environ:
+    if not os.environ.get('SLURM_JOB_NODELIST'):
         file = folder / 'nodefile'
         file.write_text(''.join(f'{name}\n' * ranks_per_node for name in names))
         return {'PBS_NODEFILE': str(file)}

@@ -1,6 +1,9 @@
 """A session inside one allocation: its test cases are steps of one job."""
 from __future__ import annotations
 
+import re
+import socket
+
 import pytest
 from conftest import OSU, of_family
 from rounds import left, seen
@@ -9,6 +12,25 @@ from test_cluster_jobs import SHORT
 from tests.conftest import ROOT
 
 INSIDE = ('-C', str(ROOT / 'config' / 'inside.py'), '-r', '-Sbringup=1')
+
+#: Open MPI under PBS.
+PBS = """
+from config.common import SETTINGS
+site_configuration = {
+    **SETTINGS,
+    'systems': [{
+        'name': 'cluster', 'hostnames': ['.*'],
+        'partitions': [{
+            'name': 'nodes', 'scheduler': 'pbs', 'launcher': 'mpirun',
+            'environs': ['mpi'], 'access': ['-q workq', '-l place=scatter:excl'],
+            'processor': {'num_cpus': 2, 'num_cpus_per_core': 1},
+            'extras': {'max_nodes': 8}}]}],
+    'environments': [{
+        'name': 'mpi', 'cc': 'false', 'features': ['mpi', 'osu', 'osu_latency'],
+        'extras': {'mpi_library': 'openmpi', 'programs': {
+            'osu': {'source': 'embedded'}}}}],
+}
+"""
 
 
 def jobs(cluster):
@@ -51,3 +73,32 @@ def test_test_cases_are_steps_of_one_job(suite, cluster, tmp_path, launcher, fam
 def test_a_place_that_is_no_allocation_is_refused(suite, variables, cause):
     done = suite.reframe(*INSIDE, *OSU, **variables)
     assert done.returncode and cause in ' '.join((done.stdout + done.stderr).split())
+
+
+@pytest.fixture
+def pbs_job(suite, tmp_path):
+    """Variables of a job of PBS on three nodes, of which this one is the first."""
+    suite.write_site(tmp_path / 'cluster', PBS)
+    nodes = [socket.gethostname(), 'second', 'third']
+    (tmp_path / 'nodes').write_text(''.join(f'{name}\n' * 2 for name in nodes))
+    return {'PBS_JOBID': '7.server', 'PBS_NODEFILE': str(tmp_path / 'nodes'),
+            'SLURM_JOB_NODELIST': ''}
+
+
+def test_a_job_of_pbs_has_its_test_cases_on_its_first_nodes(suite, pbs_job):
+    done = suite.reframe(*INSIDE[:2], '--dry-run', *OSU, '-n', 'OsuPt2pt', '-E',
+                         'placement == "inter_node"', **pbs_job)
+    assert 'Ran 2/2' in done.stdout, done.stdout + done.stderr
+    [script] = [path.read_text() for path in suite.tmp.rglob('OsuPt2pt_*/rfm_job.sh')]
+    assert '#PBS' not in script
+    file = re.search('export PBS_NODEFILE=(.*)', script)[1]
+    assert open(file).read().split() == [socket.gethostname(), 'second']
+    assert 'mpirun -np 2' in script
+
+
+def test_the_command_that_runs_failures_again_stays_in_the_job(suite, pbs_job):
+    done = suite.plumb('run', '--inside', '--bringup', '-n', 'OsuPt2pt', *OSU,
+                       **pbs_job)
+    assert done.returncode == 1
+    assert re.search(r'Next: ./plumb run --site \S+ --bringup --inside \w+',
+                     done.stdout), done.stdout + done.stderr

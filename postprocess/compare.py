@@ -233,6 +233,9 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
             raise ValueError(f'{text}: no records')
     sides = [usable_records(side, include_reference_failures=True)[0] for side in sides]
     sides = [side[side['metric'] != 'completed'] for side in sides]
+    for text, side in zip((a, b), sides, strict=True):
+        if side.empty:
+            raise ValueError(f'{text}: all measurements failed or are inconclusive')
     keys, alike = _matching_columns_and_compared_words(*sides)
     sides = _without_parameters_of_one_side(sides, keys)
     # A parameter that is compared is the same for both.

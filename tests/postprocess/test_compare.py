@@ -154,11 +154,14 @@ def test_command_writes_csv_and_json(tmp_path, capsys):
 
 @pytest.mark.parametrize('words, why', [
     (('aa', 'nope'), 'not the name of'), (('colour=red', 'aa'), 'no column'),
-    (('aa', 'cc'), 'no metric of a test case')])
+    (('aa', 'cc'), 'no metric of a test case'),
+    (('aa', 'dd'), 'dd: all measurements failed or are inconclusive')])
 def test_what_cannot_be_compared_is_an_error(tmp_path, capsys, words, why):
     factory.write(tmp_path, [
         *two('system', 'aa', 'bb', 1.0),
-        *factory.latencies(CALM, (3,), system='cc', check='Other')])
+        *factory.latencies(CALM, (3,), system='cc', check='Other'),
+        *factory.latencies(CALM, system='dd',
+                            inconclusive='interference')])
     assert compare.main([*words, '--perflogs', str(tmp_path)]) == 2
     assert why in capsys.readouterr().err
 

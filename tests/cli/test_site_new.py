@@ -127,7 +127,8 @@ def test_what_was_made_passes_the_check_unedited(made):
         [ROOT / 'plumb', 'site', 'check', '--update', *sorted(made.iterdir())],
         text=True, capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'sites: 4, to fix: 0' in done.stdout
+    assert 'sites: 4, to fix: 0; 0 of ' in done.stdout
+    assert done.stdout.count('test cases with a tolerance; programs') == 5
     assert listed and snapshot.read_text() == listed
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from config.places import ROOT
 
@@ -29,19 +29,30 @@ def misspelt_name(patterns: Iterable[str]) -> str:
     programs; '' if none is misspelt. Only files of the checks are read, so it is
     known before anything is installed.
     """
-    # Others may be regular expressions, or parts of names.
-    plain = [one for one in patterns if re.fullmatch(r'\w{4,}', one)]
+    # Others may be regular expressions, or several parts of a name.
+    plain = [one for one in patterns if re.fullmatch(r'(?=\D)\w{4,}', one)]
     if not plain:
         return ''
-    texts = [path.read_text('utf-8') for suffix in ('*.py', 'family.yaml')
-             for path in ROOT.glob(f'checks/*/{suffix}')]
+    text = '\n'.join(path.read_text('utf-8') for suffix in ('*.py', 'family.yaml')
+                     for path in ROOT.glob(f'checks/*/{suffix}'))
+    words = {*re.findall(r'\b[a-z]\w{2,}', text)}
     # Checks, and programs with their descriptions.
-    words = re.findall(r"^(?:class |  (?=\w+: '))(\w+)", '\n'.join(texts), re.M)
+    known = {*re.findall(r"^(?:class |  (?=\w+: '))(\w+)", text, re.M)}
     for pattern in plain:
-        near = difflib.get_close_matches(pattern, words, MAXIMUM, 0.75)
-        if near and not any(pattern in text for text in texts):
-            return f'-n {pattern}: no such test case; the nearest: {_quoted_text(near)}'
+        if pattern not in text and not _is_composed(pattern, words):
+            near = difflib.get_close_matches(pattern, sorted(known), MAXIMUM, 0.75)
+            return f'-n {pattern}: no such test case; ' + (
+                f'the nearest: {_quoted_text(near)}' if near else
+                './plumb run -l lists the test cases')
     return ''
+
+
+def _is_composed(name: str, words: Collection[str]) -> bool:
+    """Whether a name consists of words and numbers, where the last word may be cut
+    off: values of parameters, such as redisget or osu_iallreduce."""
+    name = name.lstrip('0123456789')
+    return any(word.startswith(name) or name.startswith(word)
+               and _is_composed(name[len(word):], words) for word in words)
 
 
 def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:

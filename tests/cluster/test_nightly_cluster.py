@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import email
+import email.policy
 import json
 import os
 import re
@@ -24,6 +26,29 @@ pytestmark = pytest.mark.cluster
 ONE_NODE = '''
 [ "${BAD_NODE:-all}" = all -o "$BAD_NODE" = "$(hostname)" ] || FAULT=none
 [ ! -e "$HANG" ] || tail -f "$HANG"
+'''
+
+#: Runs a command beside a mail server of its loopback interface, which the variable
+#: PLUMBLINE_MESSAGES names: FILE for the message, command.
+WITH_MAIL_SERVER = '''
+import os, socket, subprocess, sys
+from aiosmtpd.controller import Controller
+
+class Handler:
+    async def handle_DATA(self, server, session, envelope):
+        with open(sys.argv[1], 'xb') as file:
+            file.write(envelope.content)
+        return '250 OK'
+
+with socket.create_server(('127.0.0.1', 0)) as free:
+    port = free.getsockname()[1]
+controller = Controller(Handler(), hostname='127.0.0.1', port=port)
+controller.start()
+os.environ['PLUMBLINE_MESSAGES'] = (
+    f'mailto://127.0.0.1:{port}?mode=insecure&from=plumb@site.org&to=ops@site.org')
+code = subprocess.call(sys.argv[2:])
+controller.stop()
+sys.exit(code)
 '''
 
 
@@ -129,16 +154,22 @@ def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster)
     assert failed['guard'] == 'pending' and not failed['again'], text
 
 
-def test_a_node_that_is_bad_is_named(site):
-    text, code, nightly_session = site.run('exit_code', '--max-node-age', '0',
-                                 bad_node='n1')
+def test_a_node_that_is_bad_is_named_in_the_mail(site):
+    mail = site.tmp / 'mail'
+    text, code, nightly_session = site.run(
+        'exit_code', '--max-node-age', '0', bad_node='n1',
+        wrapper=[sys.executable, '-c', WITH_MAIL_SERVER, mail])
     assert code == 1, text
     [failed] = nightly_session['failed']
     assert failed['nodes'] == failed['suspects'] == ['n1', 'n2'], text
     # ReFrame has measured it twice on them (--max-retries).
     assert [(one['where'], one['nodes'], one['failed'])
             for one in failed['again']] == [('other nodes', ['n3', 'n4'], False)]
-    assert 'check n1, n2: the test case failed only there' in text
+    message = email.message_from_bytes(mail.read_bytes(), policy=email.policy.default)
+    assert message['Subject'].startswith('plumbline: site: FAILED: 1 test case failed')
+    body = message.get_body(('plain',)).get_content()
+    assert ' '.join(body.split()) == ' '.join(nightly_session['text'].split())
+    assert '    check n1, n2: the test case failed only there' in body
 
 
 def test_a_node_that_is_lost_is_named_alone(site, cluster):

@@ -24,10 +24,10 @@ from .plots import curve as ratio_plot
 if TYPE_CHECKING:
     from .page import Page
 
-#: Lines of a list before 'and N more'.
+#: Lines of a list before 'and N more', and test cases that the card of an event draws.
 MAX_LINES = 5
-#: Test cases that the card of an event names and draws, and rows of its table.
-MAX_WORST, MAX_EVENT_ROWS = 5, 500
+#: Rows of the table of an event.
+MAX_EVENT_ROWS = 500
 
 
 def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
@@ -58,11 +58,10 @@ def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
             'details': '; '.join([verdict.comparison_text, *also])}
 
 
-def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
-    """A card per event of failed test cases, the new ones first: {what, why, lines,
-    more, count, rows, todo, ...}.
+def event_cards(page: Page, rows: list[dict]) -> list[dict]:
+    """A card per event: of failed test cases, the new ones first, and of regressions.
 
-    Test cases whose metric is part of a regression are in the card of its event.
+    {title, look, where, since, values, change, texts, lines, more, families, rows, ...}
 
     :param rows: of `value_table_rows`
     """
@@ -70,32 +69,52 @@ def failure_groups(page: Page, rows: list[dict]) -> list[dict]:
     for row in rows:
         if row['result'] in results.FAILED:
             worst.setdefault(row['number'], row)
-    this_session = len(page.past.sessions) - 1
-    cards = []
-    for event in page.verdict.failures:
-        failed = {page.numbers[one.test_case]: one for one in reversed(event.failed)
-                  if one.test_case in page.numbers}
-        lines = sorted((
-            _failure_line(page, number, failed[number], worst.get(number, {}))
-            for number in sorted(failed)
-            if not _is_part_of_event(page, worst.get(number, {}))),
-            key=lambda line: -line['times_as_bad'])
-        if not lines:
-            continue
-        sessions = max(line['sessions'] for line in lines)
-        is_new = any(line['is_new'] for line in lines)
-        cards.append({
-            **{name: lines[0][name] for name in ('values', 'change')},
-            'what': event.title, 'where': event.nodes or event.system,
-            'since': page.session_name(max(0, this_session + 1 - sessions))[:10]
-            + f' ({sessions})', 'is_new': is_new, 'todo': event.todo,
-            'why': event.title + ', new' * all(line['is_new'] for line in lines),
-            'lines': lines[:MAX_LINES], 'count': len(lines),
-            'more': lines[MAX_LINES:], 'families': sorted(
-                {one.family for one in event.failed}),
-            'rows': [row for row in rows if row['result'] in results.FAILED
-                     and row['number'] in {line['number'] for line in lines}]})
-    return sorted(cards, key=lambda card: (not card['is_new'], -card['count']))
+    failed = [card for event in page.verdict.failures
+              if (card := _failure_card(page, event, worst))]
+    for card in failed:
+        card['rows'] = [row for row in rows if row['result'] in results.FAILED
+                        and row['number'] in card['numbers']]
+    return [*sorted(failed, key=lambda card: (not card['is_new'],
+                                              -len(card['numbers']))),
+            *(_regression_card(page, event, {
+                number for number, row in worst.items()
+                if _is_part_of_event(page, row)}) for event in page.regressions)]
+
+
+def _failure_card(page: Page, event: Event, worst: dict[int, dict]) -> dict | None:
+    """The card of failed test cases; None: the cards of regressions have them all.
+
+    :param worst: test case -> its worst value that failed, of `value_table_rows`
+    """
+    failed = {page.numbers[one.test_case]: one for one in reversed(event.failed)
+              if one.test_case in page.numbers}
+    lines = sorted((
+        _failure_line(page, number, failed[number], worst.get(number, {}))
+        for number in sorted(failed)
+        if not _is_part_of_event(page, worst.get(number, {}))),
+        key=lambda line: -line['times_as_bad'])
+    if not lines:
+        return None
+    sessions = max(line['sessions'] for line in lines)
+    # What all of them have in common is printed once.
+    is_new, reasons = [line['is_new'] for line in lines], {
+        line['text'] for line in lines}
+    if len(lines) > 1 and len(reasons) == 1:
+        lines = [line | {'text': ''} for line in lines]
+    if all(is_new):
+        lines = [line | {'note': ''} for line in lines]
+    first = page.session_name(max(0, len(page.past.sessions) - sessions))
+    return {
+        **{name: lines[0][name] for name in ('values', 'change')},
+        'title': event.title + ', new' * all(is_new),
+        'look': 'fail', 'where': event.nodes or event.system,
+        'since': f'{first[:10]} ({sessions})',
+        'texts': [f'to do: {event.todo}'] * bool(event.todo)
+        + [*reasons] * (not lines[0]['text']),
+        'is_new': any(is_new),
+        'numbers': {line['number'] for line in lines},
+        'lines': lines[:MAX_LINES], 'more': lines[MAX_LINES:],
+        'families': sorted({one.family for one in event.failed})}
 
 
 def _failure_line(page: Page, number: int, result: Result, row: dict) -> dict:
@@ -104,13 +123,14 @@ def _failure_line(page: Page, number: int, result: Result, row: dict) -> dict:
     :param row: its worst value, of `value_table_rows`; {}: it has none
     """
     case, this_session = page.cases[number], len(page.past.sessions) - 1
+    sessions = grid.sessions_in_a_row(case.cells, case.newest_result_letter)
+    is_new = case.cells[this_session:] in FAILED and case.cells[
+        :this_session].rstrip('.')[-1:] not in FAILED
     has_value = not result.guard and row.get('reference')
     return {
         'name': case.name, 'place': place_text(case.row), 'number': number,
-        'text': result.why, 'sessions': grid.sessions_in_a_row(
-            case.cells, case.newest_result_letter),
-        'is_new': case.cells[this_session:] in FAILED and case.cells[
-            :this_session].rstrip('.')[-1:] not in FAILED,
+        'text': result.why, 'sessions': sessions, 'is_new': is_new,
+        'note': 'new' if is_new else f'{sessions} sessions in a row' * (sessions > 1),
         'times_as_bad': row.get('times_as_bad', 1),
         'values': f"{row['reference']} → {row['value']} {row['unit']}"
         if has_value else '',
@@ -130,43 +150,40 @@ def _is_part_of_event(page: Page, row: dict) -> bool:
         'metric') in page.worse_metrics.get(row['number'], ())
 
 
-def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
-    """A card per regression of the verdict.
+def _regression_card(page: Page, event: Event, out_of_tolerance: set[int]) -> dict:
+    """The card of a regression. Its values are those of the metric that is nearest to
+    the size of the event.
 
-    {what, rest, plot, spark, worst, rows, more, cases, ...}
-
-    :param rows: of `value_table_rows`
+    :param out_of_tolerance: test cases with a value that is part of a regression
     """
-    out_of_tolerance = {row['number'] for row in rows
-                        if _is_part_of_event(page, row)}
-    cards = []
-    for event in page.regressions:
-        last = dict(sorted(page.sessions_on_nodes[event.id] or ()))
-        values = sorted((_regression_row(page, event, member, last)
-                         for member in event.members),
-                        key=lambda row: -row['times_as_bad'])
-        worst = {row['key']: row for row in reversed(values)}
-        failed = len(out_of_tolerance & {row['number'] for row in worst.values()})
-        evidence = [*event.evidence] if event.cause else [
-            *event.evidence, 'changed in the same session: nothing that is recorded']
-        if failed:
-            evidence.append(f"{count_with_noun(failed, 'test case')} of these out of "
-                            'tolerance')
-        first = next((row for row in values if row['values']), {})
-        cards.append({
-            **{name: first.get(name, '') for name in ('values', 'change')},
-            'what': event.title, 'where': event.node or event.system,
-            'since': f'{event.since} ({event.sessions})', 'rest': [
-                event.when, *evidence, certainty_text(event), f'to do: {event.todo}'],
-            'rows': values[:MAX_EVENT_ROWS],
-            'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
-            'families': sorted({member.family for member in event.members}),
-            'plot': _plot_of_ratios(page, event, values), 'curve': _event_curve(
-                page, values, page.session_number(event.since_session),
-                page.sessions_on_nodes[event.id]),
-            'worst': sorted(worst.values(), key=lambda row: -row[
-                'times_as_bad'])[:MAX_WORST]})
-    return cards
+    last = dict(sorted(page.sessions_on_nodes[event.id] or ()))
+    values = sorted((_regression_row(page, event, member, last)
+                     for member in event.members),
+                    key=lambda row: -row['times_as_bad'])
+    worst = {row['key']: row for row in reversed(values)}
+    failed = len(out_of_tolerance & {row['number'] for row in worst.values()})
+    evidence = [*event.evidence] if event.cause else [
+        *event.evidence, 'changed in the same session: nothing that is recorded']
+    if failed:
+        evidence.append(f"{count_with_noun(failed, 'test case')} of these out of "
+                        'tolerance')
+    size = abs(np.log(event.ratio)) if event.ratio else np.inf
+    typical = min((row for row in values if row['values']), default={}, key=lambda row:
+                  abs(np.log(row['times_as_bad']) - size))
+    return {
+        **{name: typical.get(name, '') for name in ('values', 'change')},
+        'title': event.title, 'look': 'worse', 'where': event.node or event.system,
+        'since': f'{event.since} ({event.sessions})',
+        'texts': [event.when, *evidence, certainty_text(event),
+                  f'to do: {event.todo}'],
+        'rows': values[:MAX_EVENT_ROWS], 'left_out': len(values) - MAX_EVENT_ROWS,
+        'numbers': worst.keys(),
+        'families': sorted({member.family for member in event.members}),
+        'plot': _plot_of_ratios(page, event, values), 'curve': _event_curve(
+            page, values, page.session_number(event.since_session),
+            page.sessions_on_nodes[event.id]),
+        'lines': sorted(worst.values(),
+                        key=lambda row: -row['times_as_bad'])[:MAX_LINES]}
 
 
 def _event_curve(page: Page, rows: Sequence[dict], since: int,
@@ -209,7 +226,7 @@ def _plot_of_ratios(page: Page, event: Event, values: Sequence[dict]
     metric = next((row['metric'] for row in values if row['point']), '')
     numbers = list(dict.fromkeys(
         row['number'] for row in values
-        if row['metric'] == metric and row['number'] is not None))[:MAX_WORST]
+        if row['metric'] == metric and row['number'] is not None))[:MAX_LINES]
     records = page.data.metric_records
     records = records[records['judged'] & (records['metric'] == metric)
                       & records['value'].notna() & records['point'].notna()]
@@ -252,9 +269,9 @@ def _regression_row(page: Page, event: Event, member: Member, last: dict[int, in
     metric = all_metrics().get(member.metric, {})
     return {
         'key': member.test_case, 'number': number, 'curve': key, 'session': session,
-        'unseen': '' if is_newest else f'not measured on {event.node} since',
+        'note': '' if is_newest else f'not measured on {event.node} since',
         'name': case.name if case else member.check,
-        'place': place_text(member) if page.places > 1 else '',
+        'place': place_text(member) if page.places > 1 else '', 'text': '',
         'metric': member.metric,
         'point': size_text(key.point) if member.point else '',
         'change': change_text(member.ratio) if member.ratio else '',

@@ -359,7 +359,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     verdict = dataclasses.replace(page.verdict, damaged=len(faults))
     sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
     levels = [one.lines for one in verdict.failed_levels]
-    worse = cards.regression_events(page, rows)
+    events = cards.event_cards(page, rows)
     text = _template_environment().get_template('report.html').render(
         title=title or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
         written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
@@ -368,8 +368,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         cut_short=''.join(one.title for one in page.verdict.events_of('cut short')),
         cut_short_cases=[(case.name, place_text(case.row), case.number)
                          for case in page.cases if case.is_cut_short],
-        worse=worse,
-        wrong=cards.failure_groups(page, rows),
+        events=events,
         news=cards.changes_since_last_session(page, rows),
         families_of_grid=grid.rows_by_family(page.cases),
         ranges=grid.session_ranges(sessions),
@@ -386,7 +385,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         made_up=sorted(frame.loc[frame['source'] == MADE_UP, 'system'].unique()),
         data={
             'cases': details.test_case_details(page), 'sessions': sessions,
-            'events': [event['curve'] for event in worse],
+            'events': [event.get('curve') for event in events],
             'fields': details.ENVIRONMENT, 'bad': grid.BAD,
             'words': grid.WORDS | {'.': 'not planned'},
             'numbers': details.numbers_table_data(page)},

@@ -178,19 +178,21 @@ def test_the_page_begins_with_a_table_of_events(demo):
              re.findall(r'<td.*?</td>', row, re.S)]
             for row in re.findall(r'<tr class.*?</tr>', table, re.S)]
     assert [row[0].partition(' (')[0] for row in rows] == [
-        'g05 of made-up-north: 5 nccl test cases failed, guard exit_code',
+        'g05 of made-up-north: 5 nccl test cases failed, guard exit_code, new',
         's11 of made-up-south: 3 osu test cases failed, and passed when they were '
-        'measured again, guard job_state',
+        'measured again, guard job_state, new',
         'n17 of made-up-north: 4 osu test cases failed before, and have not passed on '
         'the same nodes since',
         'family keyvalue on made-up-south', 'node n17 of made-up-north']
     assert rows[0][1:] == ['', '', '2025-05-01 (1)', 'g05']
-    assert rows[3][2:] == ['+7.3 %', '2025-04-22 (10)', 'made-up-south']
+    # The values are those of a metric that changed as much as the title has it.
+    assert '5.5 % worse' in rows[3][0]
+    assert rows[3][2:] == ['+5.4 %', '2025-04-22 (10)', 'made-up-south']
     # A click opens the card of the event; a regression's has its time series.
     for address in re.findall('href="#(.*?)"', table):
         card, = re.findall(rf'<section class="alarm[^>]*id="{address}">.*?</section>',
                            text, re.S)
-        assert ('class="chart"' in card) == ('regression' in address)
+        assert ('class="chart"' in card) == ('class="alarm worse"' in card)
 
 
 def test_each_test_case_is_counted_once(demo):
@@ -214,14 +216,14 @@ def test_a_slow_node_marks_only_the_sessions_on_it(demo):
               if case.row.system == slow.system
               for session, cell in enumerate(case.cells) if cell == page.WORSE}
     assert slow.node == 'n17' and len(marked) > 20 and marked < there
-    [card] = [card for card in cards.regression_events(built)
-              if 'n17' in card['what']]
+    [card] = [card for card in cards.event_cards(built, [])
+              if card['title'].startswith('node n17 ')]
     assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['curve']['t'])
     # The links open the last session on the node, though later ones ran elsewhere.
     last = dict(sorted(there))
     assert {row['session'] for row in card['rows']} == {
         last[row['number']] for row in card['rows']}
-    assert 'not measured on n17 since' in {row['unseen'] for row in card['rows']}
+    assert 'not measured on n17 since' in {row['note'] for row in card['rows']}
     assert 'Ratio' in card['plot']['svg'] and 'on n17 since' in card['plot']['svg']
     views = details.test_case_details(built)
     for row in card['rows']:

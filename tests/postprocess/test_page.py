@@ -45,9 +45,9 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     assert cells(built) == {'a': 'pp-p-', 'b': 'ppppp', 'c': 'ppppp',
                             'd': '....p'}
     assert built.result_counts['missing'] == 1
-    [group] = cards.failure_groups(built, built.value_table_rows())
-    assert 'an earlier session of this mode had it' in group['why']
-    assert group['why'].endswith(', new')
+    [group] = cards.event_cards(built, built.value_table_rows())
+    assert 'an earlier session of this mode had it' in group['title']
+    assert group['title'].endswith(', new')
     assert [line['name'] for line in group['lines']] == [
         f'a (embedded) {short_id(case("a", 0))}']
 
@@ -80,7 +80,7 @@ def test_what_is_new_is_told(tmp_path):
     # What failed is told once, with the word new.
     assert 'newly failed' not in news
     assert [(line['name'][0], line['is_new'])
-            for group in cards.failure_groups(built, [])
+            for group in cards.event_cards(built, [])
             for line in group['lines']] == [('a', True)]
     assert news['changed environment'] == [
         ('program version 7.5 -> 7.6: 3 test cases on alpha (cpu openmpi)', None)]
@@ -139,8 +139,8 @@ def test_a_flaky_test_case_has_the_reason_of_the_session_that_failed(tmp_path):
         case('a', 1, 'job_state', session=first, reason='the job ended in NODE_FAIL'),
         case('a', 1, session=f'{first}01', time='2026-11-02T04:00:00Z')])
     built = page.Page(read_records(tmp_path))
-    [group] = cards.failure_groups(built, built.value_table_rows())
-    assert group['todo'].startswith('nothing now: the test case passed when it was')
+    [group] = cards.event_cards(built, built.value_table_rows())
+    assert group['texts'][0].startswith('to do: nothing now: the test case passed')
     [line] = group['lines']
     assert line['text'] == 'job_state: job error: the job ended in NODE_FAIL'
     [one] = details.test_case_details(built)
@@ -250,18 +250,18 @@ def test_an_event_is_one_card(tmp_path):
     """Test cases that regressed on one node."""
     make.write(tmp_path, make.slow_node())
     built = page.Page(read_records(tmp_path))
-    [card] = cards.regression_events(built)
-    assert card['what'].startswith(
+    [card] = cards.event_cards(built, [])
+    assert card['title'].startswith(
         'node n7 of alpha (7 of 7 test cases): latency at 8 B +')
     assert len(card['curve']['x']) > 20 and card['curve']['l'][0] == 1
     assert built.session_name(card['curve']['k'][0]) == '2026-12-06 03:00'
-    assert card['rest'][:2] == [
+    assert card['texts'][:2] == [
         'since 2026-12-06 (5 sessions) [ran on n7]',
         'test cases: median +40 %, from +20 % to +70 %']
-    assert [row['change'] for row in card['worst']] == [
+    assert [row['change'] for row in card['lines']] == [
         '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
     assert len(card['rows']) == 7
-    assert {(row['session'], row['unseen']) for row in card['rows']} == {(39, '')}
+    assert {(row['session'], row['note']) for row in card['rows']} == {(39, '')}
     text = page.build_page(read_records(tmp_path)).text
     assert text.count('class="alarm worse"') == 1
     # A test case that regressed is counted once.

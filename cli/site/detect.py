@@ -94,32 +94,24 @@ def leading_number(text: str) -> int:
 
 #: Name of a login node, or of a partition of login nodes.
 _LOGIN = re.compile(r'(?<![a-z])(login|uan|front-?end)(?![a-z])', re.I)
-
-
 #: A slice of a GPU (MIG), in the name of a GRES: nvidia_a100_1g.10gb.
 MIG = re.compile(r'\dg\.\d+gb', re.I)
-
-
-def drop_contained_partitions(parts: list[Partition]) -> list[Partition]:
-    """The partitions without those whose nodes are all in a larger partition
-    (debug, preempt): they would measure the same nodes again."""
-    names = [{n.name for n in part.nodes} for part in parts]
-    return [part for i, part in enumerate(parts) if not any(
-        names[i] < other or names[i] == other and j < i
-        for j, other in enumerate(names))]
 
 
 def default_partitions(parts: list[Partition]) -> list[Partition]:
     """The partitions that a new site has if none is selected.
 
     Left out are partitions that start no jobs, partitions of login nodes, partitions
-    without jobs of one node, which most checks need, and partitions whose nodes are
-    all in another one.
+    without jobs of one node, which most checks need, and partitions whose nodes are all
+    in a larger one (debug, preempt): they would measure the same nodes again.
     """
-    return drop_contained_partitions(
-        [part for part in parts if part.smallest <= 1 and part.state == 'UP'
-         and not _LOGIN.search(part.name)
-         and not all(_LOGIN.search(node.name) for node in part.nodes)] or parts)
+    parts = [part for part in parts if part.smallest <= 1 and part.state == 'UP'
+             and not _LOGIN.search(part.name)
+             and not all(_LOGIN.search(node.name) for node in part.nodes)] or parts
+    names = [{node.name for node in part.nodes} for part in parts]
+    return [part for i, part in enumerate(parts) if not any(
+        names[i] < other or names[i] == other and j < i
+        for j, other in enumerate(names))]
 
 
 def parse_scontrol_pairs(text: str, key: str) -> dict[str, dict[str, str]]:
@@ -169,8 +161,6 @@ class Gpus:
 _NVIDIA = re.compile(r'[abhlpvt]\d|g[bh]\d|rtx|gtx|quadro|tesla|titan|geforce|'
                      r'nvidia|\d0[5-9]0|\d{3,4}(gtx|ti)', re.I)
 _AMD = re.compile(r'(mi\d|amd|instinct|radeon|gfx)', re.I)
-
-
 #: Command -> vendor, and the line of a GPU with its model. Parts of a GPU
 #: (MIG) are not counted; an MI250X counts as two.
 SMI = {'nvidia-smi': ('nvidia', r'^GPU \d+: (?:NVIDIA )?(.+?) \(UUID'),
@@ -178,14 +168,9 @@ SMI = {'nvidia-smi': ('nvidia', r'^GPU \d+: (?:NVIDIA )?(.+?) \(UUID'),
                            r'(.+?)\s*$')}
 
 
-def gpu_vendor_of_model(model: str) -> str:
-    """The vendor of a GPU; empty if the model does not identify it."""
-    return ('amd' if _AMD.match(model) else
-            'nvidia' if _NVIDIA.match(model) else '')
-
-
 def parse_gres_gpus(gres: str, source: str = 'sinfo') -> Gpus | None:
-    """The GPUs of a GRES such as `gpu:h100:8(S:0-1),nvme:1`, or None.
+    """The GPUs of a GRES such as `gpu:h100:8(S:0-1),nvme:1`, or None. The vendor is
+    empty if the model does not identify it.
 
     >>> parse_gres_gpus('gpu:h100:8(S:0-1)').number
     8
@@ -193,7 +178,8 @@ def parse_gres_gpus(gres: str, source: str = 'sinfo') -> Gpus | None:
     models = nodes.gpu_models_of_gres(gres)
     model = '+'.join(filter(None, models))
     number = sum(models.values())
-    return Gpus(gpu_vendor_of_model(model), model, number, source) if number else None
+    vendor = 'amd' if _AMD.match(model) else 'nvidia' * bool(_NVIDIA.match(model))
+    return Gpus(vendor, model, number, source) if number else None
 
 
 def parse_smi_gpus(command: str, text: str) -> Gpus | None:

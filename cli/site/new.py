@@ -217,20 +217,15 @@ def refuse_bad_site_name(name: str, folder: Path) -> None:
                          'choose another name or --path')
 
 
-def refuse_unknown_name(name: str, known: list[str], what: str) -> str:
-    if name not in known:
-        raise SetupError(f'unknown {what} {name!r}; '
-                         + schema.suggest_name(name, known))
-    return name
-
-
 def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
     """The choices of the options, with defaults for the detected machine."""
-    names = [p.name for p in facts.partitions]
-    for name in args.partition or ():
-        refuse_unknown_name(name, names if facts.scheduler else [], 'partition')
-    for name in args.stack:
-        refuse_unknown_name(name, stack.stack_names(), 'stack')
+    names = [p.name for p in facts.partitions] if facts.scheduler else []
+    for what, chosen, known in (('partition', args.partition or (), names),
+                                ('stack', args.stack, stack.stack_names())):
+        for name in chosen:
+            if name not in known:
+                raise SetupError(f'unknown {what} {name!r}; '
+                                 + schema.suggest_name(name, known))
     if args.stack and not facts.externals:
         raise SetupError('--stack needs a gcc for Spack, but none is in PATH; '
                          'load a compiler module, or omit --stack')
@@ -459,8 +454,7 @@ def new(args: argparse.Namespace) -> int:
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-    left = sites.unfinished_lines(folder)
-    if left:
+    if left := sites.unfinished_lines(folder):
         print('To complete by hand:', *left, sep='\n  ')
     print(f'{folder} was written. Next, run: ./plumb site check '
           f'{args.path or args.name}')

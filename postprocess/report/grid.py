@@ -194,7 +194,9 @@ def session_ranges(sessions: Sequence[str]) -> list[dict[str, Any]]:
 
 def _axis_dates(sessions: Sequence[str]) -> list[tuple[float, str]]:
     """(percent from the left, date) of the ends of some sessions, the newest one
-    included."""
+    included; times, if all sessions have one date."""
     step = max(-(-len(sessions) // _MAX_DATES), _MIN_STEP)
-    return [(round(100 * (at + 1) / len(sessions), 2), sessions[at][:10])
+    is_one_day = sessions[0][:10] == sessions[-1][:10] and len(sessions) > step
+    return [(round(100 * (at + 1) / len(sessions), 2),
+             sessions[at][11:] if is_one_day else sessions[at][:10])
             for at in range((len(sessions) - 1) % step, len(sessions), step)]

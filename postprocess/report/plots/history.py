@@ -78,6 +78,8 @@ def draw_values_over_sessions(frame: pd.DataFrame, title: str,
     step = -(-len(runs) // 5)
     ticks = range(len(runs) - 1, -1, -step)
     axes.set_xticks(ticks, [runs.iloc[n].strftime('%Y-%m-%d\n%H:%M') for n in ticks])
+    # The newest one stands at the edge.
+    axes.get_xticklabels()[0].set_horizontalalignment('right')
     axes.set_xlim(-0.5, len(runs) - 0.5)
     axes.set_xlabel('Session (UTC)')
     charts.set_value_axis(axes, frame['value'], quantity)

@@ -37,7 +37,7 @@ def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
     :param counts: test cases per result
     """
     state = verdict.state
-    look = {'good': 'warn' if counts['inconclusive'] else 'good', 'cut short': 'warn',
+    look = {'good': 'warn' if counts['inconclusive'] else 'good', 'cut short': 'open',
             'not compared': 'open'}.get(state, 'bad')
     summary = verdict.headline.removesuffix(verdict.comparison_text).partition(
         state.upper())[2].strip(' :.')

@@ -205,7 +205,7 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     assert re.search(rf'CUT SHORT: {3 - ran} test cases? did not run\. '
                      rf'{ran or 3} test cases? ran', lines[-1]), lines[-1]
     text = page.build_page(frame, verdict=verdict).text
-    assert '<p class="health warn"><b>CUT SHORT.</b>' in text
+    assert '<p class="health open"><b>CUT SHORT.</b>' in text
     assert sentence in re.sub('</?code[^>]*>', '', text)
     assert f'<b>{3 - ran}</b> not run' in text and f'<b>{ran}</b> passed' in text
     assert '3 test cases with a reference or a limit' in text

@@ -5,16 +5,13 @@ from the environment of all processes that the session starts, and are never pri
 """
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
-from apprise import Apprise, NotifyFormat, NotifyType
-from apprise.logger import logger
+from apprise import Apprise, LogCapture, NotifyFormat, NotifyType
 
 from cli.setup.venv import SetupError
 from config.variables import MESSAGES
@@ -55,24 +52,13 @@ def take_urls(folder: Path) -> dict[str, str]:
     urls = {f'{place}{number}': line.strip() for number, line in enumerate(lines, 1)
             if line.strip() and not line.lstrip().startswith('#')}
     for where, url in urls.items():
-        with _collect_log():
-            if not Apprise().add(url):
-                raise SetupError(f'{where}: not a URL that apprise can use; examples '
-                                 'are in docs/how-to/nightly.md')
+        # The warnings of apprise may have the URL, and are not printed.
+        with LogCapture(level=logging.WARNING, fmt='%(message)s'):
+            is_known = Apprise().add(url)
+        if not is_known:
+            raise SetupError(f'{where}: not a URL that apprise can use; examples are '
+                             'in docs/how-to/nightly.md')
     return urls
-
-
-@contextlib.contextmanager
-def _collect_log() -> Iterator[list[str]]:
-    """The warnings of apprise, which may have the URL and are not printed."""
-    texts: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore
-    logger.addHandler(handler)
-    try:
-        yield texts
-    finally:
-        logger.removeHandler(handler)
 
 
 def send_messages(urls: dict[str, str], title: str, text: str, status: str
@@ -85,14 +71,15 @@ def send_messages(urls: dict[str, str], title: str, text: str, status: str
     faults = []
     for place, url in urls.items():
         receiver = Apprise()
-        with _collect_log() as warnings:
+        with LogCapture(level=logging.WARNING, fmt='%(message)s') as log:
             receiver.add(url + ('&' if '?' in url else '?')
                          + f'cto={TIMEOUT}&rto={TIMEOUT}')
             is_sent = receiver.notify(title=title, body=text, notify_type=TYPES[status],
                                       body_format=NotifyFormat.TEXT)
+            warnings = log.getvalue()
         if not is_sent:
             faults.append(f'{place}: the message was not sent: '
-                          + (_without_secrets(' '.join(warnings), url)
+                          + (_without_secrets(warnings, url)
                              or 'apprise gives no reason'))
     return faults
 

@@ -358,12 +358,11 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     # Only now all files were read.
     verdict = dataclasses.replace(page.verdict, damaged=len(faults))
     sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
-    levels = [one.lines for one in verdict.failed_levels]
     events = cards.event_cards(page, rows)
     text = _template_environment().get_template('report.html').render(
         title=title or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
         written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-        page=page, counts=counts, compared=page.verdict.is_compared, levels=levels,
+        page=page, counts=counts, compared=page.verdict.is_compared,
         health=cards.health_summary(counts, verdict),
         cut_short=''.join(one.title for one in page.verdict.events_of('cut short')),
         cut_short_cases=[(case.name, place_text(case.row), case.number)

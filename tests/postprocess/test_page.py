@@ -12,7 +12,7 @@ import pytest
 from postprocess import debts, results
 from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
-from postprocess.regressions.events import failure_text
+from postprocess.regressions.events import Event, Verdict, failure_text
 from postprocess.regressions.failures import failure_events
 from postprocess.regressions.verdict import verdict_of_records
 from postprocess.report import cards, details, grid, page
@@ -274,6 +274,18 @@ def test_an_event_is_one_card(tmp_path):
                       ) == [('7', 'regressed'), ('0', 'passed'),
                             ('33', 'without a reference')]
     assert 'all 7 values of 7 test cases' in text
+
+
+def test_a_level_out_of_tolerance_is_an_event(tmp_path):
+    make.write(tmp_path, [case('a', 0)])
+    level = Event('level', 'alpha: level +6.0 %', system='alpha', result='fail',
+                  ratio=1.06, evidence=['to do: find what changed'])
+    text = page.build_page(read_records(tmp_path), verdict=Verdict(
+        '2026-11-01', [level])).text
+    [row] = re.findall(r'<tr class="worse">.*', text)
+    assert 'href="#event-1">alpha: level +6.0 %</a>' in row and '<b>+6.0 %</b>' in row
+    [section] = re.findall('id="event-1">.*?</section>', text, re.S)
+    assert 'to do: find what changed' in section
 
 
 @pytest.mark.parametrize('theme', [0, 1])

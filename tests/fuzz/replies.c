@@ -57,7 +57,7 @@ static struct outcome deliver(struct input *in)
     opt.sets = opt.gets = kind == COMMAND ? 0 : 1;
     conn = (struct conn){
         .thread = &thread, .node = opt.nodes, .ops = ops, .state = OPEN,
-        .link = {.fd = -1}, .bytes = conn.bytes, .room = conn.room,
+        .fd = -1, .bytes = conn.bytes, .room = conn.room,
         .pieces = conn.pieces, .piece_room = conn.piece_room};
     thread.answered = thread.in_flight = thread.up = 0;
     if (in->data[1] & 0x80) {

@@ -14,25 +14,25 @@ static size_t bytes_out, window;
 static char *out;
 static bool again, closed;
 
-void __wrap_link_close(struct link *l, bool abort)
+void __wrap_link_close(int fd, bool abort)
 {
-    (void)l, (void)abort;
+    (void)fd, (void)abort;
     closed = true;
 }
 
-ssize_t __wrap_link_read(struct link *l, void *buffer, size_t n)
+ssize_t __wrap_link_read(int fd, void *buffer, size_t n)
 {
-    (void)l;
+    (void)fd;
     if ((again = !again))
         return LINK_AGAIN;
     return (ssize_t)feed_next(buffer, n);
 }
 
-ssize_t __wrap_link_write(struct link *l, const struct iovec *v, int count)
+ssize_t __wrap_link_write(int fd, const struct iovec *v, int count)
 {
     size_t n = v->iov_len < window ? v->iov_len : window;
 
-    (void)l, (void)count;
+    (void)fd, (void)count;
     if (!n)
         return LINK_AGAIN;
     if (window != SIZE_MAX)

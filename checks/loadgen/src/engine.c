@@ -82,7 +82,7 @@ static void flush(struct conn *c)
             const char *from = p->at ? p->at : c->bytes + p->offset;
             v[n++] = (struct iovec){(char *)from, p->size};
         }
-        ssize_t sent = link_write(&c->link, v, n);
+        ssize_t sent = link_write(c->fd, v, n);
         if (sent == LINK_AGAIN)
             return;                         /* epoll reports when it can   */
         if (sent < 0) {
@@ -114,7 +114,7 @@ static void watch(struct conn *c, int how)
     struct epoll_event e = {
         .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
 
-    if (epoll_ctl(c->thread->epoll, how, c->link.fd, &e))
+    if (epoll_ctl(c->thread->epoll, how, c->fd, &e))
         fail("epoll_ctl: %s", strerror(errno));
 }
 
@@ -127,7 +127,7 @@ static void open_one(struct conn *c)
     int fd = start_connect(c->node->server, 0);
     if (fd < 0)
         connection_lost(c, true);
-    c->link.fd = fd;
+    c->fd = fd;
     watch(c, EPOLL_CTL_ADD);
 }
 
@@ -136,7 +136,7 @@ static void connected(struct conn *c)
     socklen_t size = sizeof errno;
     int code = 0;
 
-    getsockopt(c->link.fd, SOL_SOCKET, SO_ERROR, &code, &size);
+    getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &code, &size);
     if (code) {
         errno = code;
         connection_lost(c, true);
@@ -341,7 +341,7 @@ static void op_done(struct conn *c, size_t received)
     record(t, &op, received, miss);
     if (opt.reconnect && op.start) {
         /* With a reset, so that no port stays in TIME_WAIT. */
-        link_close(&c->link, true);
+        link_close(c->fd, true);
         c->state = CLOSED;
     } else if (miss && opt.on_miss == MISS_SETS) {
         push(c, SET, op.key, t->now);
@@ -371,7 +371,7 @@ static void input(struct conn *c, bool hung_up)
     ssize_t n;
 
     for (int i = 0; hung_up || i < MAX_READS; i++) {
-        n = link_read(&c->link, t->buffer, BUFFER);
+        n = link_read(c->fd, t->buffer, BUFFER);
         if (n == LINK_AGAIN)
             return;
         if (n <= 0)

@@ -127,7 +127,7 @@ struct op {
  * where they are. */
 struct piece { const char *at; size_t offset, size; };
 struct conn {
-    struct link link;
+    int fd;
     struct node *node;
     struct thread *thread;
     enum { CLOSED, CONNECTING, OPEN } state;

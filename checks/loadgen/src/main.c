@@ -55,7 +55,6 @@ static void prepare_thread(struct thread *t, unsigned index)
         c->node = &opt.nodes[(i * opt.threads + index)
                              % (unsigned)opt.node_count];
         c->ops = allocate(opt.pipeline, sizeof *c->ops);
-        c->link.fd = -1;
     }
 }
 

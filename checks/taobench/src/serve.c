@@ -31,7 +31,7 @@ enum { FINE = 0, NOT_FOUND = 1, INVALID = 4, UNKNOWN = 0x81,
        OUT_OF_MEMORY = 0x82 };
 
 struct connection {
-    struct link link;
+    int fd;
     struct fast *fast;
     unsigned queue;                   /* the dispatcher of its next miss     */
     bool closing;                     /* nothing more is read from it: it is
@@ -58,12 +58,12 @@ static void watch(struct connection *c, uint32_t events)
 {
     struct epoll_event e = {.events = events, .data.ptr = c};
 
-    epoll_ctl(c->fast->epoll, EPOLL_CTL_MOD, c->link.fd, &e);
+    epoll_ctl(c->fast->epoll, EPOLL_CTL_MOD, c->fd, &e);
 }
 
 static void close_connection(struct connection *c)
 {
-    link_close(&c->link, false);
+    link_close(c->fd, false);
     free(c->out);
     free(c);
     atomic_fetch_sub(&connections.open, 1);
@@ -77,7 +77,7 @@ static size_t send_some(struct connection *c, const char *from, size_t n)
 
     while (sent < n) {
         const struct iovec rest = {(char *)from + sent, n - sent};
-        ssize_t put = link_write(&c->link, &rest, 1);
+        ssize_t put = link_write(c->fd, &rest, 1);
         if (put == LINK_BROKEN)
             c->broken = true;
         if (put < 0)
@@ -325,7 +325,7 @@ static void input(struct connection *c)
 {
     struct fast *f = c->fast;
 
-    ssize_t n = link_read(&c->link, f->in + c->in_size, CHUNK);
+    ssize_t n = link_read(c->fd, f->in + c->in_size, CHUNK);
     if (n == LINK_AGAIN)
         return;
     if (n <= 0) {
@@ -390,7 +390,7 @@ static void open_connection(int fd, struct fast *f)
         return;
     }
     send_at_once(fd);
-    c->link.fd = fd;
+    c->fd = fd;
     c->fast = f;
     add(&connections.accepted, 1);
     atomic_fetch_add(&connections.open, 1);

@@ -126,18 +126,18 @@ static ssize_t outcome(ssize_t n)
     return n >= 0 ? n : errno == EAGAIN ? LINK_AGAIN : LINK_BROKEN;
 }
 
-ssize_t link_read(struct link *l, void *buffer, size_t n)
+ssize_t link_read(int fd, void *buffer, size_t n)
 {
     ssize_t got;
 
     /* A socket with a timeout is interrupted by any signal. */
     do
-        got = recv(l->fd, buffer, n, 0);
+        got = recv(fd, buffer, n, 0);
     while (got < 0 && errno == EINTR);
     return outcome(got);
 }
 
-ssize_t link_write(struct link *l, const struct iovec *v, int count)
+ssize_t link_write(int fd, const struct iovec *v, int count)
 {
     struct msghdr message = {.msg_iov = (struct iovec *)v,
                              .msg_iovlen = (size_t)count};
@@ -145,19 +145,18 @@ ssize_t link_write(struct link *l, const struct iovec *v, int count)
 
     do
         put = count == 1
-            ? send(l->fd, v->iov_base, v->iov_len, MSG_NOSIGNAL)
-            : sendmsg(l->fd, &message, MSG_NOSIGNAL);
+            ? send(fd, v->iov_base, v->iov_len, MSG_NOSIGNAL)
+            : sendmsg(fd, &message, MSG_NOSIGNAL);
     while (put < 0 && errno == EINTR);
     return outcome(put);
 }
 
-void link_close(struct link *l, bool abort)
+void link_close(int fd, bool abort)
 {
     struct linger at_once = {.l_onoff = 1};
 
     /* A reset leaves no port in TIME_WAIT: there are 28 000 of them. */
     if (abort)
-        setsockopt(l->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close(l->fd);
-    l->fd = -1;
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(fd);
 }

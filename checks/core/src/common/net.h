@@ -15,7 +15,6 @@ struct server {
     struct sockaddr_storage address;
     socklen_t address_size;
 };
-struct link { int fd; };
 enum { LINK_AGAIN = -1, LINK_BROKEN = -2 };
 
 /* HOST:PORT, [HOST]:PORT or unix:PATH; false: it has another form. `family`:
@@ -30,9 +29,9 @@ void send_at_once(int fd);                        /* TCP_NODELAY           */
 void set_timeout(int fd, unsigned seconds);       /* of send and receive   */
 
 /* Bytes; 0 at the end; LINK_AGAIN (also: the timeout); LINK_BROKEN. */
-ssize_t link_read(struct link *l, void *buffer, size_t n);
-ssize_t link_write(struct link *l, const struct iovec *v, int count);
-void link_close(struct link *l, bool abort);
+ssize_t link_read(int fd, void *buffer, size_t n);
+ssize_t link_write(int fd, const struct iovec *v, int count);
+void link_close(int fd, bool abort);
 /* Why a link is broken. */
 const char *link_error(void);
 

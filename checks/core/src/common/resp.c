@@ -124,12 +124,12 @@ void wire_open(struct wire *w, const struct server *s, double timeout)
              strerror(errno));
     if (!w->input)
         fail("%s: no memory for a connection", s->name);
-    w->link.fd = fd;
+    w->fd = fd;
 }
 
 void wire_close(struct wire *w)
 {
-    link_close(&w->link, false);
+    link_close(w->fd, false);
     free(w->input);
     w->input = NULL;
 }
@@ -137,7 +137,7 @@ void wire_close(struct wire *w)
 static void wire_send(struct wire *w, struct iovec *v, int count)
 {
     while (count) {
-        ssize_t put = link_write(&w->link, v, count);
+        ssize_t put = link_write(w->fd, v, count);
         if (put < 0)
             lost(w, put);
         for (; count && (size_t)put >= v->iov_len; v++, count--)
@@ -152,7 +152,7 @@ static void wire_send(struct wire *w, struct iovec *v, int count)
 static size_t read_some(struct wire *w, void *to, size_t room)
 {
     errno = 0;
-    ssize_t got = link_read(&w->link, to, room);
+    ssize_t got = link_read(w->fd, to, room);
 
     if (got <= 0)
         lost(w, got);

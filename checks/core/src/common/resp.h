@@ -26,7 +26,7 @@ _Noreturn void refused(const struct server *s, const char *said);
 
 /* --- a blocking connection to one server --------------------------------- */
 struct wire {
-    struct link link;
+    int fd;
     const struct server *server;
     double timeout;               /* for one read or write, seconds       */
     const char *asked;            /* what the server has to answer        */

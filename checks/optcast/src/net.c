@@ -9,12 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void wait_for_bytes(int fd, size_t bytes, int *set)
+void wait_for_message(struct flow *f, size_t size)
 {
-    int least = bytes < 128 << 10 ? (int)bytes : 128 << 10;
-    if (least != *set && setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least,
-                                    sizeof least) == 0)
-        *set = least;
+    size_t left = sizeof f->head + size - f->done;
+    int least = left < 128 << 10 ? (int)left : 128 << 10;
+    if (least != f->least && setsockopt(f->fd, SOL_SOCKET, SO_RCVLOWAT,
+                                        &least, sizeof least) == 0)
+        f->least = least;
 }
 
 int connect_to(const char *where, uint32_t timeout)
@@ -35,6 +36,13 @@ int connect_to(const char *where, uint32_t timeout)
     }
 }
 
+const char *failure_of(ssize_t n)
+{
+    return n == 0 || errno == ECONNRESET || errno == EPIPE
+        ? "closed the connection" : errno == EBADMSG
+        ? "sent another message than expected" : strerror(errno);
+}
+
 const char *peer_of(int fd, char out[64])
 {
     struct sockaddr_in at = {.sin_family = AF_INET};
@@ -50,6 +58,7 @@ bool read_whole(int fd, void *data, size_t size)
 {
     char *at = data;
     while (size) {
+        errno = 0;
         ssize_t n = recv(fd, at, size, MSG_WAITALL);
         if (n <= 0) {
             if (n < 0 && errno == EINTR)
@@ -78,51 +87,52 @@ bool write_whole(int fd, const void *data, size_t size)
     return true;
 }
 
-static struct msghdr rest_of(struct iovec parts[2], const void *head,
-                             const void *data, size_t size, size_t done)
+bool has_passed(struct flow *f)
 {
-    size_t head_size = sizeof(struct header), at = 0;
+    if (f->done < sizeof f->head
+            || f->done - sizeof f->head < f->head.bytes)
+        return false;
+    f->done = 0;
+    return true;
+}
+
+/* What is left of a message, in one call. */
+static ssize_t pass(struct flow *f, void *data, size_t size, bool out,
+                    int flags)
+{
+    struct iovec parts[2];
     struct msghdr message = {.msg_iov = parts};
-    if (done < head_size)
+    size_t head = sizeof f->head, at = f->done < head ? 0 : f->done - head;
+    if (f->done < head)
         parts[message.msg_iovlen++] = (struct iovec){
-            (uint8_t *)head + done, head_size - done};
-    else
-        at = done - head_size;
+            (uint8_t *)&f->head + f->done, head - f->done};
     parts[message.msg_iovlen++] = (struct iovec){
         (uint8_t *)data + at, size - at};
-    return message;
-}
-
-static ssize_t outcome(ssize_t n)
-{
-    return n >= 0 ? n : errno == EAGAIN || errno == EWOULDBLOCK ? LINK_AGAIN
-                                                                : LINK_BROKEN;
-}
-
-ssize_t send_message(int fd, const struct header *head, const void *data,
-                     size_t size, size_t done, int flags)
-{
-    struct iovec parts[2];
-    struct msghdr message = rest_of(parts, head, data, size, done);
     ssize_t n;
     do {
         errno = 0;
-        n = sendmsg(fd, &message, flags | MSG_NOSIGNAL);
+        n = out ? sendmsg(f->fd, &message, flags | MSG_NOSIGNAL)
+            : recvmsg(f->fd, &message, flags);
     } while (n < 0 && errno == EINTR);
-    return outcome(n);
+    if (n < 0)
+        return errno == EAGAIN ? LINK_AGAIN : LINK_BROKEN;
+    f->done += n;
+    return n;
 }
 
-ssize_t take_message(int fd, struct header *head, void *data, size_t size,
-                     size_t done)
+ssize_t send_message(struct flow *f, const void *data, int flags)
 {
-    struct iovec parts[2];
-    struct msghdr message = rest_of(parts, head, data, size, done);
-    ssize_t n;
-    do {
-        errno = 0;
-        n = recvmsg(fd, &message, MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
-    return outcome(n);
+    return pass(f, (void *)data, f->head.bytes, true, flags);
+}
+
+ssize_t take_message(struct flow *f, void *data, const struct header *due)
+{
+    size_t before = f->done;
+    ssize_t n = pass(f, data, due->bytes, false, MSG_DONTWAIT);
+    if (n > 0 && before < sizeof f->head && f->done >= sizeof f->head
+            && memcmp(&f->head, due, sizeof *due))
+        return errno = EBADMSG, LINK_BROKEN;
+    return n;
 }
 
 /* Compares whole fields, so that the time does not show where they differ. */

@@ -82,19 +82,29 @@ void trace_flush(void);
 /* net.c */
 /* A connection to HOST:PORT, which may come up within the timeout. */
 int connect_to(const char *where, uint32_t timeout);
-/* Has poll() wait until so many bytes are there, which must be on their way:
- * fewer, larger reads. `set` is what was asked for before. */
-void wait_for_bytes(int fd, size_t bytes, int *set);
 const char *peer_of(int fd, char out[64]);
 bool read_whole(int fd, void *, size_t);    /* false: closed, late, an error */
 bool write_whole(int fd, const void *, size_t);
-/* Pass what is left of a header and `size` bytes of data, of which `done` bytes
- * have passed before. Both return the bytes that passed now; 0: the peer has
- * closed; LINK_AGAIN: none passed; LINK_BROKEN: errno says why. */
-ssize_t send_message(int fd, const struct header *, const void *data,
-                     size_t size, size_t done, int flags);
-ssize_t take_message(int fd, struct header *, void *data, size_t size,
-                     size_t done);
+
+/* One direction of a connection, and the message that is under way. */
+struct flow {
+    int fd, least;
+    struct header head;
+    size_t done;                    /* bytes of it that have passed           */
+};
+/* Whether it has passed as a whole; then another one may begin. */
+bool has_passed(struct flow *);
+/* Pass what is left of a message. Both return the bytes that passed now; 0: the
+ * peer has closed; LINK_AGAIN: none passed; LINK_BROKEN: errno says why, EBADMSG:
+ * another header than the one that is due. */
+ssize_t send_message(struct flow *, const void *data, int flags);
+ssize_t take_message(struct flow *, void *data, const struct header *due);
+/* What a peer did after one of them returned 0 or LINK_BROKEN. */
+const char *failure_of(ssize_t);
+/* Has poll() wait until a message of this size is there, which must be on its
+ * way: fewer, larger reads. */
+void wait_for_message(struct flow *, size_t size);
+
 /* Both sides of the handshake; accept_peer tells who came. */
 bool accept_peer(int fd, const struct options *, struct join *, char *why,
                   size_t);

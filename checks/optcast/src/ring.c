@@ -18,7 +18,7 @@
 
 struct ring {
     const struct options *o;
-    int next, before, least;
+    struct flow next, before;
     uint8_t *taken;                     /* one chunk                        */
     /* The all-reduce under way. */
     const uint8_t *in;
@@ -42,16 +42,15 @@ static void gone(const struct ring *r, bool next, ssize_t n)
 {
     uint32_t of = (r->o->rank + (next ? 1 : r->o->nrank - 1)) % r->o->nrank;
     fail("rank %u: its neighbour, rank %u, %s: see the message of that rank",
-         r->o->rank, of, n == 0 || errno == ECONNRESET || errno == EPIPE
-         ? "closed the connection" : strerror(errno));
+         r->o->rank, of, failure_of(n));
 }
 
 static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                        bool traced)
 {
     struct ring *r = self;
-    size_t size = size_of(r->o->type), head = sizeof(struct header);
-    uint64_t n = r->o->nrank;
+    size_t size = size_of(r->o->type);
+    uint64_t n = r->o->nrank, at, elements;
     r->in = in;
     r->out = out;
     r->count = bytes / size;
@@ -59,64 +58,46 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
     r->each = ((r->count + n - 1) / n + r->chunk - 1) / r->chunk;
     uint64_t all = r->each * 2 * (n - 1), adds = r->each * (n - 1);
     uint64_t sent = 0, taken = 0, begun = 0;
-    size_t out_done = 0, in_done = 0;
-    struct header to, got = {0};
     while (taken < all || sent < all) {
         bool moved = false;
         /* The first block is this rank's own; then what was taken. */
         while (sent < all && (sent < r->each || sent - r->each < taken)) {
-            uint64_t at, elements;
             place(r, sent, true, &at, &elements);
-            size_t length = elements * size;
-            const uint8_t *data = (sent < r->each ? r->in : r->out)
-                + at * size;
-            if (!out_done) {
-                to = (struct header){DATA, sent, length};
+            if (!r->next.done) {
+                r->next.head = (struct header){DATA, sent, elements * size};
                 /* It may have to wait, and begins once. */
                 if (traced && begun == sent)
                     trace_rust("TRACE", "ring", "send  : idx: 0, j: 0 start");
                 begun = sent + 1;
             }
-            ssize_t w = send_message(r->next, &to, data, length, out_done,
-                                     MSG_DONTWAIT);
+            ssize_t w = send_message(&r->next, (sent < r->each ? r->in : r->out)
+                                     + at * size, MSG_DONTWAIT);
             if (w == LINK_AGAIN)
                 break;
             if (w <= 0)
                 gone(r, true, w);
             moved = true;
-            out_done += w;
-            if (out_done == head + length) {
-                out_done = 0;
-                sent++;
-                if (traced)
-                    trace_rust("TRACE", "ring", "send  : idx: 0, j: 0 done");
-            }
+            if (!has_passed(&r->next))
+                continue;
+            sent++;
+            if (traced)
+                trace_rust("TRACE", "ring", "send  : idx: 0, j: 0 done");
         }
         while (taken < all) {
-            uint64_t at, elements;
             place(r, taken, false, &at, &elements);
-            size_t length = elements * size;
+            struct header due = {DATA, taken, elements * size};
             uint8_t *own = r->out + at * size;
-            uint8_t *data = taken < adds ? r->taken : own;
-            bool header = in_done < head;
-            if (in_done < head + length) {
-                ssize_t w = take_message(r->before, &got, data, length,
-                                         in_done);
-                if (w == LINK_AGAIN)
-                    break;
-                if (w <= 0)
-                    gone(r, false, w);
-                moved = true;
-                if (!in_done && traced)
-                    trace_rust("TRACE", "ring", "recv : idx: 0, j: 0 start");
-                in_done += w;
-                if (header && in_done >= head && (got.magic != DATA
-                        || got.seq != (uint32_t)taken
-                        || got.bytes != length))
-                    fail("rank %u: its neighbour sent another message than "
-                         "expected", r->o->rank);
-            }
-            if (in_done < head || in_done < head + length)
+            bool begins = !r->before.done;
+            ssize_t w = take_message(&r->before,
+                                     taken < adds ? r->taken : own, &due);
+            if (w == LINK_AGAIN)
+                break;
+            if (w <= 0)
+                gone(r, false, w);
+            moved = true;
+            if (begins && traced)
+                trace_rust("TRACE", "ring", "recv : idx: 0, j: 0 start");
+            if (!has_passed(&r->before))
                 continue;
             if (traced)
                 trace_rust("TRACE", "ring", "recv : idx: 0, j: 0 done");
@@ -131,7 +112,6 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                                "i: 0, done, count: %llu",
                                (unsigned long long)taken + 1);
             }
-            in_done = 0;
             taken++;
             break;                      /* what was taken can be sent on    */
         }
@@ -139,14 +119,12 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
             continue;
         if (taken < all) {
             /* A rank sends a chunk in one go, header first. */
-            uint64_t at, elements;
             place(r, taken, false, &at, &elements);
-            wait_for_bytes(r->before, head + elements * size - in_done,
-                           &r->least);
+            wait_for_message(&r->before, elements * size);
         }
         struct pollfd polled[2] = {
-            {r->before, taken < all ? POLLIN : 0, 0},
-            {r->next, sent < all && (sent < r->each
+            {r->before.fd, taken < all ? POLLIN : 0, 0},
+            {r->next.fd, sent < all && (sent < r->each
                                      || sent - r->each < taken)
              ? POLLOUT : 0, 0}};
         if (poll(polled, 2, r->o->timeout * 1000) == 0)
@@ -169,8 +147,8 @@ static void barrier(void *self)
 static void end(void *self)
 {
     struct ring *r = self;
-    close(r->next);
-    close(r->before);
+    close(r->next.fd);
+    close(r->before.fd);
 }
 
 /* The neighbour that comes before; others are dropped. */
@@ -226,16 +204,16 @@ void *ring_way(const struct options *o, struct way *way)
     /* The connection to the next is accepted by the kernel at once, so that
      * no rank waits for another that waits too; the handshake needs both. */
     if (o->rank == 0) {
-        r->next = connect_to(where, o->timeout);
-        join_server(r->next, o, name, 0, 0);
-        r->before = accept_before(o, listener);
+        r->next.fd = connect_to(where, o->timeout);
+        join_server(r->next.fd, o, name, 0, 0);
+        r->before.fd = accept_before(o, listener);
     } else {
-        r->before = accept_before(o, listener);
-        r->next = connect_to(where, o->timeout);
-        join_server(r->next, o, name, 0, 0);
+        r->before.fd = accept_before(o, listener);
+        r->next.fd = connect_to(where, o->timeout);
+        join_server(r->next.fd, o, name, 0, 0);
     }
     close(listener);
-    send_at_once(r->before);
+    send_at_once(r->before.fd);
     *way = (struct way){all_reduce, barrier, end};
     return r;
 }

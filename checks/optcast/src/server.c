@@ -86,116 +86,41 @@ static void lost(uint32_t rank, const char *what)
          "of that rank", rank, name);
 }
 
-/* Receiving and sending for one or several ranks at once. */
-struct transfer {
-    uint32_t rank;
-    struct header *head;
-    uint8_t *data;
-    size_t done;                        /* of header and data               */
-};
-
-static size_t whole(const struct transfer *t)
-{
-    return t->done < sizeof *t->head ? sizeof *t->head + 1
-        : sizeof *t->head + t->head->bytes;
-}
-
 /* What a client may send next. */
-static void check(const struct transfer *t, uint32_t seq)
+static void check(uint32_t rank, const struct header *head, uint32_t seq)
 {
-    const struct header *head = t->head;
     if (head->magic != DATA && head->magic != BARRIER && head->magic != BYE)
-        fail("rank %u sent an invalid message", t->rank);
+        fail("rank %u sent an invalid message", rank);
     if (head->seq != seq)
-        fail("rank %u sent message %u instead of %u", t->rank, head->seq,
-             seq);
+        fail("rank %u sent message %u instead of %u", rank, head->seq, seq);
     if (head->bytes > room || head->bytes % size_of(o->type)
             || (head->bytes && head->magic == BYE))
         fail("rank %u announced %llu bytes, but a message has at most %zu: "
-             "are chunksize and nsplit the same?", t->rank,
+             "are chunksize and nsplit the same?", rank,
              (unsigned long long)head->bytes, room);
 }
 
-static bool take(struct transfer *t, uint32_t seq, int flags)
+/* Waits without a limit for the first byte of a message. */
+static void take(uint32_t rank, struct header *head, uint8_t *data,
+                 uint32_t seq)
 {
-    while (t->done < sizeof *t->head || t->done < whole(t)) {
-        bool header = t->done < sizeof *t->head;
-        size_t done = t->done;
-        void *to = header ? (uint8_t *)t->head + done
-            : t->data + (done - sizeof *t->head);
-        size_t size = (header ? sizeof *t->head : whole(t)) - done;
-        errno = 0;
-        ssize_t n = recv(peers.fd[t->rank], to, size, flags | MSG_WAITALL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (flags & MSG_DONTWAIT)
-                && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return false;
-        if (n <= 0)
-            lost(t->rank, "stopped in the middle of a message");
-        t->done += n;
-        if (header && t->done == sizeof *t->head)
-            check(t, seq);
-    }
-    return true;
+    struct pollfd polled = {.fd = peers.fd[rank], .events = POLLIN};
+    while (poll(&polled, 1, -1) < 0 && errno == EINTR)
+        ;
+    if (!read_whole(polled.fd, head, sizeof *head))
+        lost(rank, "stopped in the middle of a message");
+    check(rank, head, seq);
+    if (!read_whole(polled.fd, data, head->bytes))
+        lost(rank, "stopped in the middle of a message");
 }
 
-static bool give(struct transfer *t, int flags)
+static void give(uint32_t rank, const struct header *head,
+                 const uint8_t *data)
 {
-    size_t all = sizeof *t->head + t->head->bytes;
-    while (t->done < all) {
-        ssize_t n = send_message(peers.fd[t->rank], t->head, t->data,
-                                 t->head->bytes, t->done, flags);
-        if (n == LINK_AGAIN && (flags & MSG_DONTWAIT))
-            return false;
-        if (n <= 0)
-            lost(t->rank, "took no data");
-        t->done += n;
-    }
-    return true;
-}
-
-/* All of them to their end; waits without a limit for the first byte. */
-static void exchange(struct transfer *t, uint32_t count, bool sends,
-                     uint32_t seq)
-{
-    struct pollfd polled[MAX_RANKS];
-    if (count == 1) {
-        if (!sends) {
-            polled[0] = (struct pollfd){.fd = peers.fd[t->rank],
-                                        .events = POLLIN};
-            while (poll(polled, 1, -1) < 0 && errno == EINTR)
-                ;
-        }
-        if (sends)
-            give(t, 0);
-        else
-            take(t, seq, 0);
-        return;
-    }
-    for (;;) {
-        uint32_t open = 0;
-        bool begun = sends;
-        for (uint32_t i = 0; i < count; i++) {
-            bool done = sends ? give(t + i, MSG_DONTWAIT)
-                              : take(t + i, seq, MSG_DONTWAIT);
-            begun |= t[i].done && !done;
-            if (!done)
-                polled[open++] = (struct pollfd){
-                    .fd = peers.fd[t[i].rank],
-                    .events = sends ? POLLOUT : POLLIN};
-        }
-        if (!open)
-            return;
-        int n = poll(polled, open, begun ? (int)o->timeout * 1000 : -1);
-        if (n == 0) {
-            errno = EAGAIN;
-            for (uint32_t i = 0; i < count; i++)
-                if (polled[0].fd == peers.fd[t[i].rank])
-                    lost(t[i].rank, sends ? "took no data"
-                         : "stopped in the middle of a message");
-        }
-    }
+    struct flow flow = {.fd = peers.fd[rank], .head = *head};
+    while (!has_passed(&flow))
+        if (send_message(&flow, data, 0) <= 0)
+            lost(rank, "took no data");
 }
 
 static void wait_for(struct job *job, struct stage *stage, uint64_t least)
@@ -240,7 +165,6 @@ static void trace_latency(const char *what, uint32_t i, uint32_t j, double us,
 static void *receiver(void *arg)
 {
     uint32_t i = (intptr_t)arg, each = o->nrank / o->recvs, seq = 0;
-    struct transfer t[MAX_RANKS];
     trace_rust("INFO", "server", "recv thread(%u) all ranks get connected!, "
                "size: %zu", i, room);
     for (uint64_t round = 0;; round++)
@@ -252,13 +176,9 @@ static void *receiver(void *arg)
             trace_rust("TRACE", "server", "rank(%u)/job(%u) recv requested",
                        i, j);
             double start = now();
-            for (uint32_t k = 0; k < each; k++) {
-                uint32_t rank = i * each + k;
-                t[k] = (struct transfer){rank, &job->head[rank],
-                                         job->in[rank], 0};
-            }
-            exchange(t, each, false, seq);
-            struct header head = *t[0].head;
+            for (uint32_t r = i * each; r < (i + 1) * each; r++)
+                take(r, &job->head[r], job->in[r], seq);
+            struct header head = job->head[i * each];
             double us = microseconds(start);
             if (head.magic == DATA)
                 trace_latency("recv", i, j, us, head.bytes);
@@ -314,7 +234,6 @@ static void *reducer(void *arg)
 static void *sender(void *arg)
 {
     uint32_t i = (intptr_t)arg, each = o->nrank / o->sends;
-    struct transfer t[MAX_RANKS];
     struct header head;
     for (uint64_t round = 0;; round++)
         for (uint32_t j = 0; j < o->jobs; j++) {
@@ -330,9 +249,8 @@ static void *sender(void *arg)
                 trace_rust("TRACE", "server", "rank(%u)/job(%u) send "
                            "requested", i, j);
             double start = now();
-            for (uint32_t k = 0; k < each; k++)
-                t[k] = (struct transfer){i * each + k, &head, job->out, 0};
-            exchange(t, each, true, 0);
+            for (uint32_t r = i * each; r < (i + 1) * each; r++)
+                give(r, &head, job->out);
             double us = microseconds(start);
             if (spoken)
                 trace_latency("send", i, j, us, head.bytes);

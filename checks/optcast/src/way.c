@@ -25,12 +25,10 @@
 enum { OVERLAP = 32, LEAST = 8 << 10 };
 
 struct channel {                        /* to one server                    */
-    int fd, least;
     const char *name;
     uint32_t sent, got;                 /* messages, ever                   */
     uint64_t next_out, next_in;         /* parts of this all-reduce         */
-    size_t out_done, in_done;           /* bytes of those                   */
-    struct header out, in;
+    struct flow out, in;
 };
 
 struct way_state {
@@ -85,9 +83,7 @@ static void gone(const struct way_state *w, const struct channel *link,
 {
     fail("rank %u: the server %s %s in the middle of an all-reduce of %llu B: "
          "see the message of that server", w->o->rank, link->name,
-         n == 0 || errno == ECONNRESET || errno == EPIPE
-         ? "closed the connection" : strerror(errno),
-         (unsigned long long)w->bytes);
+         failure_of(n), (unsigned long long)w->bytes);
 }
 
 static bool send_parts(struct way_state *w, struct channel *link)
@@ -96,22 +92,20 @@ static bool send_parts(struct way_state *w, struct channel *link)
     while (link->next_out < w->parts
             && link->next_out / w->o->nsplit < w->started) {
         struct slot *slot = slot_of(w, link->next_out);
-        size_t size = bytes_of(w, link->next_out), head = sizeof link->out;
-        if (!link->out_done)
-            link->out = (struct header){w->magic, link->sent, size};
-        ssize_t n = send_message(link->fd, &link->out,
-                                 w->from + link->next_out * w->part, size,
-                                 link->out_done, MSG_DONTWAIT);
+        bool begins = !link->out.done;
+        if (begins)
+            link->out.head = (struct header){w->magic, link->sent,
+                                             bytes_of(w, link->next_out)};
+        ssize_t n = send_message(&link->out, w->from + link->next_out
+                                 * w->part, MSG_DONTWAIT);
         if (n == LINK_AGAIN)
             return moved;
         if (n <= 0)
             gone(w, link, n);
         moved = true;
-        if (!link->out_done && ++slot->begun == slot->parts)
+        if (begins && ++slot->begun == slot->parts)
             TRACE(281, "allreduce requested");
-        link->out_done += n;
-        if (link->out_done == head + size) {
-            link->out_done = 0;
+        if (has_passed(&link->out)) {
             link->next_out += w->o->service.count;
             link->sent++;
             if (++slot->sent == slot->parts)
@@ -127,25 +121,16 @@ static bool take_parts(struct way_state *w, struct channel *link)
 {
     bool moved = false;
     while (link->next_in < link->next_out) {
-        size_t size = bytes_of(w, link->next_in), head = sizeof link->in;
-        bool header = link->in_done < head;
-        ssize_t n = take_message(link->fd, &link->in,
-                                 w->to + link->next_in * w->part, size,
-                                 link->in_done);
+        struct header due = {w->magic, link->got, bytes_of(w, link->next_in)};
+        ssize_t n = take_message(&link->in, w->to + link->next_in * w->part,
+                                 &due);
         if (n == LINK_AGAIN)
             return moved;
         if (n <= 0)
             gone(w, link, n);
         moved = true;
-        link->in_done += n;
-        if (header && link->in_done >= head
-                && (link->in.magic != w->magic || link->in.seq != link->got
-                    || link->in.bytes != size))
-            fail("rank %u: the server %s sent another message than "
-                 "expected", w->o->rank, link->name);
-        if (link->in_done == head + size) {
+        if (has_passed(&link->in)) {
             struct slot *slot = slot_of(w, link->next_in);
-            link->in_done = 0;
             link->next_in += w->o->service.count;
             link->got++;
             if (++slot->got == slot->parts) {
@@ -161,10 +146,8 @@ static bool take_parts(struct way_state *w, struct channel *link)
 static void transfer(struct way_state *w)
 {
     struct pollfd polled[MAX_SERVERS];
-    for (int s = 0; s < w->o->service.count; s++) {
+    for (int s = 0; s < w->o->service.count; s++)
         w->links[s].next_out = w->links[s].next_in = s;
-        w->links[s].out_done = w->links[s].in_done = 0;
-    }
     w->started = w->done = 0;
     for (;;) {
         bool moved = false;
@@ -189,15 +172,13 @@ static void transfer(struct way_state *w)
             if (link->next_out < w->parts
                     && link->next_out / w->o->nsplit < w->started)
                 events |= POLLOUT;
-            if (link->next_in < link->next_out || link->out_done)
+            if (link->next_in < link->next_out || link->out.done)
                 events |= POLLIN;
             if (link->next_in < link->next_out)
-                wait_for_bytes(link->fd, sizeof link->in
-                               + bytes_of(w, link->next_in) - link->in_done,
-                               &link->least);
+                wait_for_message(&link->in, bytes_of(w, link->next_in));
             if (events) {
                 of[open] = s;
-                polled[open++] = (struct pollfd){link->fd, events, 0};
+                polled[open++] = (struct pollfd){link->in.fd, events, 0};
             }
         }
         if (poll(polled, open, w->o->timeout * 1000) == 0)
@@ -255,8 +236,8 @@ static void end(void *self)
     struct way_state *w = self;
     for (int s = 0; s < w->o->service.count; s++) {
         struct header bye = {BYE, w->links[s].sent, 0};
-        write_whole(w->links[s].fd, &bye, sizeof bye);
-        close(w->links[s].fd);
+        write_whole(w->links[s].out.fd, &bye, sizeof bye);
+        close(w->links[s].out.fd);
     }
 }
 
@@ -270,8 +251,8 @@ void *optcast_way(const struct options *o, struct way *way)
         struct channel *link = w->links + s;
         link->name = o->service.servers[s].name;
         trace_rust("INFO", "client", "connecting to %s", link->name);
-        link->fd = connect_to(link->name, o->timeout);
-        join_server(link->fd, o, link->name, 0, 0);
+        link->out.fd = link->in.fd = connect_to(link->name, o->timeout);
+        join_server(link->in.fd, o, link->name, 0, 0);
     }
     trace_rust("INFO", "client", "client connected");
     *way = (struct way){all_reduce, barrier, end};

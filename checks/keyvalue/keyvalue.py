@@ -155,7 +155,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         scenario = self.scenario
         self.program = scenario.store
-        self.require_nodes(scenario.node_count)
+        self.require_client_and_server_nodes(scenario.client_nodes, 1)
         self.valid_prog_environs = [
             f'+{scenario.store}{self.additional_environment_features()}'
         ]

@@ -123,8 +123,8 @@ class OptcastAllReduce(ServiceBenchmark):
     @run_after('init')
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.effective_scenario}'
-        self.require_nodes(self.client_nodes + self.server_nodes,
-                           *self.partition_features)
+        self.require_client_and_server_nodes(self.client_nodes, self.server_nodes,
+                                             *self.partition_features)
         self.tags = {'full', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
         self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']

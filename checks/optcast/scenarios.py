@@ -41,10 +41,6 @@ class Scenario:
         return self.servers if self.client_nodes and self.type == 'optcast' \
             else 0
 
-    @property
-    def node_count(self) -> int:
-        return max(1, self.client_nodes + self.server_node_count)
-
     def with_counts(self, clients: int, servers: int) -> Scenario:
         """The scenario with other numbers of clients and servers; 0: its own.
 

@@ -102,6 +102,16 @@ class ServiceBenchmark(Benchmark, special=True):
             modes, self.unavailable_cpus = ['full'], required_cpus
         self.tags = {*modes, self.family}
 
+    def require_client_and_server_nodes(self, clients: int, servers: int,
+                                        *wanted: str) -> None:
+        """Run only in partitions whose jobs may have so many nodes.
+
+        :param servers: nodes that have only servers; with `server_access` they are
+            not of the partition
+        :param wanted: features of the partition, as in `valid_systems`
+        """
+        self.require_nodes(clients + (0 if self.server_access else servers), *wanted)
+
     def option_words(self) -> tuple[list[str], list[str]]:
         """Words of the options of servers and of clients that the user adds.
 
@@ -163,7 +173,7 @@ class ServiceBenchmark(Benchmark, special=True):
         if not self.service_plan().has_separate_servers:
             raise ValueError('server_access: this test case has no nodes for servers '
                              'alone; select one whose clients have their own nodes')
-        if self.pinned_nodes:
+        if self.pinned_nodes or '.nid' in type(self).raw_params:    # --distribute
             raise ValueError('server_access: the nodes of such a job cannot be pinned')
         self.server_access_options()
 

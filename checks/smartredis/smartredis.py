@@ -229,10 +229,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         changed = self.changed_fields()
         self.scenario = replace(self.scenario, **changed)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
-        # With server_access the servers' nodes are of another partition.
-        self.require_nodes(
-            self.scenario.node_count(self.consumers)
-            - bool(self.server_access) * self.scenario.db_nodes,
+        servers = self.scenario.db_nodes
+        self.require_client_and_server_nodes(
+            self.scenario.node_count(self.consumers) - servers, servers,
             *['+gpu_nvidia'] * (self.scenario.device == 'GPU'
                                 and not self.server_access))
         self.valid_prog_environs = self.scenario.environments

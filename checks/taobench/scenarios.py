@@ -83,11 +83,6 @@ class Scenario:
         the original."""
         return WARM_UP_PASSES * (self.scale == 'small')
 
-    @property
-    def node_count(self) -> int:
-        """Nodes of the job."""
-        return 1 + self.client_nodes
-
     def __str__(self) -> str:
         apart = (f' from {self.client_nodes} node{"s" * (self.client_nodes > 1)}'
                  if self.client_nodes else '')

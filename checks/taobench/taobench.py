@@ -107,7 +107,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         self.program = self.scenario.program
         self.descr = f'TaoBench {self.scenario}'
-        self.require_nodes(self.scenario.node_count)
+        self.require_client_and_server_nodes(self.scenario.client_nodes, 1)
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
         self.set_mode_tags(modes_of_scenario(self.scenario))
         if instead := self.scenario.dcperf_job.deprecated:

@@ -158,6 +158,35 @@ def test_other_nodes_of_servers_are_refused(suite, tmp_path, scheduler, access,
     assert expected in ' '.join((done.stdout + done.stderr).split())
 
 
+def test_other_nodes_of_servers_cannot_be_distributed(suite, tmp_path):
+    suite.write_site(tmp_path / 'cluster', two_types('slurm'))
+    scontrol = tmp_path / 'scontrol'
+    scontrol.write_text('#!/bin/sh\necho NodeName=n1 State=IDLE Partitions=thin\n')
+    scontrol.chmod(0o755)
+    done = suite.reframe(*on_two_types('fat'), '--distribute=all',
+                         PATH=f'{tmp_path}:{os.environ["PATH"]}')
+    assert 'server_access: the nodes of such a job cannot be pinned' in done.stdout
+
+
+@pytest.mark.parametrize('family, check, scenario', [
+    ('taobench', 'TaoBench', 'str(scenario) == "64g tao_server small from 2 nodes"'),
+    ('optcast', 'OptcastAllReduce', 'scenario.client_nodes == 2 and '
+     'scenario.type == "optcast" and scenario.servers == 1')])
+def test_nodes_of_servers_are_not_those_of_the_partition(
+        suite, tmp_path, family, check, scenario):
+    """Two nodes of the partition are enough for the clients."""
+    suite.write_site(tmp_path / 'cluster', two_types('slurm').replace(
+        "'max_nodes': 4", "'max_nodes': 2").replace(
+            "'tensor_redis'", "'tensor_redis', 'tao_server', 'mpi'").replace(
+            "'smartredis': {", "'optcast': {'source': 'embedded'}, 'taobench': {"
+            "'source': 'embedded'}, 'smartredis': {"))
+    options = ['--dry-run', '-Sbringup=1', *of_family(family), '-n', check,
+               '-E', scenario]
+    done = suite.reframe(*options, f'-S{check}.server_access=fat')
+    assert 'PASSED' in done.stdout and 'Ran 0/0' not in done.stdout, done.stdout
+    assert 'Ran 0/0' in suite.reframe(*options).stdout
+
+
 def test_servers_on_nodes_of_another_type(suite, tmp_path):
     """-J is for both parts; only the clients' part has the partition's options."""
     suite.write_site(tmp_path / 'cluster', two_types('slurm'))

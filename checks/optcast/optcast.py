@@ -28,6 +28,10 @@ from .scenarios import SCALES, SCENARIOS, Scenario, parse_size
 BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
 
 
+#: Settings of a server's buffers and threads, and options of the embedded server.
+THREADS = ('reduce_jobs', 'reduce_threads', 'send_threads', 'recv_threads')
+
+
 class OptcastPrograms(Programs):
     """Server, client and ring, compiled on the system that runs them."""
 
@@ -68,8 +72,7 @@ class OptcastAllReduce(ServiceBenchmark):
         '--address': 'the address of the job', '--port': 'the port of the job',
         '--trace': 'the log of the first server or client',
         **{f'--{name.replace("_", "-")}': f'the setting {name}' for name in (
-            'nsplit', 'reduce_jobs', 'reduce_threads', 'recv_threads',
-            'send_threads')}}
+            'nsplit', *THREADS)}}
     #: The same for options of the clients.
     REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = REFUSED
 
@@ -172,8 +175,7 @@ class OptcastAllReduce(ServiceBenchmark):
             tuple(map(parse_size, self.sizes or sizes)),
             parse_size(self.chunksize or chunksize),
             self.iterations or iterations, warmup if self.warmup < 0 else self.warmup,
-            self.nsplit, self.reduce_jobs, self.reduce_threads,
-            self.send_threads, self.recv_threads)
+            self.nsplit, **{name: getattr(self, name) for name in THREADS})
 
     @property
     def step_time_limit(self) -> float:
@@ -190,10 +192,11 @@ class OptcastAllReduce(ServiceBenchmark):
         clients = Clients(nodes=self.client_nodes,
                           instances=of.clients // self.client_nodes,
                           unbound=True, apart=self.server_nodes > 0)
-        steps = [self.client_step('ring', '--ring')]
-        if of.type == 'optcast':
-            steps.append(self.client_step('optcast', '--nsplit', str(of.nsplit)))
-        return Plan(self.server_role(), (clients,), tuple(steps))
+        steps = {'ring': ['--ring'], 'optcast': ['--nsplit', str(of.nsplit)]}
+        if of.type == 'ring':
+            del steps['optcast']
+        return Plan(self.server_role(), (clients,), tuple(
+            self.client_step(name, *options) for name, options in steps.items()))
 
     def server_role(self) -> Server:
         """The role of the servers; a ring has one server for its start."""
@@ -203,10 +206,9 @@ class OptcastAllReduce(ServiceBenchmark):
             f'{self.programs.stagedir}/optcast',
             '--address', '{address}', '--port', '{port}',
             '--nrank', str(of.clients), '--data-type', of.data_type,
-            '--count', str(of.elements_per_message), '--reduce-jobs', str(of.jobs),
-            '--reduce-threads', str(of.threads),
-            '--recv-threads', str(of.recv_threads),
-            '--send-threads', str(of.send_threads),
+            '--count', str(of.elements_per_message),
+            *(word for name in THREADS for word in (
+                f'--{name.replace("_", "-")}', str(getattr(of, name)))),
             *self.option_words()[0])
         if of.type == 'ring':
             each = 1
@@ -216,7 +218,7 @@ class OptcastAllReduce(ServiceBenchmark):
                       *[command] * (each * max(1, self.server_nodes) - 1)),
             nodes=max(1, self.server_nodes), instances=each,
             cpus=max(1, cores // (2 * each if beside else each)),
-            memory=64 + (of.jobs * (of.clients + 1) * of.elements_per_message * 4
+            memory=64 + (of.reduce_jobs * (of.clients + 1) * of.elements_per_message * 4
                          >> 20))
 
     def client_step(self, name: str, *options: str) -> Step:
@@ -257,7 +259,11 @@ class OptcastAllReduce(ServiceBenchmark):
                                run: guards.Run) -> dict[str, float]:
         folder = Path(self.stagedir, f'{run.name}.logs')
         folder.mkdir(exist_ok=True)
-        self.collect_logs(run.name, folder)
+        (folder / 'setting.yaml').write_text(yaml.safe_dump(
+            self.run_setup.to_run_script_settings()))
+        for name, parts in self.log_files(run.name).items():
+            (folder / name).write_bytes(b''.join(
+                Path(self.stagedir, part).read_bytes() for part in parts))
         try:
             result = parser.analyse_log_folder(folder)
             values = {**guards.values_by_metric(result.records, folder.name),
@@ -271,22 +277,16 @@ class OptcastAllReduce(ServiceBenchmark):
             self.logger.info(bottleneck)
         return values
 
-    def collect_logs(self, run: str, folder: Path) -> None:
-        """Make a folder like that of the original's run script: settings, the logs of
-        the first client and server, and ring.txt, the output of the ring of the same
-        clients. The client's log is its trace and the table that it printed."""
-        of, stage = self.run_setup, Path(self.stagedir)
-        client = f'{run}.{of.type}.0'
-        (folder / 'setting.yaml').write_text(yaml.safe_dump(
-            of.to_run_script_settings()))
-        parts: dict[str, tuple[str, ...]] = {
-            'client.log': (f'{client}.trace', f'{client}.out')}
-        if of.type == 'optcast':
-            parts |= {'server.log': (f'{run}.server0.log',),
-                      'ring.txt': (f'{run}.ring.0.out',)}
-        for name, paths in parts.items():
-            (folder / name).write_bytes(b''.join(
-                (stage / path).read_bytes() for path in paths))
+    def log_files(self, run: str) -> dict[str, list[str]]:
+        """Files of a folder like that of the original's run script, and their parts in
+        the stage directory: the logs of the first client and server, and ring.txt, the
+        output of the ring of the same clients."""
+        client = f'{run}.{self.run_setup.type}.0'
+        names = {'client.log': [f'{client}.trace', f'{client}.out']}
+        if self.run_setup.type == 'optcast':
+            names |= {'server.log': [f'{run}.server0.log'],
+                      'ring.txt': [f'{run}.ring.0.out']}
+        return names
 
     def derived_values(self, result: parser.Analysis) -> dict[str, float]:
         """busbw of the ring of the same clients, and the ratio to it.

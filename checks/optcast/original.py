@@ -5,7 +5,6 @@ The job runs the script on its first node; the script starts the processes with
 """
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -53,13 +52,9 @@ class OptcastOriginal(OptcastAllReduce):
     SCENARIOS = ORIGINAL
 
     REFUSED = {
-        '--size': 'the setting sizes', '--nccl-test-options': 'client_options',
-        **{f'--{name}': f'the setting {name}' for name in ('chunksize', 'nsplit')},
-        '--num-jobs': 'the setting reduce_jobs',
-        '--num-threads': 'the setting reduce_threads',
-        '--num-sends': 'the setting send_threads',
-        '--num-recvs': 'the setting recv_threads',
-        '--nrank': 'the setting clients', '--nservers': 'the setting servers',
+        **{f'--{option.replace("_", "-")}': f'the setting {name}'
+           for name, option in scenarios.RUN_SCRIPT.items()},
+        '--nccl-test-options': 'client_options',
         **dict.fromkeys(('--type', '--data-type', '--no-gpu'), 'another test case'),
         **dict.fromkeys(('--config', '--log-dir', '--shared-dir', '--server',
                          '--client', '--reduction-servers'),
@@ -98,15 +93,12 @@ class OptcastOriginal(OptcastAllReduce):
             raise ValueError("nsplit: the server's own client sends one chunk to each "
                              'server: set it to 1')
         more, more_of_clients = self.option_words()
-        options = (
-            '--size', str(of.sizes[0]), '--chunksize', str(of.chunksize),
-            '--data-type', of.data_type, '--nrank', str(of.clients),
-            '--nservers', str(of.servers), '--nsplit', str(of.nsplit),
-            '--num-jobs', str(of.jobs), '--num-threads', str(of.threads),
-            '--num-sends', str(of.send_threads), '--num-recvs', str(of.recv_threads),
-            '--nccl-test-options', ' '.join([
-                '-c', '1', '-n', str(of.iterations), '-w', str(of.warmup),
-                *more_of_clients]), '--verbose', *more)
+        settings = of.to_run_script_settings()
+        settings['nccl_test_options'] = ' '.join([settings['nccl_test_options'],
+                                                  *more_of_clients])
+        del settings['type']
+        options = (*(word for name, value in settings.items() for word in (
+            f'--{name.replace("_", "-")}', str(value))), '--verbose', *more)
         files = self.installed_files()
         return Plan(
             Server(programs.SERVER, (), instances=0),
@@ -119,7 +111,7 @@ class OptcastOriginal(OptcastAllReduce):
     def spinning_threads(self, of: scenarios.Setup) -> int:
         """Threads of all servers and clients of a node that poll without sleep."""
         servers = self.servers_of_node * (
-            of.threads + of.recv_threads + of.send_threads)
+            of.reduce_threads + of.recv_threads + of.send_threads)
         clients = of.clients // self.client_nodes * self.SPINNING_OF_CLIENT
         return max(servers, clients) if self.server_nodes else servers + clients
 
@@ -193,10 +185,10 @@ class OptcastOriginal(OptcastAllReduce):
         """Size of a request, a chunk to each server. Unit: B."""
         return self.run_setup.chunksize * self.run_setup.servers
 
-    def collect_logs(self, run: str, folder: Path) -> None:
-        """Copy the folder of logs that run.py wrote."""
-        shutil.copytree(Path(self.stagedir, f'{run}.optcast.0.log'), folder,
-                        dirs_exist_ok=True)
+    def log_files(self, run: str) -> dict[str, list[str]]:
+        folder = f'{run}.optcast.0.log'
+        return {path.name: [f'{folder}/{path.name}']
+                for path in Path(self.stagedir, folder).iterdir()}
 
     def derived_values(self, result: parser.Analysis) -> dict[str, float]:
         """algbw and busbw of the client that traced, from its time stamps,
@@ -265,8 +257,5 @@ class OptcastNccl(OptcastOriginal):
         return [*super().installed_files()[:-1],
                 *self.find_files(programs.ALL_REDUCE, programs.ALL_REDUCE)]
 
-    def collect_logs(self, run: str, folder: Path) -> None:
-        """The folder of logs with the servers, and ring.txt, the output without."""
-        super().collect_logs(run, folder)
-        shutil.copy(Path(self.stagedir, f'{run}.ring.0.log', 'client.log'),
-                    folder / 'ring.txt')
+    def log_files(self, run: str) -> dict[str, list[str]]:
+        return {**super().log_files(run), 'ring.txt': [f'{run}.ring.0.log/client.log']}

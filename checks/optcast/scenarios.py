@@ -14,6 +14,11 @@ from typing import Any
 DATA_TYPES = {'f32': 4, 'f16': 2, 'bf16': 2}
 #: Threads of a server that send and that receive; default of test/run.py.
 COPY_THREADS = 4
+#: Setting of the checks -> option of the run script.
+RUN_SCRIPT = {'sizes': 'size', 'chunksize': 'chunksize', 'nsplit': 'nsplit',
+              'clients': 'nrank', 'servers': 'nservers', 'reduce_jobs': 'num_jobs',
+              'reduce_threads': 'num_threads', 'send_threads': 'num_sends',
+              'recv_threads': 'num_recvs'}
 _UNITS = {'': 1, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
 
 
@@ -115,8 +120,8 @@ class Setup:
     iterations: int
     warmup: int
     nsplit: int = 1
-    jobs: int = 2
-    threads: int = 2
+    reduce_jobs: int = 2
+    reduce_threads: int = 2
     #: Threads of a server that send and receive; 0: COPY_THREADS, or one per client if
     #: this does not divide the clients.
     send_threads: int = 0
@@ -154,13 +159,10 @@ class Setup:
         return self.chunksize // DATA_TYPES[self.data_type] // self.nsplit
 
     def to_run_script_settings(self) -> dict[str, Any]:
-        """Contents of setting.yaml of the run script."""
-        return {'type': self.type, 'data_type': self.data_type,
-                'nrank': self.clients, 'nservers': self.servers,
+        """Options of the run script, and contents of its setting.yaml."""
+        return {**{option: getattr(self, name) for name, option in RUN_SCRIPT.items()},
+                'type': self.type, 'data_type': self.data_type,
                 'size': ','.join(map(str, self.sizes)),
-                'chunksize': self.chunksize, 'nsplit': self.nsplit,
-                'num_jobs': self.jobs, 'num_threads': self.threads,
-                'num_sends': self.send_threads, 'num_recvs': self.recv_threads,
                 'nccl_test_options': f'-c 1 -n {self.iterations} -w {self.warmup}'}
 
 

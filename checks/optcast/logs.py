@@ -141,13 +141,12 @@ def parse_client_log(text: str) -> Log:
     return _Reader('client', text).read()
 
 
-def refuse_panic(line: str, number: int, side: str = '') -> None:
-    """:raises ParseError: the line reports that a thread panicked"""
-    panicked = _PANIC.search(line)
-    if panicked:
+def refuse_panics(text: str, side: str = '', first: int = 1) -> None:
+    """:raises ParseError: a line of the text reports that a thread panicked"""
+    if panicked := _PANIC.search(text):
         of = f' of the {side}' * bool(side)
-        raise ParseError(number, line, f'a thread{of} panicked at '
-                         + panicked[1].rstrip(':'))
+        raise ParseError(first + text.count('\n', 0, panicked.start()), panicked[0],
+                         f'a thread{of} panicked at {panicked[1].rstrip(":")}')
 
 
 class _Reader:
@@ -180,7 +179,7 @@ class _Reader:
                 self.refuse(f'the line has {len(line)} characters, more than any '
                             'line of Optcast: the log is damaged')
             if not self.over:
-                refuse_panic(line, number, self.log.side)
+                refuse_panics(line, self.log.side, number)
             if rust := _RUST.search(line):
                 self.read_rust_line(rust)
             elif nccl := _NCCL.search(line):

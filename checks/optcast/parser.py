@@ -13,12 +13,12 @@ mean of the values that the server's own clients print (Gb/s of 2^30 bit).
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -30,6 +30,7 @@ from ..nccl.programs import PROGRAMS
 from . import logs
 from .logs import Log, Stats
 
+T = TypeVar('T')
 STATISTICS = ('len', 'avg', 'sd', 'median', 'min', 'max')
 #: Side -> possible classes of statistics; of the client: NCCL's plugin, the
 #: server's own client, its ring.
@@ -140,8 +141,8 @@ def read_printed_statistics(lines: Sequence[tuple[int, str]]
             raise ParseError(number, line, 'the line of statistics is damaged')
         elif line.strip():
             side = ''
-    for number, line in lines if blocks else ():
-        logs.refuse_panic(line, number)
+    if blocks:
+        logs.refuse_panics('\n'.join(bare))
     for side, block_stats in blocks.items():
         if set(block_stats) not in CLASSES[side]:
             raise ParseError(starts[side], '', f'"{side} stats" is incomplete; it has '
@@ -198,13 +199,6 @@ def bandwidths(half: nccl.Half, size: int, ranks: int) -> tuple[float, float]:
         return half.algbw.value, half.busbw.value
     algbw = size / half.time.value / 1e3
     return algbw, algbw * 2 * (ranks - 1) / ranks
-
-
-def _require_result(log: Log, result: nccl.Output | None) -> None:
-    if not result and not log.bandwidths:
-        raise ParseError(len(log.rest) + len(log.spans), '', 'the log has no result: '
-                         'no table of nccl-tests and no line with the bandwidth of '
-                         "the server's own client")
 
 
 def _records_of_result(client: Log, result: nccl.Output | None, program: str
@@ -290,19 +284,6 @@ class Analysis:
                 f'each thread: {times}): {WHY[name]}')
 
 
-@contextlib.contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
-    """A ParseError inside names this file of the folder."""
-    try:
-        yield
-    except yaml.YAMLError as err:
-        mark = getattr(err, 'problem_mark', None)
-        raise ParseError(mark.line + 1 if mark else 1, '', 'the file is not valid YAML',
-                         path.name) from None
-    except ParseError as err:
-        raise ParseError(err.line, err.text, err.reason, path.name) from None
-
-
 def analyse_log_folder(folder: Path) -> Analysis:
     """Analyse the logs of a run: setting.yaml, client.log, server.log and the
     error logs of both.
@@ -310,32 +291,50 @@ def analyse_log_folder(folder: Path) -> Analysis:
     :raises ParseError: a file cannot be trusted; the error names it
     :raises OSError: client.log or setting.yaml is missing
     """
-    def text_of(path: Path) -> str:
-        return path.read_bytes().decode(errors='replace')
+    def read(name: str, parse: Callable[[str], T]) -> T:
+        try:
+            return parse((folder / name).read_bytes().decode(errors='replace'))
+        except ParseError as err:
+            raise ParseError(err.line, err.text, err.reason, name) from None
 
-    with _errors_name(folder / 'setting.yaml'):
-        settings = yaml.safe_load(text_of(folder / 'setting.yaml'))
-        if not isinstance(settings, dict):
-            raise ParseError(1, '', 'the file has no settings of a run')
+    settings = read('setting.yaml', _parse_settings)
     for errors in folder.glob('*_err.log'):
-        with _errors_name(errors):
-            for number, line in enumerate(text_of(errors).split('\n'), 1):
-                logs.refuse_panic(line, number, errors.name.partition('_')[0])
-    with _errors_name(folder / 'client.log'):
-        client = logs.parse_client_log(text_of(folder / 'client.log'))
-        result = read_table(client.rest)
-        _require_result(client, result)
+        read(errors.name, functools.partial(
+            logs.refuse_panics, side=errors.name.partition('_')[0]))
+    client = read('client.log', logs.parse_client_log)
+    result = read('client.log', lambda _: _require_result(
+        client, read_table(client.rest)))
     server = ring = None
     if settings.get('type', 'optcast') == 'optcast':
-        with _errors_name(folder / 'server.log'):
-            server = logs.parse_server_log(text_of(folder / 'server.log'))
-            if client.spans and not server.spans:
-                raise ParseError(1, '', 'the log has no span: start the first server '
-                                 'with RUST_LOG=TRACE')
+        server = read('server.log', logs.parse_server_log)
+        if client.spans and not server.spans:
+            raise ParseError(1, '', 'the log has no span: start the first server '
+                             'with RUST_LOG=TRACE', 'server.log')
     if (folder / 'ring.txt').exists():
-        with _errors_name(folder / 'ring.txt'):
-            ring = read_table(enumerate(text_of(folder / 'ring.txt').split('\n'), 1))
+        ring = read('ring.txt', lambda text: read_table(
+            enumerate(text.split('\n'), 1)))
     return Analysis(settings, client, server, result, ring)
+
+
+def _parse_settings(text: str) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(text)
+    except yaml.YAMLError as err:
+        mark = getattr(err, 'problem_mark', None)
+        raise ParseError(mark.line + 1 if mark else 1, '', 'the file is not valid YAML'
+                         ) from None
+    if not isinstance(settings, dict):
+        raise ParseError(1, '', 'the file has no settings of a run')
+    return settings
+
+
+def _require_result(client: Log, result: nccl.Output | None) -> nccl.Output | None:
+    """The table of clients, or None if the server's own client printed a bandwidth."""
+    if not result and not client.bandwidths:
+        raise ParseError(len(client.rest) + len(client.spans), '', 'the log has no '
+                         'result: no table of nccl-tests and no line with the '
+                         "bandwidth of the server's own client")
+    return result
 
 
 # Functions for `plumb parse` ----------------------------------------------

@@ -79,6 +79,8 @@ class Row:
     mean: float | None
     #: Percentile -> latency.
     percentiles: Mapping[str, float]
+    #: Operations that were answered in each whole second of the run; only in JSON.
+    by_second: tuple[int, ...] = ()
 
 
 class Client(NamedTuple):
@@ -474,7 +476,10 @@ def _read_json_rows(block: dict[str, Any], title: str, line: int, refuse: Refuse
                   row['Hits/sec'] if reads else None,
                   row['Misses/sec'] if reads else None,
                   row['KB/sec'], row['Average Latency'] or None,
-                  {} if name == 'Totals' and 'AVERAGE' in title else latencies)
+                  {} if name == 'Totals' and 'AVERAGE' in title else latencies,
+                  tuple(row['Time-Serie'].get(str(second), {}).get('Count', 0)
+                        for second in range(span // 1000))
+                  if 'Time-Serie' in row else ())
 
 
 # Clients of one run ------------------------------------------------------

@@ -4,13 +4,14 @@
 """
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 
 from checks.core.parsers import ParseError
+from checks.loadgen import memtier
 from checks.taobench.parser import Log, Point, Summary
 from checks.taobench.validity import Cpu
+from config.records import tables
 
 COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
            'why')
@@ -61,36 +62,29 @@ def _cpu_use(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
         if total > 0 else None
 
 
-def log_of_clients(phases: Mapping[float, Sequence[str]], interval: float) -> Log:
-    """The log of a server without statistics, from the hits and misses of its clients.
-    A read that missed was followed by a write.
+def log_of_clients(phases: Mapping[float, Sequence[str]]) -> Log:
+    """The log of a server without statistics, from the reads and writes of its clients
+    in each second. A read that missed was followed by a write.
 
-    :param phases: start of each phase since the first one in s -> CSV of --series of
-        each client
+    :param phases: start of each phase since the first one in s -> JSON of each client
+    :raises ParseError: a client did not end its run
     """
-    counts: dict[int, tuple[float, float]] = {}
+    counts: dict[int, list[int]] = {}
     for start, texts in phases.items():
-        for text in texts:
-            last = 0.0
-            for number, row in enumerate(csv.DictReader(io.StringIO(text)),
-                                         round(start / interval)):
-                time, operations, misses = (float(row[name]) for name in (
-                    'time_s', 'operations', 'misses'))
-                if time - last < interval / 2:
-                    # Rows after the end have answers that were still in flight.
-                    break
-                last = time
-                fast, slow = counts.get(number, (0.0, 0.0))
-                counts[number] = (fast + max(operations - 2 * misses, 0),
-                                  slow + misses)
-    points = []
-    for number in range(max(counts, default=-1) + 1):
-        fast, slow = counts.get(number, (0.0, 0.0))
-        points.append(Point(number + 1, {
-            'fast_qps': fast / interval, 'slow_qps': slow / interval,
+        for [table] in map(memtier.read_tables, texts):
+            sets, gets = (row.by_second for row in table.rows[:2])
+            for second, (read, missed) in enumerate(zip(gets, sets, strict=True),
+                                                    round(start)):
+                total = counts.setdefault(second, [0, 0])
+                total[0] += max(read - missed, 0)
+                total[1] += missed
+    return Log(tuple(
+        Point(second + 1, {
+            'fast_qps': fast, 'slow_qps': slow,
             'hit_rate': fast / (fast + slow) if fast + slow else 0.0,
-            'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0}))
-    return Log(tuple(points))
+            'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0})
+        for second in range(max(counts, default=-1) + 1)
+        for fast, slow in [counts.get(second, (0, 0))]))
 
 
 def format_points_over_time(
@@ -106,12 +100,10 @@ def format_points_over_time(
     :param interval: time between two points. Unit: s
     """
     first = min(starts)
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator='\n')
-    table.writerow(COLUMNS)
+    table: list[tuple[object, ...]] = []
 
-    def write_rows(at: float, name: str, values: Mapping[str, tuple[float, str]],
-                   counts: str = '', why: str = '') -> None:
+    def add_rows(at: float, name: str, values: Mapping[str, tuple[float, str]],
+                 counts: str = '', why: str = '') -> None:
         # A point belongs to the interval that ends at its time.
         phase = next((phase for phase, (begin, end) in phases.items()
                       if begin < at <= end + interval / 2), '')
@@ -119,21 +111,23 @@ def format_points_over_time(
             phase = ('after' if at > phases['test'][1] else
                      'rest' if at > phases['warmup'][1] else 'warmup')
         for metric, (value, unit) in values.items():
-            table.writerow([f'{at - first:.3f}', name, metric, repr(value), unit, phase,
-                            counts, why])
+            table.append((f'{at - first:.3f}', name, metric, value, unit, phase, counts,
+                          why))
 
     for index, (one, start) in enumerate(zip(summary, starts, strict=True)):
         # A damaged line belongs to an interval, too.
         for number, point in enumerate(one.log.intervals if one else (), 1):
             if one and point.has_rates:
                 why, values = one.why_left_out(point), point.values
-                write_rows(start + number * interval, f'server {index}', {
+                add_rows(start + number * interval, f'server {index}', {
                     'fast_qps': (values['fast_qps'], '1/s'),
                     'slow_qps': (values['slow_qps'], '1/s'),
                     'total_qps': (values['fast_qps'] + values['slow_qps'], '1/s'),
                     'hit_rate': (values['hit_rate'], '1')}, '01'[not why], why)
     for at, share in busy.cpu_use_over_time():
         if at >= first:
-            write_rows(at, f'cpu {busy.node}', {'cpu_total': (share.total, '%'),
-                                                'cpu_user': (share.user, '%')})
+            add_rows(at, f'cpu {busy.node}', {'cpu_total': (share.total, '%'),
+                                              'cpu_user': (share.user, '%')})
+    out = io.StringIO()
+    tables.write_csv(out, COLUMNS, table)
     return out.getvalue()

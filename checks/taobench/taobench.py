@@ -259,7 +259,6 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         '--test-time': 'the settings warmup_time and test_time',
         '--requests': 'the setting test_time', '--key-maximum': 'the setting keys',
         '--clients': 'the setting connections',
-        '--series': 'the setting interval', '--interval': 'the setting interval',
         '--service': 'the servers of the job'}
 
     #: Number of servers; 0: one per 72 CPUs.
@@ -438,18 +437,24 @@ class TaoLookAside(SizedTaoBenchmark):
     def client_words(self) -> list[str]:
         # Each phase has other keys, but the same values.
         return ['--on-miss', 'set', '--data-size-list', format_value_sizes(),
-                '--verify', 'bytes', '--series', '{output}.csv', '--interval',
-                f'{self.statistics_interval:g}']
+                '--verify', 'bytes']
+
+    @property
+    def statistics_interval(self) -> float:
+        """The load generator counts its requests in each second."""
+        if self.interval not in (0, 1):
+            raise ValueError('interval: memcached prints no statistics, and the load '
+                             'generator counts whole seconds: set it to 1')
+        return 1
 
     def read_server_logs(self, services: Services, run: guards.Run
                          ) -> list[tao.Log | None]:
         sized, steps = self.sized_plan, services.steps
         return [results.log_of_clients(
             {steps[phase].at - steps['warmup'].at: [
-                Path(self.stagedir, f'{run.name}.{phase}.{client}.csv').read_text()
+                Path(self.stagedir, f'{run.name}.{phase}.{client}.out').read_text()
                 for client in sized.clients_of_server(server.index)]
-             for phase in ('warmup', 'test')}, self.statistics_interval)
-            for server in services.servers]
+             for phase in ('warmup', 'test')}) for server in services.servers]
 
     def server_start_times(self, services: Services) -> list[float]:
         return [services.steps['warmup'].at] * len(services.servers)

@@ -75,7 +75,7 @@ static struct outcome deliver(struct input *in)
         snprintf(result.said, sizeof result.said, "%s", said);
     else
         free_tracked();
-    result.answered = peek(&thread.answered);
+    result.answered = thread.answered;
     result.in_flight = conn.in_flight;
     result.greetings = conn.greetings;
     result.up = thread.up;

@@ -117,7 +117,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int, words: str
     (['--key-prefix', 'a b'], 'no blanks'),
     (['--key-prefix', 'x' * 230], 'at most 220 bytes'),
     (['--print-percentiles', '50,101'], 'numbers from 0 to 100'),
-    (['--interval', '1'], 'go together'),
     (['--service', 'nowhere'], 'No such file'),
 ])
 def test_usage(load, args, words):
@@ -593,12 +592,18 @@ def test_user_and_password(load, fake, tmp_path):
     assert [b'AUTH', b'bench', b'two words'] in server.seen
 
 
-def test_series(load, fake, tmp_path):
-    done = load(*at(fake()), *GET, '--test-time', 0.5, '--interval', 0.1, '--series',
-                tmp_path / 'series.csv')
-    head, *rows = (tmp_path / 'series.csv').read_text().splitlines()
-    assert head == 'time_s,operations,misses'
-    assert sum(int(row.split(',')[1]) for row in rows) == counts(done)['Gets'] > 0
+def test_requests_of_each_second(load, fake):
+    """In the original's format; what was in flight at the end comes in a last one."""
+    done = load(*at(fake()), '--ratio', '1:1', '--test-time', 2)
+    for name, row in json.loads(done.stdout)['ALL STATS'].items():
+        if 'Time-Serie' in row:
+            seconds = row['Time-Serie']
+            assert [*seconds] == [str(second) for second in range(len(seconds))]
+            assert sum(one['Count'] for one in seconds.values()) == row['Count']
+            assert name == 'Waits' or len(seconds) in (2, 3)
+    [table] = memtier.read_tables(done.stdout)
+    assert all(len(row.by_second) == 2 and min(row.by_second) > 0
+               for row in table.rows if row.name != 'Waits')
 
 
 def test_limit_of_open_files(load, fake):

@@ -23,7 +23,7 @@ from checks.taobench.scenarios import Scenario
 from checks.taobench.taobench import format_value_sizes
 from postprocess import records
 from postprocess.references import progress
-from tests.conftest import LIMIT, of_family, require_program, until
+from tests.conftest import LIMIT, ROOT, of_family, require_program, until
 from tests.serving.job import build_programs
 
 #: A run of a few seconds, of a cache that is warm at once.
@@ -72,11 +72,12 @@ def test_the_share_of_a_time():
 
 
 def test_points_of_a_server_that_prints_none():
-    one = 'time_s,operations,misses\n0.5,110,10\n1.0,100,0\n1.02,9,0\n'
-    log = results.log_of_clients({0: [one, one.replace('110', '130')], 1.6: [one]}, 0.5)
-    assert [p.values['fast_qps'] for p in log.points] == [400, 400, 0, 180, 200]
-    assert [p.values['slow_qps'] for p in log.points] == [40, 0, 0, 20, 0]
-    assert log.points[0].values['hit_rate'] == pytest.approx(200 / 220)
+    """Of each second, in which a client reads, and writes what it missed."""
+    text = (ROOT / 'tests/keyvalue/golden/memtier-2.3.0.memcached.json').read_text()
+    log = results.log_of_clients({0: [text, text], 1.6: [text]})
+    assert [p.values['fast_qps'] for p in log.points] == [2 * 16360, 0, 16360]
+    assert [p.values['slow_qps'] for p in log.points] == [2 * 1820, 0, 1820]
+    assert log.points[0].values['hit_rate'] == pytest.approx(16360 / 18180)
 
 
 def test_points_over_time_have_a_phase_and_a_reason():
@@ -279,7 +280,7 @@ def test_a_server_without_statistics_has_points_of_its_clients(suite):
         '-r', *OF_IT, '-Sbringup=1', '-n', 'TaoLookAside', '-E',
         'scenario.client_nodes == 0', *(
             f'-STaoLookAside.{name}={value}' for name, value in {
-                **SHORT, 'memory': 0.064, 'keys': 500}.items()))
+                **SHORT, 'interval': 1, 'memory': 0.064, 'keys': 500}.items()))
     values = {r['metric']: float(r['value']) for r in suite.records}
     assert values['total_qps'] == pytest.approx(
         values['fast_qps'] + values['slow_qps'])

@@ -21,15 +21,6 @@ static const uint64_t CHECK_INTERVAL = SECOND / 10;
 uint64_t begin_ns, end_ns;
 struct thread *threads;
 
-static uint64_t answered_so_far(void)
-{
-    uint64_t sum = 0;
-
-    for (unsigned i = 0; i < opt.threads; i++)
-        sum += peek(&threads[i].answered);
-    return sum;
-}
-
 /* CPU seconds of this thread, and those it waited for a CPU. */
 static struct usage usage_now(const struct thread *t)
 {
@@ -66,8 +57,8 @@ static _Noreturn void connection_lost(const struct conn *c, bool broken)
         fail("%s closed the connection before it answered (%s): too many "
              "connections for it, or a server that needs TLS?",
              c->node->name, why);
-    fail("%s closed the connection after %" PRIu64 " operations (%s): did "
-         "the server die?", c->node->name, answered_so_far(), why);
+    fail("%s closed the connection after %" PRIu64 " operations of this thread "
+         "(%s): did the server die?", c->node->name, c->thread->answered, why);
 }
 
 static void input(struct conn *c, bool hung_up);
@@ -265,6 +256,18 @@ static void dispatch(struct thread *t)
 }
 
 /* --- answers ------------------------------------------------------------- */
+static void count_second(struct tally *t, uint64_t second)
+{
+    if (second >= t->seconds) {
+        t->by_second = realloc(t->by_second, (second + 1) * sizeof second);
+        if (!t->by_second)
+            fail("no memory for the counts of %" PRIu64 " seconds", second);
+        while (t->seconds <= second)
+            t->by_second[t->seconds++] = 0;
+    }
+    t->by_second[second]++;
+}
+
 static void record(struct thread *t, const struct op *op, size_t received,
                    bool miss)
 {
@@ -274,20 +277,20 @@ static void record(struct thread *t, const struct op *op, size_t received,
         return;
     struct tally *tally = &t->tally[op->kind];
     struct histogram *h = &t->histogram[op->kind];
-    bump(&t->answered, 1);
+    t->answered++;
     if (op->start < begin_ns || op->start >= end_ns)
         return;
-    bump(&tally->count, 1);
-    bump(&tally->sent, op->bytes);
-    bump(&tally->received, received);
-    if (miss)
-        bump(&tally->misses, 1);
-    bump(&h->bucket[bucket_of(ns)], 1);
-    bump(&h->sum, ns);
-    if (ns > peek(&h->max))
-        poke(&h->max, ns);
-    if (ns < peek(&h->min))
-        poke(&h->min, ns);
+    tally->count++;
+    tally->sent += op->bytes;
+    tally->received += received;
+    tally->misses += miss;
+    count_second(tally, (t->now - begin_ns) / SECOND);
+    h->bucket[bucket_of(ns)]++;
+    h->sum += ns;
+    if (ns > h->max)
+        h->max = ns;
+    if (ns < h->min)
+        h->min = ns;
     t->last_answer = t->now;
 }
 

@@ -33,28 +33,12 @@ extern const char *const protocol_names[];
 /* --- histogram.c: log-linear, buckets at most 1/128 wide ---------------- */
 enum { STEPS = 128, BUCKETS = 40 * STEPS };   /* up to 2^46 ns, 19 hours */
 struct histogram {
-    /* One thread writes, the main thread only reads: relaxed is enough. */
-    _Atomic uint64_t bucket[BUCKETS], sum, min, max;
+    uint64_t bucket[BUCKETS], sum, min, max;
 };
 unsigned bucket_of(uint64_t value);
 uint64_t bucket_lower(unsigned index);
 double percentile(const uint64_t *bucket, uint64_t count, double share);
 void print_buckets(const uint64_t *bucket, FILE *out);
-
-static inline uint64_t peek(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-static inline void poke(_Atomic uint64_t *counter, uint64_t value)
-{
-    atomic_store_explicit(counter, value, memory_order_relaxed);
-}
-
-static inline void bump(_Atomic uint64_t *counter, uint64_t by)
-{
-    poke(counter, peek(counter) + by);
-}
 
 /* A server, and what all threads know of it. */
 struct node {
@@ -86,11 +70,11 @@ struct options {
     enum verify verify;
     enum on_miss on_miss;
     double rate;                  /* of each connection                   */
-    double duration, warmup, timeout, interval;
+    double duration, warmup, timeout;
     double percentiles[MAX_PERCENTILES];
     unsigned percentile_count;
     const char *data_sizes;       /* --data-size-list                     */
-    const char *series, *json, *ratio, *pattern, *requests_text;
+    const char *json, *ratio, *pattern, *requests_text;
 };
 extern struct options opt;
 void read_options(int argc, char **argv);
@@ -154,7 +138,11 @@ struct conn {
     size_t body, at, skip, size;  /* bytes left, position, value in body  */
 };
 struct write { struct conn *conn; uint64_t key; };
-struct tally { _Atomic uint64_t count, misses, sent, received; };
+/* Of one kind; by_second: how many were answered in each second. */
+struct tally {
+    uint64_t count, misses, sent, received, *by_second;
+    size_t seconds;
+};
 struct thread {
     unsigned index, conn_count, up;
     struct conn *conns;
@@ -162,7 +150,7 @@ struct thread {
     struct rng rng;
     char *buffer;
     uint64_t now, next_check, in_flight, opening, left;
-    _Atomic uint64_t answered;    /* warm-up and all                      */
+    uint64_t answered;            /* warm-up and all                      */
     double due;                   /* open loop: the next intended send    */
     struct conn **credits;        /* a ring of free pipeline slots        */
     unsigned credit_first, credit_count;
@@ -190,7 +178,5 @@ bool read_reply(struct conn *c, const char **p, size_t *n);
 
 /* --- report.c ---------------------------------------------------------- */
 void print_report(void);
-void write_series(void);          /* returns when the threads are done     */
-extern _Atomic unsigned running_threads;
 
 #endif

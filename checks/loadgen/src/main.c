@@ -46,7 +46,7 @@ static void prepare_thread(struct thread *t, unsigned index)
         t->sample = allocate(t->sample_size, sizeof *t->sample);
     }
     for (enum kind k = 0; k < KINDS; k++)
-        poke(&t->histogram[k].min, UINT64_MAX);
+        t->histogram[k].min = UINT64_MAX;
     if ((t->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
         fail("epoll: %s", strerror(errno));
     for (unsigned i = 0; i < t->conn_count; i++) {
@@ -66,7 +66,6 @@ static void *work(void *thread)
     pthread_barrier_wait(&opened);
     pthread_barrier_wait(&started);
     run_load(thread);
-    running_threads--;
     return NULL;
 }
 
@@ -82,7 +81,6 @@ int main(int argc, char **argv)
     find_nodes();
     ids = allocate(opt.threads, sizeof *ids);
     threads = allocate(opt.threads, sizeof *threads);
-    running_threads = opt.threads;
     pthread_barrier_init(&opened, NULL, opt.threads + 1);
     pthread_barrier_init(&started, NULL, opt.threads + 1);
     for (unsigned i = 0; i < opt.threads; i++) {
@@ -97,7 +95,6 @@ int main(int argc, char **argv)
     end_ns = opt.duration ? begin_ns + (uint64_t)(opt.duration * 1e9)
                           : UINT64_MAX;
     pthread_barrier_wait(&started);
-    write_series();
     for (unsigned i = 0; i < opt.threads; i++)
         pthread_join(ids[i], NULL);
     print_report();

@@ -123,10 +123,6 @@ static const struct setting rows[] = {
     {"print-percentiles", "P,...", "of the latency (50,99,99.9)", CALL,
      .call = read_percentiles},
     {"hide-histogram", NULL, "always so", .type = FLAG},
-    {"series", "FILE", "(+) CSV: time, operations, misses",
-     WORD, .target = &opt.series},
-    {"interval", "S", "(+) a row of --series each", REAL, &opt.interval, 1e-2,
-     .high = 1e6},
     {"help", NULL, "this", .type = FLAG},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -224,8 +220,6 @@ static void read_requests(void)
               "--pipeline");
     if (opt.on_miss && !opt.gets)
         usage("--on-miss is for GETs");
-    if (!opt.series != !opt.interval)
-        usage("--series and --interval go together");
 }
 
 void read_options(int argc, char **argv)

@@ -1,5 +1,4 @@
-/* report.c - results: the JSON of memtier_benchmark, with more keys, and rows
- * of --series. */
+/* report.c - results: the JSON of memtier_benchmark, with more keys. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -9,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
-
-_Atomic unsigned running_threads;
 
 /* All threads' figures of one kind, or of all kinds (KINDS). */
 struct sum {
@@ -25,76 +22,20 @@ static void add_up(struct sum *s, enum kind only)
         for (enum kind k = 0; k < KINDS; k++) {
             const struct tally *t = &threads[i].tally[k];
             const struct histogram *h = &threads[i].histogram[k];
-            uint64_t min = peek(&h->min), max = peek(&h->max);
             if (only != KINDS && only != k)
                 continue;
-            s->count += peek(&t->count);
-            s->misses += peek(&t->misses);
+            s->count += t->count;
+            s->misses += t->misses;
             if (k == GET)
-                s->hits += peek(&t->count) - peek(&t->misses);
-            s->sent += peek(&t->sent);
-            s->received += peek(&t->received);
-            s->ns += peek(&h->sum);
-            s->min = min < s->min ? min : s->min;
-            s->max = max > s->max ? max : s->max;
+                s->hits += t->count - t->misses;
+            s->sent += t->sent;
+            s->received += t->received;
+            s->ns += h->sum;
+            s->min = h->min < s->min ? h->min : s->min;
+            s->max = h->max > s->max ? h->max : s->max;
             for (unsigned b = 0; b < BUCKETS; b++)
-                s->bucket[b] += peek(&h->bucket[b]);
+                s->bucket[b] += h->bucket[b];
         }
-}
-
-static FILE *opened_file(const char *option, const char *path)
-{
-    FILE *file = fopen(path, "w");
-
-    if (!file)
-        fail("--%s %s: %s", option, path, strerror(errno));
-    return file;
-}
-
-static void close_file(const char *option, const char *path, FILE *file)
-{
-    bool bad = ferror(file);
-
-    if (fclose(file) || bad)
-        fail("--%s %s: %s", option, path, strerror(errno));
-}
-
-/* --- rows of --series ---------------------------------------------------- */
-static void sleep_until(uint64_t ns)
-{
-    while (running_threads && clock_ns() < ns) {
-        uint64_t left = ns - clock_ns(), step = SECOND / 50;
-        struct timespec t = {.tv_nsec = (long)(left < step ? left : step)};
-        nanosleep(&t, NULL);
-    }
-}
-
-void write_series(void)
-{
-    uint64_t due = begin_ns, operations = 0, misses = 0;
-
-    if (!opt.series)
-        return;
-    FILE *file = opened_file("series", opt.series);
-    fputs("time_s,operations,misses\n", file);
-    sleep_until(due);
-    while (running_threads) {
-        uint64_t answered = 0, missed = 0;
-        sleep_until(due += (uint64_t)(opt.interval * 1e9));
-        uint64_t now = clock_ns();
-        for (unsigned i = 0; i < opt.threads; i++)
-            for (enum kind k = 0; k < KINDS; k++) {
-                answered += peek(&threads[i].tally[k].count);
-                missed += peek(&threads[i].tally[k].misses);
-            }
-        fprintf(file, "%.3f,%" PRIu64 ",%" PRIu64 "\n",
-                (double)(now - begin_ns) / 1e9, answered - operations,
-                missed - misses);
-        fflush(file);
-        operations = answered;
-        misses = missed;
-    }
-    close_file("series", opt.series, file);
 }
 
 /* --- the JSON ------------------------------------------------------------ */
@@ -177,7 +118,32 @@ static void print_configuration(FILE *json)
             opt.clients);
 }
 
-static void print_object(FILE *json, const char *name, const struct sum *s)
+/* Requests that were answered in each second, as memtier_benchmark has them. */
+static void print_seconds(FILE *json, enum kind only)
+{
+    bool more = true;
+
+    fputs("\"Time-Serie\": {", json);
+    for (size_t second = 0; more; second++) {
+        uint64_t count = 0;
+        more = false;
+        for (unsigned i = 0; i < opt.threads; i++)
+            for (enum kind k = 0; k < KINDS; k++) {
+                const struct tally *t = &threads[i].tally[k];
+                if ((only != KINDS && only != k) || second >= t->seconds)
+                    continue;
+                count += t->by_second[second];
+                more = true;
+            }
+        if (more)
+            fprintf(json, "%s\n\"%zu\": {\"Count\": %" PRIu64 "}",
+                    second ? "," : "", second, count);
+    }
+    fputs("\n},\n", json);
+}
+
+static void print_object(FILE *json, const char *name, const struct sum *s,
+                         enum kind kind)
 {
     double count = (double)s->count, n = count ? count : 1;
 
@@ -189,6 +155,7 @@ static void print_object(FILE *json, const char *name, const struct sum *s)
     fprintf(json, "\"Average Latency\": %.6f,\n\"Min Latency\": %.6f,\n"
             "\"Max Latency\": %.6f,\n", (double)s->ns / 1e6 / n,
             s->count ? (double)s->min / 1e6 : 0, (double)s->max / 1e6);
+    print_seconds(json, kind);
     fprintf(json, "\"KB/sec\": %.2f,\n\"KB/sec RX\": %.2f,\n\"KB/sec TX\": "
             "%.2f,\n\"Percentile Latencies\": {",
             (double)(s->sent + s->received) / 1024 / run.seconds,
@@ -225,8 +192,10 @@ void print_report(void)
 {
     static struct sum all, s;
     const char *path = opt.json ? opt.json : "/proc/self/fd/1";
-    FILE *json = opened_file("json-out-file", path);
+    FILE *json = fopen(path, "w");
 
+    if (!json)
+        fail("--json-out-file %s: %s", path, strerror(errno));
     add_up(&all, KINDS);
     if (!all.count)
         fail("nothing was answered in the measured time: a longer "
@@ -237,11 +206,13 @@ void print_report(void)
     for (enum kind k = opt.word_count ? COMMAND : SET;
          k <= (opt.word_count ? COMMAND : GET); k++) {
         add_up(&s, k);
-        print_object(json, row_name(k), &s);
+        print_object(json, row_name(k), &s, k);
     }
     if (!opt.word_count)                    /* memtier's rows: always three */
-        print_object(json, "Waits", &(struct sum){0});
-    print_object(json, "Totals", &all);
+        print_object(json, "Waits", &(struct sum){0}, COMMAND);
+    print_object(json, "Totals", &all, KINDS);
     print_client(json, &all);
-    close_file("json-out-file", path, json);
+    bool bad = ferror(json);
+    if (fclose(json) || bad)
+        fail("--json-out-file %s: %s", path, strerror(errno));
 }

@@ -1,8 +1,6 @@
 """Checks of in-memory stores under a load of clients."""
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
 from typing import Any
 
 import reframe as rfm
@@ -116,9 +114,7 @@ class StorePrograms(base.Programs):
     family = 'keyvalue'
 
     def tool_build_commands(self) -> list[str]:
-        command = (f'CC={self.current_environ.cc or "cc"} {shlex.quote(str(BUILD))} '
-                   f'{EMBEDDED}')
-        return [builds.copy_or_build_command(self, Path(EMBEDDED).parts[0], command)]
+        return [builds.build_script_command(self, BUILD, EMBEDDED)]
 
 
 class StoreBenchmark(ServiceBenchmark, special=True):

@@ -43,6 +43,17 @@ def copy_or_build_command(build: Any, program: str, command: str) -> str:
     return f'{{ {" || ".join([*copies, command])}; }}'
 
 
+def build_script_command(build: Any, script: Path, out: str) -> str:
+    """The same for a script `build.sh OUT`, which compiles one program.
+
+    :param out: path of the program in the stage directory
+    """
+    cc = build.current_environ.cc or 'cc'
+    return copy_or_build_command(
+        build, out.split('/')[0],
+        f'CC={shlex.quote(cc)} {shlex.quote(str(script))} {out}')
+
+
 def first_build_error(output: Path) -> str:
     """The line of a build's output that gives the cause.
 

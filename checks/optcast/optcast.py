@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +17,7 @@ from config.records import metrics, samples
 from ..core import guards
 from ..core.base import Programs
 from ..core.parsers import ParseError
+from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark
@@ -38,8 +38,7 @@ class OptcastPrograms(Programs):
     family = 'optcast'
 
     def build_commands(self) -> list[str]:
-        cc = self.current_environ.cc or 'cc'
-        return [f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} optcast']
+        return [builds.build_script_command(self, BUILD, 'optcast')]
 
 
 @rfm.simple_test

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import reframe as rfm
-from reframe.core.builtins import fixture, parameter
+from reframe.core.builtins import parameter
 
 from ..core import guards
 from ..services.parser import Services
@@ -18,7 +18,7 @@ from . import parser as tao
 from . import validity
 from .scenarios import PAUSE, scenarios_of_program
 from .sizing import REST
-from .taobench import HERE, TaoBenchmark, TaoPrograms
+from .taobench import HERE, TaoBenchmark
 
 #: Options of each script that the check sets itself -> what to use instead.
 REFUSED = {
@@ -33,13 +33,6 @@ REFUSED = {
 LOST_IN_STANDALONE = 20
 
 
-class DcperfPrograms(TaoPrograms):
-    """An installed DCPerf."""
-
-    def build_commands(self) -> list[str]:
-        return []
-
-
 @rfm.simple_test
 class TaoBenchOriginal(TaoBenchmark):
     """A job of DCPerf's TaoBench, by DCPerf's own scripts."""
@@ -52,8 +45,6 @@ class TaoBenchOriginal(TaoBenchmark):
     #: Job, program, scale and place of the clients.
     scenario = parameter(scenarios_of_program('tao_bench_server'),
                          fmt=lambda scenario: str(scenario))
-
-    programs = fixture(DcperfPrograms, scope='environment')
 
     # Launch ----------------------------------------------------------------
 

@@ -5,7 +5,6 @@ The embedded server and memcached follow the sizing rules of DCPerf's scripts
 """
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,23 +50,23 @@ STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
 
 
 class TaoPrograms(base.Programs):
-    """The embedded server and load generator, or the original's."""
+    """The embedded server or an installed one, and the embedded load generator."""
 
     family = 'taobench'
 
     def build_commands(self) -> list[str]:
-        cc = f'CC={self.current_environ.cc or "cc"}'
-        return [builds.copy_or_build_command(
-                    self, out.split('/')[0], f'{cc} {shlex.quote(str(script))} {out}')
-                for script, out in (
-                    (HERE / 'src' / 'build.sh', 'tao_server'),
-                    (BUILD, EMBEDDED))]
+        return [builds.build_script_command(self, HERE / 'src' / 'build.sh',
+                                            'tao_server')]
+
+    def tool_build_commands(self) -> list[str]:
+        return [builds.build_script_command(self, BUILD, EMBEDDED)]
 
 
 class TaoBenchmark(ServiceBenchmark, special=True):
     """A job of TaoBench: how long it runs, and whether its run is valid."""
 
     family = 'taobench'
+    programs = fixture(TaoPrograms, scope='environment')
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         **ServiceBenchmark.SETTINGS,
         'memory': 0.0, 'warmup_time': 0, 'test_time': 0, 'interval': 0.0,
@@ -393,8 +392,6 @@ class TaoBench(SizedTaoBenchmark):
     scenario = parameter(scenarios_of_program('tao_server'),
                          fmt=lambda scenario: str(scenario))
 
-    programs = fixture(TaoPrograms, scope='environment')
-
     def server_words(self, instance: sizing.Instance, options: Sequence[str]
                      ) -> list[str]:
         # The server creates the values; a full queue is a miss.
@@ -409,16 +406,6 @@ class TaoBench(SizedTaoBenchmark):
             }.items())]
 
 
-class TaoStorePrograms(TaoPrograms):
-    """An installed memcached, and the embedded load generator."""
-
-    def build_commands(self) -> list[str]:
-        return []
-
-    def tool_build_commands(self) -> list[str]:
-        return super().build_commands()[1:]
-
-
 @rfm.simple_test
 class TaoLookAside(SizedTaoBenchmark):
     """The same load on memcached without patches; clients SET missed keys."""
@@ -426,8 +413,6 @@ class TaoLookAside(SizedTaoBenchmark):
     #: Job, program, scale and place of the clients.
     scenario = parameter(scenarios_of_program('memcached'),
                          fmt=lambda scenario: str(scenario))
-
-    programs = fixture(TaoStorePrograms, scope='environment')
 
     def server_words(self, instance: sizing.Instance, options: Sequence[str]
                      ) -> list[str]:

@@ -313,10 +313,11 @@ def begun(job):
     until(lambda: log.exists() and words in log.read_text(), job.clients[0])
 
 
-@pytest.mark.parametrize('ring', [False, True])
-def test_a_client_dies(run, ring):
+@pytest.mark.parametrize('ring, threads', [(False, 3), (False, 1), (True, 3)])
+def test_a_client_dies(run, ring, threads):
+    """One thread of the server may receive from all ranks."""
     job = run(3, ring=ring, more=('-n', '100000'))
-    job.serve().ask('1M')
+    job.serve(recv_threads=threads, send_threads=threads).ask('1M')
     begun(job)
     job.clients[1].kill()
     codes = job.ends()

@@ -100,17 +100,38 @@ static void check(uint32_t rank, const struct header *head, uint32_t seq)
              (unsigned long long)head->bytes, room);
 }
 
-/* Waits without a limit for the first byte of a message. */
+/* Waits without a limit for a rank's next message. Another rank of this thread that
+ * closes its connection meanwhile, and has not said BYE, ends the run: the one that
+ * is waited for may wait for it. */
+static void wait_for_rank(uint32_t rank, uint32_t first, uint32_t count)
+{
+    struct pollfd polled[MAX_RANKS];
+    struct header next;
+    for (uint32_t k = 0; k < count; k++)
+        polled[k] = (struct pollfd){
+            peers.fd[first + k], first + k == rank ? POLLIN : POLLRDHUP, 0};
+    while (!polled[rank - first].revents) {
+        if (poll(polled, count, -1) <= 0)
+            continue;
+        for (uint32_t k = 0; k < count; k++) {
+            if (first + k == rank || !polled[k].revents)
+                continue;
+            errno = 0;
+            if (recv(polled[k].fd, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT)
+                    != sizeof next || next.magic != BYE)
+                lost(first + k, "sent nothing");
+            polled[k].fd = -1;
+        }
+    }
+}
+
 static void take(uint32_t rank, struct header *head, uint8_t *data,
                  uint32_t seq)
 {
-    struct pollfd polled = {.fd = peers.fd[rank], .events = POLLIN};
-    while (poll(&polled, 1, -1) < 0 && errno == EINTR)
-        ;
-    if (!read_whole(polled.fd, head, sizeof *head))
+    if (!read_whole(peers.fd[rank], head, sizeof *head))
         lost(rank, "stopped in the middle of a message");
     check(rank, head, seq);
-    if (!read_whole(polled.fd, data, head->bytes))
+    if (!read_whole(peers.fd[rank], data, head->bytes))
         lost(rank, "stopped in the middle of a message");
 }
 
@@ -176,8 +197,10 @@ static void *receiver(void *arg)
             trace_rust("TRACE", "server", "rank(%u)/job(%u) recv requested",
                        i, j);
             double start = now();
-            for (uint32_t r = i * each; r < (i + 1) * each; r++)
+            for (uint32_t r = i * each; r < (i + 1) * each; r++) {
+                wait_for_rank(r, i * each, each);
                 take(r, &job->head[r], job->in[r], seq);
+            }
             struct header head = job->head[i * each];
             double us = microseconds(start);
             if (head.magic == DATA)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -103,10 +104,9 @@ class Stats:
     def from_samples(cls, name: str, samples: Iterable[float]) -> Stats:
         """Compute statistics like the original: standard deviation of a
         population; upper median for an even number."""
-        v = sorted(samples)
-        avg = sum(v) / len(v)
-        sd = math.sqrt(sum((x - avg) ** 2 for x in v) / len(v))
-        return cls(name, len(v), avg, sd, v[len(v) // 2], v[0], v[-1])
+        v = [*samples]
+        return cls(name, len(v), statistics.fmean(v), statistics.pstdev(v),
+                   statistics.median_high(v), min(v), max(v))
 
 
 @dataclass

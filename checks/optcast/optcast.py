@@ -66,7 +66,7 @@ class OptcastAllReduce(ServiceBenchmark):
     REFUSED: ClassVar[Mapping[str, str]] = {
         '--nrank': 'the setting clients', '--data-type': 'another test case',
         '--ring': 'another test case', '--size': 'the setting sizes',
-        '--chunksize': 'the setting chunksize', '--count': 'the setting chunksize',
+        '--chunksize --count': 'the setting chunksize',
         '-n': 'the setting iterations', '-w': 'the setting warmup',
         '--address': 'the address of the job', '--port': 'the port of the job',
         '--trace': 'the log of the first server or client',

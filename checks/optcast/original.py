@@ -55,22 +55,20 @@ class OptcastOriginal(OptcastAllReduce):
         **{f'--{option.replace("_", "-")}': f'the setting {name}'
            for name, option in scenarios.RUN_SCRIPT.items()},
         '--nccl-test-options': 'client_options',
-        **dict.fromkeys(('--type', '--data-type', '--no-gpu'), 'another test case'),
-        **dict.fromkeys(('--config', '--log-dir', '--shared-dir', '--server',
-                         '--client', '--reduction-servers'),
-                        'the folder and the nodes of the job'),
-        '--analyze': './plumb parse optcast', '-a': './plumb parse optcast'}
+        '--type --data-type --no-gpu': 'another test case',
+        '--config --log-dir --shared-dir --server --client --reduction-servers':
+            'the folder and the nodes of the job',
+        '--analyze -a': './plumb parse optcast'}
     REFUSED_OF_CLIENTS = {
-        '-n': 'the setting iterations', '--iters': 'the setting iterations',
-        '-w': 'the setting warmup', '--warmup_iters': 'the setting warmup',
-        **dict.fromkeys(('-b', '-e', '-i', '-f', '--minbytes', '--maxbytes',
-                         '--stepbytes', '--stepfactor'), 'the setting sizes'),
-        **dict.fromkeys(('-d', '--datatype'), 'another test case'),
-        **dict.fromkeys(('-t', '-g', '--nthreads', '--ngpus'), 'the setting clients'),
-        **dict.fromkeys(('-c', '--check'), 'nothing: every result is checked'),
-        **dict.fromkeys(('-o', '--op'), 'nothing: the servers only add'),
-        **dict.fromkeys(('-C', '--report_cputime', '-h', '--help'),
-                        'nothing: the table would have no bandwidths')}
+        '-n --iters': 'the setting iterations',
+        '-w --warmup_iters': 'the setting warmup',
+        '-b -e -i -f --minbytes --maxbytes --stepbytes --stepfactor':
+            'the setting sizes',
+        '-d --datatype': 'another test case',
+        '-t -g --nthreads --ngpus': 'the setting clients',
+        '-c --check': 'nothing: every result is checked',
+        '-o --op': 'nothing: the servers only add',
+        '-C --report_cputime -h --help': 'nothing: the table would have no bandwidths'}
 
     #: Steps: name -> options of run.py.
     STEPS: ClassVar[dict[str, tuple[str, ...]]] = {

@@ -149,8 +149,10 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @property
     def server_nodes(self) -> int:
-        """Nodes that run only servers; 0: servers share the nodes of the clients."""
-        if not self.effective_scenario.server_node_count:
+        """Nodes that run only servers; 0: servers share the nodes of the clients, or
+        it is a ring."""
+        if (not self.effective_scenario.client_nodes
+                or self.effective_scenario.type == 'ring'):
             return 0
         return scenarios.count_server_nodes(
             self.effective_scenario.servers, self.servers_each,

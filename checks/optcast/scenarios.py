@@ -40,12 +40,6 @@ class Scenario:
     #: 64 MiB, for the original's own client.
     scale: str
 
-    @property
-    def server_node_count(self) -> int:
-        """Nodes that run only servers; a ring has none."""
-        return self.servers if self.client_nodes and self.type == 'optcast' \
-            else 0
-
     def with_counts(self, clients: int, servers: int) -> Scenario:
         """The scenario with other numbers of clients and servers; 0: its own.
 

@@ -145,30 +145,11 @@ class Summary:
     #: Maximum number of points that the original uses.
     max_points: int
     counted: tuple[Point, ...] = field(repr=False)
-
-    def _mean(self, name: str) -> float:
-        return (sum(point.values[name] for point in reversed(self.counted))
-                / max(len(self.counted), 1))
-
-    @property
-    def fast_qps(self) -> float:
-        return self._mean('fast_qps')
-
-    @property
-    def slow_qps(self) -> float:
-        return self._mean('slow_qps')
-
-    @property
-    def total_qps(self) -> float:
-        return self.fast_qps + self.slow_qps
-
-    @property
-    def hit_ratio(self) -> float:
-        return self.fast_qps / self.total_qps if self.counted else 0.0
-
-    @property
-    def num_data_points(self) -> int:
-        return len(self.counted)
+    fast_qps: float
+    slow_qps: float
+    total_qps: float
+    hit_ratio: float
+    num_data_points: int
 
     def why_left_out(self, point: Point) -> str:
         """Reason why a point is not counted; '': it is."""
@@ -367,7 +348,10 @@ def summarise_log(log: Log, window: float = WINDOW, interval: float = INTERVAL
     expected = expected_point_count(window, interval)
     backwards = [point for point in reversed(log.points) if not point.why_not_counted]
     del backwards[expected:]
-    return Summary(log, expected, tuple(reversed(backwards)))
+    fast, slow = (sum(point.values[name] for point in backwards)
+                  / max(len(backwards), 1) for name in ('fast_qps', 'slow_qps'))
+    return Summary(log, expected, tuple(reversed(backwards)), fast, slow, fast + slow,
+                   fast / (fast + slow) if backwards else 0.0, len(backwards))
 
 
 def combine_summaries(summaries: Sequence[Summary | None]
@@ -432,17 +416,13 @@ def _is_client_log(text: str) -> bool:
 
     :raises ParseError: it has both
     """
-    client_at = server_at = 0
-    for number, line in enumerate(_LINE_END.split(text), 1):
-        if not client_at and line.strip().startswith('ALL STATS'):
-            client_at = number
-        if not server_at and line.strip().startswith(_START):
-            server_at = number
-    if client_at and server_at:
-        raise ParseError(max(client_at, server_at), '', 'the file has the '
-                         'logs of a server and of a client: parse them '
-                         'separately')
-    return client_at > 0
+    client, server = (re.search(rf'^[ \t]*{start}', text, re.MULTILINE)
+                      for start in ('ALL STATS', _START))
+    if client and server:
+        second = max(client.start(), server.start())
+        raise ParseError(text.count('\n', 0, second) + 1, '', 'the file has the logs '
+                         'of a server and of a client: parse them separately')
+    return client is not None
 
 
 def parse_client_log(text: str) -> tuple[Record, ...]:

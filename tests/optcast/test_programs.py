@@ -209,15 +209,18 @@ def test_each_message_begins_once_in_the_trace_of_a_ring(run, tmp_path):
         'send': 8, 'recv': 8, 'reduce': 4}
 
 
-def test_servers_serve_one_session_after_the_other(run):
-    job = run(2)
-    assert job.serve().ask().ends() == [0, 0]
+@pytest.mark.parametrize('threads', [3, 1])
+def test_servers_serve_one_session_after_the_other(run, threads):
+    """Also if one thread receives from all ranks, which end one after the other."""
+    job = run(3)
+    job.serve(recv_threads=threads, send_threads=threads)
+    assert job.ask().ends() == [0, 0, 0]
     job.clients.clear()
-    assert job.ask().ends() == [0, 0]
+    assert job.ask().ends() == [0, 0, 0]
     # A ring meets at the same server.
     job.clients.clear()
     job.more = ('--ring',)
-    assert job.ask().ends() == [0, 0]
+    assert job.ask().ends() == [0, 0, 0]
 
 
 @pytest.mark.parametrize('words, why', [

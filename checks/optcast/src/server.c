@@ -103,13 +103,17 @@ static void check(uint32_t rank, const struct header *head, uint32_t seq)
 /* Waits without a limit for a rank's next message. Another rank of this thread that
  * closes its connection meanwhile, and has not said BYE, ends the run: the one that
  * is waited for may wait for it. */
-static void wait_for_rank(uint32_t rank, uint32_t first, uint32_t count)
+static void wait_for_rank(uint32_t rank, uint32_t first, uint32_t count,
+                          const struct header *heads)
 {
     struct pollfd polled[MAX_RANKS];
     struct header next;
-    for (uint32_t k = 0; k < count; k++)
+    for (uint32_t k = 0; k < count; k++) {
+        bool said_bye = first + k < rank && heads[first + k].magic == BYE;
         polled[k] = (struct pollfd){
-            peers.fd[first + k], first + k == rank ? POLLIN : POLLRDHUP, 0};
+            said_bye ? -1 : peers.fd[first + k],
+            first + k == rank ? POLLIN : POLLRDHUP, 0};
+    }
     while (!polled[rank - first].revents) {
         if (poll(polled, count, -1) <= 0)
             continue;
@@ -198,7 +202,7 @@ static void *receiver(void *arg)
                        i, j);
             double start = now();
             for (uint32_t r = i * each; r < (i + 1) * each; r++) {
-                wait_for_rank(r, i * each, each);
+                wait_for_rank(r, i * each, each, job->head);
                 take(r, &job->head[r], job->in[r], seq);
             }
             struct header head = job->head[i * each];

@@ -59,6 +59,12 @@ static uint64_t wrong(const struct options *o, const uint8_t *out,
     return found;
 }
 
+/* As NCCL's tests print it. */
+static const char *type_name(enum type type)
+{
+    return type == F32 ? "float" : type == F16 ? "half" : "bfloat16";
+}
+
 /* The first lines of the table, which is like that of NCCL's tests. */
 static void head(const struct options *o)
 {

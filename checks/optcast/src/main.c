@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+const char program_name[] = "optcast";
+
 static const char HELP[] =
 "usage: optcast [OPTION]...            start a reduction server\n"
 "       optcast --client [OPTION]...   all-reduce through servers\n"
@@ -168,8 +170,6 @@ int main(int argc, char **argv)
         return run_client(&o);
     }
     check_server();
-    trace_own(stdout, o.host);
-    if (o.trace)
-        trace_open(o.trace, o.host);
+    trace_open(o.trace, o.host);
     return serve(&o);
 }

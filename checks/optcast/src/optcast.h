@@ -64,14 +64,14 @@ struct options {
     struct service service;         /* servers, the secret, the gate          */
 };
 
-/* util.c */
-void *get(size_t);                  /* memory at the begin of a page          */
-size_t size_of(enum type);
-const char *type_name(enum type);   /* as NCCL's tests print it               */
+static inline size_t size_of(enum type type)
+{
+    return type == F32 ? 4 : 2;
+}
 
-/* trace.c: the original's lines; silent until it is opened. */
+/* trace.c: the original's lines; silent until it is opened. Without a path: on
+ * standard output, and no spans. */
 void trace_open(const char *path, const char *host);
-void trace_own(FILE *, const char *host);
 bool tracing(void);
 void trace_rust(const char *level, const char *module, const char *, ...)
     __attribute__((format(printf, 3, 4)));
@@ -112,6 +112,7 @@ void join_server(int fd, const struct options *, const char *where,
                  uint32_t ring_address, uint32_t ring_port);
 
 /* reduce.c */
+void *get(size_t);                  /* memory at the begin of a page          */
 void reduce(enum type, void *out, const void *const *in, int inputs,
             size_t count);
 void to_number(enum type, void *, size_t at, float);

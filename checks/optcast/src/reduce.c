@@ -1,8 +1,25 @@
-/* reduce.c - sums of arrays. Half precision is added up in single and rounded
+/* reduce.c - arrays, and their sums. Half precision is added up in single and rounded
  * once, to the nearest even number. */
+#define _GNU_SOURCE
 #include "optcast.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+void *get(size_t bytes)
+{
+    const size_t huge = 2 << 20;
+    void *memory;
+    if (posix_memalign(&memory, bytes < huge ? 4096 : huge,
+                       bytes ? bytes : 1))
+        fail("cannot allocate %zu bytes", bytes);
+    /* The kernel copies all of it: fewer pages, fewer misses of the TLB. */
+    if (bytes >= huge)
+        madvise(memory, bytes, MADV_HUGEPAGE);
+    memset(memory, 0, bytes);           /* its pages are there from now on  */
+    return memory;
+}
 
 /* One copy of each loop for every width of vectors; what the machine has is
  * found out when the program starts. */

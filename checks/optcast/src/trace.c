@@ -14,21 +14,16 @@ static FILE *out;
 static char name[64];
 static bool spans;
 
-void trace_own(FILE *to, const char *host)
-{
-    out = to;
-    before_failure = trace_flush;
-    snprintf(name, sizeof name, "%s", host);
-}
-
 void trace_open(const char *path, const char *host)
 {
-    FILE *file = strcmp(path, "-") ? fopen(path, "w") : stdout;
-    if (!file)
+    out = path && strcmp(path, "-") ? fopen(path, "w") : stdout;
+    if (!out)
         fail("%s: %s", path, strerror(errno));
-    setvbuf(file, NULL, _IOFBF, 1 << 18);
-    trace_own(file, host);
-    spans = true;
+    if (path)
+        setvbuf(out, NULL, _IOFBF, 1 << 18);
+    before_failure = trace_flush;
+    snprintf(name, sizeof name, "%s", host);
+    spans = path;
 }
 
 bool tracing(void)

@@ -45,12 +45,6 @@ _DOCUMENT = re.compile(r'^\s*\{\s*"configuration"', re.MULTILINE)
 _BEGIN = re.compile(r'(?<!\S)[1-9]\d* +Threads\r?$')
 _FAILURE = re.compile(r'error|refused|dropped|failure|exceeded|interrupted'
                       r'|crashed|NOAUTH|WRONGPASS|timed out', re.IGNORECASE)
-#: Lines before the tables: of stderr, where both streams were kept, and the command.
-_BEFORE = re.compile(
-    rf'{saved.AROUND.pattern}|{PROGRAM} +-|'
-    r'\[RUN #\d+\] (?:Preparing|Launching) |\[RUN #\d+ \d+%.* msec latency$'
-    r'|Writing results to |Json file .* created|Json file closed'
-    r'|Saving JSON output file: |=====.*=====$|[\w-].* =(?: |$)')
 _ABOUT = (re.compile(r'[1-9]\d* +Threads'),
           re.compile(r'[1-9]\d* +Connections per thread'),
           re.compile(r'[1-9]\d* +(?:Requests per client|Seconds)'))
@@ -228,7 +222,8 @@ def _percentile_metric(name: str) -> str:
 # Text --------------------------------------------------------------------
 
 class _TextReader:
-    """Reads the text; every line after the first table must be known."""
+    """Reads the text; in a table, and from its parameters to it, every line must be
+    known."""
 
     def __init__(self, lines: list[str], refuse: Refuse):
         self.lines = [line.removesuffix('\r').rsplit('\r', 1)[-1].rstrip(' ')
@@ -252,8 +247,7 @@ class _TextReader:
         tables: list[Table] = []
         titles: set[str] = set()
         line = self.next_line()
-        while line:
-            line = self.skip_stderr_lines(line)
+        while line := self.skip_foreign_lines(line):
             numbers = []
             for number, pattern in enumerate(_ABOUT):
                 line = self.next_line() if number else line
@@ -277,15 +271,11 @@ class _TextReader:
             self.raise_parse_error('the last line is incomplete')
         return tables
 
-    def skip_stderr_lines(self, line: str) -> str:
-        """Skips what stderr says; returns the first line of an output."""
-        while not _ABOUT[0].fullmatch(line):
-            if not line:
-                self.raise_parse_error('the output has no row: it is incomplete')
-            if not _BEFORE.match(line):
-                self.raise_parse_error(f'the benchmark failed: {line[:60]}'
-                                       if _FAILURE.search(line) else
-                                       f'unexpected line {line[:60]!r}')
+    def skip_foreign_lines(self, line: str) -> str:
+        """Skips what is no output; returns the first line of one, '' for none."""
+        while line and not _ABOUT[0].fullmatch(line):
+            if _FAILURE.search(line) and not saved.AROUND.match(line):
+                self.raise_parse_error(f'the benchmark failed: {line[:60]}')
             line = self.next_line()
         return line
 

@@ -136,10 +136,10 @@ class _Reader:
         self.quiet = False
         self.tests: list[Test] = []
         self.names: set[str] = set()
-        #: The current report: its title and line, the position in REPORT, the
+        #: The current report: its title, the position in REPORT, the
         #: matches of that step, and the values by name.
         self.title = ''
-        self.titled_at = self.step = self.times = 0
+        self.step = self.times = 0
         self.values_by_name: dict[str, list[str]] = {}
 
     def raise_parse_error(self, reason: str, line: int | None = None) -> NoReturn:
@@ -203,7 +203,7 @@ class _Reader:
         elif self.header:
             self.read_csv_row(line)
         elif (title := _TITLE.fullmatch(line)) and not self.quiet:
-            self.title, self.titled_at = title[1], self.number
+            self.title = title[1]
             self.step = self.times = 0
             self.values_by_name = {}
         elif (quiet := _QUIET.fullmatch(line)) and (

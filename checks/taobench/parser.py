@@ -76,12 +76,6 @@ _TITLE = re.compile('fast_qps =|ALL STATS|Results Report:')
 _DAMAGE = re.compile(f'.*(?:{_PIECE.pattern}).*')
 # Smaller than the difference of two 64-bit counters that ran backwards.
 _MAXIMUM = 1e12
-# Lines of a client besides those of memtier: phases, command lines, threads,
-# and the output of iperf3.
-_WRAPPER = re.compile(
-    r'(?:warm up|execution) phase \.\.\.$|\S*tao_bench_client -s '
-    r'|thread create: |Connecting to host |\[ *(?:[0-9]+|SUM|ID)\] '
-    r'|(?:- )+-? *$|iperf Done\.|INTERVAL [a-z]+=')
 
 
 @dataclass(frozen=True)
@@ -431,8 +425,7 @@ def parse_client_log(text: str) -> tuple[Record, ...]:
     :raises ParseError: there are not two runs, or one cannot be trusted
     """
     lines = text.split('\n')
-    runs = memtier.parse('\n'.join(
-        '' if _WRAPPER.match(line.rstrip()) else line for line in lines))
+    runs = memtier.parse(text)
     if len(runs) != 2:
         raise ParseError(
             len(lines), lines[-1], 'the file has only one of two runs: the '

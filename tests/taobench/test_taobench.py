@@ -288,6 +288,14 @@ def test_a_server_without_statistics_has_points_of_its_clients(suite):
     assert 'server 0,hit_rate' in attached(suite, 'series.csv')
 
 
+def test_an_interval_that_the_load_generator_does_not_have_is_refused(suite):
+    require_program('memcached')
+    done = suite.reframe('--dry-run', *OF_IT, '-Sbringup=1', '-n', 'TaoLookAside', '-E',
+                         'scenario.client_nodes == 0', '-STaoLookAside.interval=0.5')
+    assert 'the load generator counts whole seconds: set it to 1' in ' '.join(
+        done.stdout.split()), done.stdout
+
+
 def test_a_job_that_is_deprecated_says_so(suite):
     done = suite.reframe('-L', *OF_IT, '-n', 'TaoBench', '-E',
                          'scenario.job == "64g"')

@@ -42,9 +42,9 @@ from postprocess.regressions import detect
 
 WARM, AFTER, TOGETHER = 30, 100, 25
 REFERENCE = 0.05
-#: Real histories: metrics of a system, smallest change that matters, sessions of a
-#: level that are taken, the fewest, and the session of a step.
-SYSTEM, MINIMUM = 400, 0.005
+#: Real histories: metrics of a system, sessions of a level that are taken, the fewest,
+#: and the session of a step.
+SYSTEM = 400
 LONGEST, FEWEST_STATIONARY, STEP_AT = 130, 90, 80
 BATCH = 5000
 
@@ -128,12 +128,12 @@ def pool_id_of_each_series(series, pooled):
     return np.arange(series) // TOGETHER if pooled else None
 
 
-def worse_sessions(x, pool, minimum=0.0):
+def worse_sessions(x, pool):
     """Series x sessions: what is reported as worse; and the walk.
 
     A pool is a system.
     """
-    walk = detect.detect_level_changes(x, pool=pool, minimum=minimum)
+    walk = detect.detect_level_changes(x, pool=pool)
     worse = walk.states == detect.WORSE
     if pool is not None:
         for one in range(pool.max() + 1):
@@ -234,9 +234,9 @@ def group_detection_power(rng, rounds, phi=0.0, common=0.0):
             y[:, 60:] += np.log1p(step)
             walk = detect.detect_level_changes(y, pool=np.zeros(TOGETHER, int))
             mean = np.clip(walk.z, -detect.CLIP, detect.CLIP).mean(0)
-            worse = (detect.detect_level_changes(mean[None], floor=0.02,
-                                                 caution=-detect.ALONE).states[
-                0, 60:] == detect.WORSE).any()
+            worse = (detect.detect_level_changes(
+                mean[None], caution=-detect.ALONE).states[0, 60:]
+                == detect.WORSE).any()
             hits += bool(worse and step)
             false += bool(worse and not step)
     return {'power': hits / rounds, 'false': false / rounds}
@@ -260,7 +260,7 @@ def tolerance_of_plain_rule(x, alarms):
 
 
 def sessions_of_verdict(x):
-    return worse_sessions(x, np.arange(len(x)) // SYSTEM, MINIMUM)[0]
+    return worse_sessions(x, np.arange(len(x)) // SYSTEM)[0]
 
 
 def otava_change_points(x):

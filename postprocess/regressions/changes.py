@@ -12,6 +12,7 @@ from config import regular
 from config.console import count_with_noun
 
 from ..records import attached
+from . import detect
 from .events import Event
 from .sessions import ENVIRONMENT_NAMES, History
 
@@ -20,7 +21,7 @@ from .sessions import ENVIRONMENT_NAMES, History
 REPORTED = [column for column in ENVIRONMENT_NAMES if column not in ('nodes', 'commit')]
 #: Sessions before that are looked at: what was there in one of them is no
 #: news.
-BEFORE = 5
+BEFORE = detect.FEWEST
 
 
 def environment_differences(before: pd.DataFrame, after: pd.DataFrame,

@@ -16,37 +16,45 @@ from typing import NamedTuple
 
 import numpy as np
 
+# docs/explanation/detection.md has the measurement of each tuned constant.
+
+#: So many are no coincidence: sessions of the shortest window, sessions in which
+#: changes began that passed by themselves, test cases of a group, runs of a session
+#: after its first.
+FEW = 3
 #: Sessions of the windows (w), and the normal quantile at which they alarm.
-WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
+WINDOWS, QUANTILE = (FEW, 6, 15, 30), 3.9
 #: All sessions of a window but a quarter are worse than this, in spreads; all of the
 #: shortest window are worse than the second number, and so is one worth running again.
 WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
-#: Sessions of a baseline: most, newest that wait, fewest to judge by.
-ANCHOR, GAP, FEWEST = 60, 6, 5
+#: Sessions of a baseline: most, and fewest to judge by.
+ANCHOR, FEWEST = 60, 5
 #: What a single session counts at most, in spreads.
 CLIP = 7.0
-HUBER, HUBER_LEFT = 2.5, 0.978
-#: Autocorrelation of a series alone, and sessions that this counts as much as.
-PHI, PHI_SESSIONS, PHI_MAX = 0.5, 10, 0.85
-#: Fewest series whose noise is compared. Together they count as much as ANCHOR sessions
-#: at most.
+#: What a session counts at most in the estimate of noise, in spreads.
+HUBER = 2.5
+#: Autocorrelation of a series alone, and sessions that this counts as much as. A longer
+#: correlation cannot be told from a drift.
+PHI, PHI_SESSIONS = 0.5, 10
+PHI_MAX = 1 - 1 / PHI_SESSIONS
+#: Fewest series whose noise is compared. Together they count as much as ANCHOR
+#: sessions.
 FEWEST_SERIES = 8
 #: Added to the quantiles of series that stand alone: what they tell of their
 #: own spread and autocorrelation is all there is.
 ALONE = 0.3
 #: Runs of a session from which on it can alarm alone.
-RERUNS = 4
-#: Log-likelihood ratio at which a regression is over.
-RECOVERED = 4.0
+RERUNS = 1 + FEW
 #: Sessions after which an improvement is the baseline, and within which a change for
 #: the worse that passes by itself is over.
 BRIEF = 10
-
+#: Log-likelihood ratio of the old level and the new one at which a change is over, and
+#: at which a test case is no part of a group.
+RECOVERED = 4.0
 #: Expected share of the reported changes that pass by themselves.
 FALSE_SHARE = 0.05
-#: Newest sessions that show which changes pass, and fewest of them in which such
-#: changes began: one or two faults that were repaired do not hide the next one.
-MEMORY, FEWEST_BEGINS = 100, 3
+#: Smallest change that matters, a log.
+MINIMUM = 0.005
 
 NORMAL, WORSE, BETTER = 0, 1, -1
 
@@ -116,13 +124,20 @@ def variance_of_mean(sessions, phi):
             / (sessions * (1 - phi) ** 2)) / sessions
 
 
+def variance_of_clipped_normal(limit: float) -> float:
+    """Variance of a standard normal variable that is clipped at plus and minus a
+    limit."""
+    inside = math.erf(limit / math.sqrt(2))
+    density = math.exp(-limit ** 2 / 2) / math.sqrt(2 * math.pi)
+    return inside - 2 * limit * density + limit ** 2 * (1 - inside)
+
+
 def detect_level_changes(
     x: np.ndarray,
     *,
     first: np.ndarray | None = None,
     pool: np.ndarray | None = None,
-    floor: np.ndarray | float = 0.001,
-    minimum: np.ndarray | float = 0.0,
+    minimum: np.ndarray | float = MINIMUM,
     runs: np.ndarray | None = None,
     within: np.ndarray | None = None,
     caution: np.ndarray | float = 0.0,
@@ -133,8 +148,8 @@ def detect_level_changes(
     :param first: session at which each baseline begins
     :param pool: number of the series that each belongs together with; None:
         each stands alone
-    :param floor: smallest spread, e.g. the last digit that is printed
-    :param minimum: smallest change that matters
+    :param minimum: smallest change that matters, e.g. the last digit that is printed;
+        smaller ones are rounding, whose spread is that of a uniform distribution
     :param runs: runs of each session, and
     :param within: their standard deviation (NaN: one run)
     :param caution: added to the normal quantile of an alarm, for what stands
@@ -154,8 +169,8 @@ def detect_level_changes(
     last = measured.sum(1) - 1
     begin = np.zeros(series, int) if first is None else (
         measured & (np.arange(measured.shape[1]) < first[:, None])).sum(1)
-    floor = np.broadcast_to(np.asarray(floor, float), series)
     minimum = np.broadcast_to(np.asarray(minimum, float), series)
+    floor = minimum / math.sqrt(12)
     held = np.zeros((series, sessions), bool)     # in the baseline
     unusable = np.arange(sessions) < begin[:, None]
     mode, start = np.zeros(series, int), np.zeros(series, int)
@@ -251,12 +266,12 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
 
     Noise of real machines has heavier tails and longer bumps than any model. The
     history shows which changes pass: those that were over within BRIEF sessions, if
-    they began in at least FEWEST_BEGINS of the last MEMORY sessions. A recent change
-    is reported if the mean number of such changes in a session, which were as strong
-    as it, is at most FALSE_SHARE of the recent changes that are as strong (Benjamini
-    and Hochberg, J. R. Stat. Soc. B 57, 1995, with the empirical null distribution of
-    Efron, J. Am. Stat. Assoc. 99, 2004). A change that alarms for BRIEF sessions is
-    reported in any case.
+    they began in at least FEW sessions: one or two faults that were repaired do not
+    hide the next one. A recent change is reported if the mean number of such changes
+    in a session, which were as strong as it, is at most FALSE_SHARE of the recent
+    changes that are as strong (Benjamini and Hochberg, J. R. Stat. Soc. B 57, 1995,
+    with the empirical null distribution of Efron, J. Am. Stat. Assoc. 99, 2004). A
+    change that alarms for BRIEF sessions is reported in any case.
 
     :param worse: series x sessions of a system: `Walk.states` is WORSE
     :param strengths: series x sessions: `Walk.strengths`
@@ -271,8 +286,7 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
     for t in range(worse.shape[1]):
         now = np.where(measured[:, t], worse[:, t], before)
         new, over = now & ~before, before & ~now & (t - begin <= BRIEF)
-        past = np.append(past[:, past[0] > t - MEMORY], [
-            begin[over], (t - begin)[over], peak[over]], axis=1)
+        past = np.append(past, [begin[over], (t - begin)[over], peak[over]], axis=1)
         begin[new], peak[new], is_reported[new] = t, 0.0, False
         rises = now & measured[:, t]
         peak[rises] = np.maximum(peak[rises], strengths[rises, t])
@@ -281,8 +295,8 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
         usual = np.zeros(len(recent))
         for number, row in enumerate(recent):
             began, lasted, _ = past[:, past[2] >= peak[row]]
-            if len(np.unique(began)) >= FEWEST_BEGINS:
-                usual[number] = lasted.sum() / max(min(t, MEMORY) - FEWEST, 1)
+            if len(np.unique(began)) >= FEW:
+                usual[number] = lasted.sum() / max(t - FEWEST, 1)
         good = np.flatnonzero(usual <= FALSE_SHARE * np.arange(1, len(recent) + 1))
         is_reported[recent[:good.max(initial=-1) + 1]] = True
         is_reported |= now & (t - begin >= BRIEF)
@@ -325,7 +339,7 @@ def estimate_noise(x: np.ndarray, held: np.ndarray | None = None,
     for _ in range(3):
         centre, off, var = clipped_mean_and_variance(centre - HUBER * spread,
                                                      centre + HUBER * spread)
-        spread = np.sqrt(var / HUBER_LEFT)
+        spread = np.sqrt(var / variance_of_clipped_normal(HUBER))
     return centre, np.maximum(spread, floor), off
 
 
@@ -373,22 +387,22 @@ def spread_between_sessions(x: np.ndarray) -> tuple[float, float]:
 def earlier_spells(x: np.ndarray, centre: float, size: float) -> list[tuple[int, int]]:
     """First and last position of the spells in which a series was at a level before.
 
-    A spell has at least three sessions, and so many that the standard error of its mean
-    is at most a sixth of the change. The median of each session and its neighbours is
-    then within half of the change of the new level. The noise is that between
-    neighbouring sessions, so that earlier spells do not add to it.
+    A spell has at least FEW sessions, and so many that noise with QUANTILE does not
+    move their mean by half of the change. The median of each session and its
+    neighbours is then within half of the change of the new level. The noise is that
+    between neighbouring sessions, so that earlier spells do not add to it.
 
     :param x: the sessions before the change
     :param size: distance of the new level from the centre, not 0
     """
-    if len(x) < 3:
+    if len(x) < FEW:
         return []
     noise, _ = spread_between_sessions(x)
     padded = np.pad((x - centre) / size, 1, mode='edge')
     smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), 1)
     near = np.concatenate([[False], abs(smooth - 1) < 0.5, [False]])
     first, after = np.flatnonzero(np.diff(near.astype(int))).reshape(-1, 2).T
-    fewest = max(3, math.ceil((6 * noise / abs(size)) ** 2))
+    fewest = max(FEW, math.ceil((2 * QUANTILE * noise / abs(size)) ** 2))
     return [(int(a), int(b) - 1) for a, b in zip(first, after, strict=True)
             if b - a >= fewest]
 
@@ -397,7 +411,7 @@ def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
                     open_: np.ndarray, t: int, now: _Stats,
                     pool: np.ndarray) -> None:
     """Takes sessions that have waited into the baselines; `now` is updated."""
-    until = t - min(GAP, max(3, t // 5))
+    until = t - min(max(t // FEWEST, WINDOWS[0]), WINDOWS[1])
     grows = open_ & (now.sessions < ANCHOR)
     if until < 0 or not grows.any():
         return
@@ -419,19 +433,20 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray) -> _Stats
     power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / number
     lagged = np.where(pairs, off[:, 1:] * off[:, :-1], 0.0).sum(1)
     number = np.maximum(n, FEWEST)
-    phi = np.divide(lagged, power, out=np.zeros(len(x)), where=power > 0)
+    # Less is no noise, but the rounding of sums.
+    varies = spread > 1e-9
+    phi = np.divide(lagged, power, out=np.zeros(len(x)), where=varies)
     phi = (phi + 1 / number) / (1 - 3 / np.maximum(number, 6))
     phi, spread, more = _pool_with_similar_series(
-        phi, spread, number, n >= FEWEST, pool
-    )
+        phi, spread, number, varies & (n >= FEWEST), pool)
     share = 1 - (variance_of_mean(number, phi) - 1 / number)
-    return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
+    return _Stats(centre, spread / np.sqrt(share), phi, n,
                   _degrees_of_freedom(n, phi) + more)
 
 
 def _degrees_of_freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
     """Degrees of freedom of a spread of sessions that resemble each other."""
-    return np.maximum(0.9 * n * (1 - phi ** 2) / (1 + phi ** 2) - 1, 2.0)
+    return np.maximum(n * (1 - phi ** 2) / (1 + phi ** 2) - 1, 2.0)
 
 
 def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
@@ -439,7 +454,6 @@ def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray
             ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Autocorrelation and spread, drawn towards those of the neighbours;
     and the degrees of freedom that these add."""
-    good = good & (spread > 0)
     size = int(pool.max(initial=0)) + 1
     count = np.bincount(pool, good, size)
     number = np.maximum(count, 1)
@@ -448,24 +462,15 @@ def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray
     def mean_per_pool(values):
         return np.bincount(pool, np.where(good, values, 0.0), size) / number
 
-    def excess_variance(values, centres, expected):
-        """Variance between series beyond that of their estimates."""
-        return (mean_per_pool((values - centres[pool]) ** 2) * number
-                / np.maximum(number - 1, 1) - expected)
-
-    common = mean_per_pool(phi)
-    left = 1 - np.minimum(common, 0.9) ** 2
-    apart = np.maximum(excess_variance(phi, common, left * mean_per_pool(1 / n)), 0.004)
-    weight = np.where(enough, np.minimum(left / apart, ANCHOR),
-                      PHI_SESSIONS)[pool]
-    # Half of what the mean itself is sure to: too little alarms too often.
-    common = np.where(enough, common + 0.5 / np.sqrt(
-        number * np.maximum(mean_per_pool(n), FEWEST)), PHI)[pool]
+    common = np.where(enough, mean_per_pool(phi), PHI)[pool]
+    weight = np.where(enough, ANCHOR, PHI_SESSIONS)[pool]
     phi = np.clip((n * phi + weight * common) / (n + weight), 0, PHI_MAX)
     df = _degrees_of_freedom(n, phi)
-    logs = 2 * np.log(np.where(spread > 0, spread, 1.0)) + 1 / df
+    logs = 2 * np.log(np.where(good, spread, 1.0)) + 1 / df
     common = mean_per_pool(logs)
-    apart = excess_variance(logs, common, mean_per_pool(2 / df + 2 / df ** 2))
+    # Variance between series beyond that of their estimates.
+    apart = (mean_per_pool((logs - common[pool]) ** 2) * number
+             / np.maximum(number - 1, 1) - mean_per_pool(2 / df + 2 / df ** 2))
     more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), ANCHOR),
                     0.0)[pool]
     more = np.where(good, more, 0.0)
@@ -544,9 +549,8 @@ def _end_recovered_changes(mode: np.ndarray, level: np.ndarray, back: np.ndarray
         0.0, back + step * (step / 2 - toward)), 0.0)
     over = away & (back > RECOVERED)
     mode[over], begin[over] = NORMAL, np.maximum(begin, t)[over]
-    sessions = np.clip(t + 1 - start, 1, 20)
-    level[:] = np.where(mode != NORMAL, level + (toward - level) / sessions,
-                        0.0)
+    sessions = np.maximum(t + 1 - start, 1)
+    level[:] = np.where(mode != NORMAL, level + (toward - level) / sessions, 0.0)
     return np.flatnonzero(over)
 
 

@@ -44,8 +44,8 @@ class Deviations:
         self.muted: dict[int, Decision] = {}
         self.walk = detect.detect_level_changes(
             hist.x, first=self._apply_decisions(decisions),
-            pool=_pool_number_of_each_metric(metrics), floor=hist.floor,
-            minimum=hist.minimum, runs=hist.runs, within=hist.within,
+            pool=_pool_number_of_each_metric(metrics), minimum=hist.minimum,
+            runs=hist.runs, within=hist.within,
             caution=np.where(self.named, 0.0, UNNAMED))
         state = self.walk.states[self.rows, last]
         #: Worse, but by a change of a kind that passed by itself before.

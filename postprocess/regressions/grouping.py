@@ -22,13 +22,11 @@ from ..results import RECENT
 from . import detect
 from .deviations import Deviations
 
-#: Fewest test cases of a group, and the share of them that must be worse: with fewer, a
-#: node with two slow of five test cases would be accused.
-FEWEST_CASES, SHARE = 3, 0.6
+#: Share of the test cases of a group that must be worse: with a smaller one, a node
+#: with two slow of five test cases would be accused.
+SHARE = 0.6
 #: Most nodes and switches that are looked at: a limit of memory on large machines.
 MAX_NODES = 64
-#: Smallest change of a group, a log: less is rounding that metrics have in common.
-MINIMUM = 0.002
 #: Kind of a group -> the columns that its test cases have in common, and its name; the
 #: last of two groups of the same test cases is reported.
 KINDS = {
@@ -91,7 +89,7 @@ def _groups_of_columns(now: Deviations) -> Iterator[Group]:
     live = np.bincount(now.of, now.reported, now.cases) > 0
     for kind, (columns, name) in KINDS.items():
         for keys, rows in table.groupby(columns, sort=False).indices.items():
-            if live[rows].sum() >= FEWEST_CASES:
+            if live[rows].sum() >= detect.FEW:
                 there = np.zeros(now.case_z.shape, bool)
                 there[rows] = np.isfinite(now.case_z[rows])
                 names = keys if isinstance(keys, tuple) else (keys,)
@@ -123,7 +121,7 @@ def _groups_of_nodes(now: Deviations,
     for (owner, kind, name), rows in groups[:MAX_NODES]:
         there = np.zeros(now.case_z.shape, bool)
         there[of[rows], session[rows]] = True
-        if there[:, -RECENT:].any(1).sum() >= FEWEST_CASES:
+        if there[:, -RECENT:].any(1).sum() >= detect.FEW:
             yield Group(kind, f'{kind} {name} of {owner}', there)
 
 
@@ -135,7 +133,7 @@ def _worse_groups(now: Deviations, groups: Sequence[Group], free: np.ndarray
     x = np.array([_mean_z_of_sessions(now, *part) for part in parts]).reshape(
         len(parts), now.case_z.shape[1])
     # Groups stand alone, but there are few of them.
-    walk = detect.detect_level_changes(x, floor=0.02, caution=-detect.ALONE)
+    walk = detect.detect_level_changes(x, caution=-detect.ALONE)
     for row, (group, there) in enumerate(parts):
         last = int(np.flatnonzero(np.isfinite(x[row])).max(initial=0))
         if walk.states[row, last] == detect.WORSE and (one := _worse_test_cases(
@@ -164,13 +162,14 @@ def _worse_test_cases(now: Deviations, group: Group, there: np.ndarray, start: i
     members = np.flatnonzero(count > 0)
     level = float(mean[members].mean()) if len(members) else 0.0
     alarmed = members[now.has_alarm[members]]
-    if len(members) < FEWEST_CASES or level <= 0 or (
+    if len(members) < detect.FEW or level <= 0 or (
             SHARE * (mean[alarmed] ** 2).sum() > len(members) * level ** 2):
         return None
-    # Unless its sessions speak more for the old level than for the new.
-    cases = members[count[members] * level * (mean[members] - level / 2) > -2.0]
+    # Unless the old level is far more likely.
+    cases = members[count[members] * level * (level / 2 - mean[members])
+                    < detect.RECOVERED]
     log = now.log[np.isin(now.of, cases) & now.named, start:last + 1]
-    if not np.isfinite(log).any() or np.nanmean(log) < MINIMUM:
+    if not np.isfinite(log).any() or np.nanmean(log) < detect.MINIMUM:
         return None
     return Worse(group, cases, start, last, len(members) * level ** 2 * math.sqrt(
         float(count[members].mean())))

@@ -17,6 +17,7 @@ from config.sessions.session_id import first_session_id_by_session
 from .. import naming
 from ..references.progress import add_edition_column, usable_records
 from ..results import PLACE
+from .detect import MINIMUM
 
 #: What a metric is of; `node` is that of a copy of `--distribute`, else ''.
 KEYS = ['test_case', 'source', 'edition', 'node']
@@ -28,8 +29,6 @@ ENVIRONMENT_NAMES = {
     'reframe': 'ReFrame', 'suite': 'suite version', 'num_nodes': 'number of nodes',
     'num_tasks': 'ranks', 'tasks_per_node': 'ranks per node', 'commit': 'suite commit'}
 RAN_ON = ['session', *ENVIRONMENT_NAMES]
-#: A change below this means nothing; smallest spread: both logs.
-MINIMUM, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.
 UNNAMED = 1.5
 
@@ -46,9 +45,8 @@ class History(NamedTuple):
     #: Measurements of the session, and their standard deviation in the unit of x.
     runs: np.ndarray
     within: np.ndarray
-    #: Of each series: smallest spread, and smallest change that matters. What a program
-    #: prints has a last digit.
-    floor: np.ndarray
+    #: Of each series: smallest change that matters. What a program prints has a last
+    #: digit.
     minimum: np.ndarray
     #: What each test case ran on, a row a test case and session: of, day,
     #: RAN_ON.
@@ -121,8 +119,7 @@ def metric_histories(frame: pd.DataFrame) -> History:
                       for family, metric, size in zip(
                           metrics['family'], metrics['metric'],
                           np.nanmedian(np.abs(value), 1), strict=True)])
-    return History(metrics, days, x, runs, within, np.maximum(FLOOR, digit / 2),
-                   np.maximum(MINIMUM, digit), ran)
+    return History(metrics, days, x, runs, within, np.maximum(MINIMUM, digit), ran)
 
 
 def _node_of_copy(copy: str) -> str:

@@ -79,7 +79,7 @@ def test_one_session_of_a_series_without_a_unit_is_no_alarm():
     rng = np.random.default_rng(3)
     x = rng.standard_normal((40, WARM))
     x[:, -1] += 9.0
-    result = detect.detect_level_changes(x, floor=0.02)
+    result = detect.detect_level_changes(x)
     assert (result.states[:, -1] == detect.NORMAL).all()
 
 

@@ -22,6 +22,9 @@ WIDTH = 100
 #: Maximum width of a table in a file or a pipe.
 UNLIMITED = 100_000
 
+#: Entries of a long list that are printed; the others are counted.
+LISTED = 20
+
 #: The blank between a value and its unit.
 UNIT = re.compile(r'(?<=\d) (?=%|(?:µs|[nm]?s|min|h|[KMG]i?B|B|x|[kMG]?/s|[MG]B/s)\b)')
 
@@ -40,7 +43,7 @@ def count_with_noun(number: int, noun: str) -> str:
     return f'{number} {noun}{"s" * (number != 1)}'
 
 
-def shortened_list_text(texts: Sequence[str], maximum: int = 20) -> str:
+def shortened_list_text(texts: Sequence[str], maximum: int = LISTED) -> str:
     """The first texts, and how many more there are."""
     rest = len(texts) - maximum
     return ', '.join(texts[:maximum]) + f' and {rest} more' * (rest > 0)

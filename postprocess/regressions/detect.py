@@ -29,6 +29,8 @@ WINDOWS, QUANTILE = (FEW, 6, 15, 30), 3.9
 WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
 #: Sessions of a baseline: most, and fewest to judge by.
 ANCHOR, FEWEST = 60, 5
+#: Sessions of a series that is judged: its baseline, those that wait, and the newest.
+FEWEST_JUDGED = FEWEST + FEW + 1
 #: What a single session counts at most, in spreads.
 CLIP = 7.0
 #: What a session counts at most in the estimate of noise, in spreads.

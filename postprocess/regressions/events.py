@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from config import places
-from config.console import count_with_noun, print_lines, print_table
+from config.console import LISTED, count_with_noun, print_lines, print_table
 from config.families import all_metrics
 from config.records.units import point_text
 from config.sessions import clock
@@ -37,8 +37,6 @@ KINDS = {
     'few sessions': 'Too few sessions for a comparison with the history:'}
 #: Kinds of which a terminal shows only the number.
 FOLDED = ('rerun', 'few sessions')
-#: Events of a kind that a terminal lists; the rest is counted.
-MAXIMUM = 20
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class Baseline(Place):
     #: baseline, or no longer was.
     changes: list[str]
     #: The smallest lasting change that is found nine times in ten, as a share of the
-    #: value: 0.05 is 5 %. None: the baseline is too short.
+    #: value: 0.05 is 5 %. None: no family.yaml names the metric.
     in_3_sessions: float | None
     in_6_sessions: float | None
 
@@ -295,17 +293,17 @@ def _lines_of_kind(title: str, events: Sequence[Event]) -> list[str]:
     """The list of the events of one kind; empty: there are none."""
     indent = '  ' * bool(title)
     return [*filter(None, [title]), *(
-        f'{indent}{text}' for one in events[:MAXIMUM] for text in one.lines),
+        f'{indent}{text}' for one in events[:LISTED] for text in one.lines),
         *_omitted_lines(len(events))] if events else []
 
 
 def shortened_lines(lines: Sequence[str]) -> list[str]:
     """The first lines, and how many more there are."""
-    return [*lines[:MAXIMUM], *_omitted_lines(len(lines))]
+    return [*lines[:LISTED], *_omitted_lines(len(lines))]
 
 
 def _omitted_lines(count: int) -> list[str]:
-    return [f'  and {count - MAXIMUM} more: --json'] * (count > MAXIMUM)
+    return [f'  and {count - LISTED} more: --json'] * (count > LISTED)
 
 
 def rerun_command_text(site: str) -> str:

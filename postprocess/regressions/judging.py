@@ -19,9 +19,6 @@ from .events import Baseline, Event, Member, Verdict, test_case_text
 from .failures import failure_events
 from .sessions import metric_histories, session_dates
 
-#: Fewest sessions of a baseline that determine what can be found.
-FEWEST_FOR_POWER = 20
-
 
 def judge_session(records: pd.DataFrame, session: str | None = None, *,
                   decisions: Sequence[Decision] = (),
@@ -144,13 +141,12 @@ def _baselines(now: Deviations) -> list[Baseline]:
     in_3, in_6 = (hist.share_of_value(rows, np.maximum(
         detect.smallest_detectable_change(walk, rows, window), hist.minimum[rows]))
         for window in (3, 6))
-    known = now.named[rows] & (walk.baseline[rows].sum(1) >= FEWEST_FOR_POWER)
     return [Baseline(
         **results.place_fields(metric), metric=str(metric.metric),
         point=str(metric.point), value=now.value_of_level(row, walk.centre[row]),
         changes=[str(hist.sessions[turn]) for turn in _changes(now, row)],
-        in_3_sessions=float(in_3[number]) if known[number] else None,
-        in_6_sessions=float(in_6[number]) if known[number] else None)
+        in_3_sessions=float(in_3[number]) if now.named[row] else None,
+        in_6_sessions=float(in_6[number]) if now.named[row] else None)
         for number, (row, metric) in enumerate(zip(
             rows.tolist(), hist.metrics.iloc[rows].itertuples(), strict=True))]
 
@@ -177,7 +173,7 @@ def _event_of_metric(now: Deviations, kind: str, row: int, why: str,
 
 def _test_cases_with_few_sessions(now: Deviations) -> list[Event]:
     """Test cases of the newest session whose judged metrics have too few sessions."""
-    sessions, enough = np.isfinite(now.hist.x).sum(1), detect.FEWEST + 4
+    sessions, enough = np.isfinite(now.hist.x).sum(1), detect.FEWEST_JUDGED
     row_of_case = {int(now.of[row]): row for row in np.flatnonzero(
         now.live & (sessions < enough) & now.named)[::-1].tolist()}
     return [_event_of_metric(

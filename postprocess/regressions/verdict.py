@@ -1,23 +1,6 @@
 """`./plumb verdict`: regressions and failures of a session.
 
-All sessions that began on one date (UTC) count as one session. Each metric
-with a better side is compared with its own history (sessions.py, detect.py),
-with or without a reference. A test case fails because of a reference, a limit
-or a guard, as in `plumb report` (postprocess/results.py).
-
-**Together.** Test cases that became worse together are one regression: that of the
-node, switch, stack, program, family or system that explains most (grouping.py).
-
-**The baseline** of a metric never follows a regression. It is told every
-session, with the session it began, until it is over or somebody accepts it
-(postprocess/regressions/decisions.py).
-
-**A line** says what is worse and where, since when, how much with an interval
-of 95 %, what else changed that session, and what to do.
-
-**An incident** is a single session far outside of what the baseline explains. It does
-not fail: the nightly session measures its test cases again, and four measurements
-within a session decide.
+docs/explanation/detection.md describes how a session is compared with its history.
 """
 from __future__ import annotations
 

@@ -18,9 +18,8 @@ import numpy as np
 
 # docs/explanation/detection.md has the measurement of each tuned constant.
 
-#: So many are no coincidence: sessions of the shortest window, sessions in which
-#: changes began that passed by themselves, test cases of a group, runs of a session
-#: after its first.
+#: So many are no coincidence: sessions of the shortest window, test cases of a group,
+#: runs of a session after its first.
 FEW = 3
 #: Sessions of the windows (w), and the normal quantile at which they alarm.
 WINDOWS, QUANTILE = (FEW, 6, 15, 30), 3.9
@@ -86,8 +85,6 @@ class Walk(NamedTuple):
     #: Series x sessions: how far a window of the newest sessions is worse, as a share
     #: of what alarms; 0: no window qualifies.
     strengths: np.ndarray
-    #: Series x sessions: part of the baseline.
-    baseline: np.ndarray
     #: Added to QUANTILE.
     caution: np.ndarray
 
@@ -237,7 +234,7 @@ def detect_level_changes(
                 now.centre, spread, now.phi, now.sessions,
                 now.df, suspect & (mode == NORMAL), incident & (mode == NORMAL),
                 of_all_sessions(~unusable, False), of_all_sessions(strengths, 0.0),
-                of_all_sessions(held, False), caution)
+                caution)
 
 
 def smallest_detectable_change(walk: Walk, rows: np.ndarray, window: int) -> np.ndarray:
@@ -268,8 +265,8 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
 
     Noise of real machines has heavier tails and longer bumps than any model. The
     history shows which changes pass: those that were over within BRIEF sessions, if
-    they began in at least FEW sessions: one or two faults that were repaired do not
-    hide the next one. A recent change is reported if the mean number of such changes
+    they began in several sessions: a fault that was repaired does not hide the next
+    one. A recent change is reported if the mean number of such changes
     in a session, which were as strong as it, is at most FALSE_SHARE of the recent
     changes that are as strong (Benjamini and Hochberg, J. R. Stat. Soc. B 57, 1995,
     with the empirical null distribution of Efron, J. Am. Stat. Assoc. 99, 2004). A
@@ -297,7 +294,7 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
         usual = np.zeros(len(recent))
         for number, row in enumerate(recent):
             began, lasted, _ = past[:, past[2] >= peak[row]]
-            if len(np.unique(began)) >= FEW:
+            if len(np.unique(began)) > 1:
                 usual[number] = lasted.sum() / max(t - FEWEST, 1)
         good = np.flatnonzero(usual <= FALSE_SHARE * np.arange(1, len(recent) + 1))
         is_reported[recent[:good.max(initial=-1) + 1]] = True

@@ -290,10 +290,10 @@ def print_verdict_on_test_cases(args: argparse.Namespace, rows: Iterable[Row]) -
     # With pandas, which takes longer to import than the tables take.
     from . import debts
     from .regressions.events import KINDS
-    from .regressions.verdict import verdict_of_records
+    from .regressions.judging import judge_session
     read = debts.read(args.perflogs)
-    verdict = verdict_of_records(options.records_of_site(read.frame, args.site), None,
-                                 read.decided, read.sessions)
+    verdict = judge_session(options.records_of_site(read.frame, args.site),
+                            decisions=read.decided, sessions=read.sessions)
     judged = {one.test_case for one in verdict.power} | {
         one.test_case for one in verdict.results if one.is_compared}
     for name in dict.fromkeys(row.test_case for row in rows):

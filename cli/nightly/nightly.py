@@ -28,8 +28,8 @@ from config.sessions.modes import VETO
 from config.sites import topology
 from postprocess import results
 from postprocess.options import write_text_answer
-from postprocess.regressions import verdict as verdicts
 from postprocess.regressions.events import Verdict
+from postprocess.regressions.judging import judge_session
 from postprocess.results import Result
 
 #: Options of ReFrame by which people choose nodes themselves.
@@ -314,7 +314,7 @@ class NightlySession:
         :raises SetupError: the file of its switches is damaged
         """
         try:
-            return verdicts.verdict_of_records(self.frame, decided=self.decided)
+            return judge_session(self.frame, decisions=self.decided)
         except ValueError as err:
             raise SetupError(str(err)) from None
 

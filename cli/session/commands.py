@@ -454,11 +454,11 @@ def suspect_ids(site: str) -> list[str]:
 
     :raises SetupError: unknown site, or the file of decisions is damaged
     """
-    from postprocess.regressions.verdict import verdict_of_records
+    from postprocess.regressions.judging import judge_session
     read = read_perflogs(str(places.perflog_folder()))
     frame = read.frame[read.frame['system'] == site_folder(site).name]
-    return verdict_of_records(
-        frame, None, read.decided, read.sessions).suspects if len(frame) else []
+    return judge_session(frame, decisions=read.decided, sessions=read.sessions
+                         ).suspects if len(frame) else []
 
 
 def is_cut_short(ended: Iterable[Ended], perflogs: str) -> bool:

@@ -22,10 +22,10 @@ TEST_CASE [COPY]: the failure of a test case on some nodes.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import yaml
 
@@ -34,15 +34,6 @@ from config.regular import write_files_atomically
 
 FILE = 'decisions.yaml'
 KINDS = ('accepted', 'muted', 'retired')
-
-
-class HasId(Protocol):
-    """A decision or event."""
-    @property
-    def id(self) -> str: ...
-
-
-T = TypeVar('T', bound=HasId)
 
 
 @dataclass(frozen=True)
@@ -118,19 +109,19 @@ def add_decision(folder: Path, new: Decision) -> Path:
     return folder / FILE
 
 
-def find_by_id(ident: str, known: Sequence[T], what: str, where: str,
-               name: Callable[[T], str]) -> T:
-    """The decision or event with an ID, or the only one whose ID begins so.
+def complete_id(ident: str, texts: Mapping[str, str], what: str, where: str) -> str:
+    """An ID, or the only one that begins so.
 
-    :param what: what it is, and
+    :param texts: ID -> text, of all that are known
+    :param what: what they are, and
     :param where: what has them, for the message
     :raises ValueError: there is none, or several
     """
-    matching = [one for one in known if one.id == ident] or [
-        one for one in known if ident and one.id.startswith(ident)]
+    matching = [one for one in texts if one == ident] or [
+        one for one in texts if ident and one.startswith(ident)]
     if len(matching) == 1:
         return matching[0]
-    names = '; '.join(map(name, matching or known)) or f'no {what}'
+    names = '; '.join(texts[one] for one in matching or texts) or f'no {what}'
     raise ValueError((f'several {what}s begin with' if matching else
                       f'no {what} has the ID') + f' {ident!r}: {where} has {names}')
 
@@ -140,11 +131,11 @@ def undo_decision(folder: Path, ident: str) -> Decision:
 
     :raises ValueError: there is none, or several; or the file is damaged
     """
-    known = load_decisions(folder)
-    undone = find_by_id(ident, known, 'decision', str(folder / FILE),
-                        lambda one: f'{one.id} {one.kind}: {one.reason}')
-    write_files_atomically(folder, {FILE: _decisions_as_yaml(
-        one for one in known if one is not undone)})
+    known = {one.id: one for one in load_decisions(folder)}
+    undone = known.pop(complete_id(ident, {
+        one.id: f'{one.id} {one.kind}: {one.reason}' for one in known.values()},
+        'decision', str(folder / FILE)))
+    write_files_atomically(folder, {FILE: _decisions_as_yaml(known.values())})
     return undone
 
 

@@ -63,11 +63,10 @@ def _describe_metrics(now: Deviations, kind: str, rows: Collection[int]
 def _describe_metric(now: Deviations, kind: str, rows: list[int]) -> Event:
     """The event of the first of several metrics of a test case."""
     row, hist, walk = rows[0], now.hist, now.walk
-    start, centre = int(walk.start[row]), float(walk.centre[row])
+    usual, start = walk.baseline.of_series(row), int(walk.start[row])
+    centre = float(usual.centre)
     since, _ = _mean_per_session(hist.x[[row], start:])
-    change = detect.compare_with_baseline(
-        since, centre, float(walk.spread[row]), float(walk.phi[row]),
-        int(walk.sessions[row]), float(walk.df[row]))
+    change = detect.compare_with_baseline(since, usual)
     return _event(now, kind, _MetricChange(
         'metric', '', rows, start, len(since), np.ones(now.case_z.shape, bool), change,
         now.value_of_level(row, centre), [] if kind == 'improvement' else

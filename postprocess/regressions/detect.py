@@ -60,6 +60,21 @@ MINIMUM = 0.005
 NORMAL, WORSE, BETTER = 0, 1, -1
 
 
+class Baseline(NamedTuple):
+    """What is usual; arrays over series, or the numbers of one."""
+    centre: np.ndarray
+    spread: np.ndarray
+    #: Autocorrelation of neighbouring sessions.
+    phi: np.ndarray
+    #: Number of its sessions, and degrees of freedom of the spread.
+    sessions: np.ndarray
+    df: np.ndarray
+
+    def of_series(self, row: int) -> Baseline:
+        """The baseline of one series."""
+        return Baseline(*(part[row] for part in self))
+
+
 class Walk(NamedTuple):
     """Series after their last session; arrays over series unless said."""
     #: Series x sessions: NORMAL, WORSE, BETTER after each session of the series; NORMAL
@@ -69,12 +84,7 @@ class Walk(NamedTuple):
     z: np.ndarray
     #: The first session of the present level, or of the change.
     start: np.ndarray
-    centre: np.ndarray
-    spread: np.ndarray
-    phi: np.ndarray
-    #: Sessions in the baseline, and degrees of freedom of its spread.
-    sessions: np.ndarray
-    df: np.ndarray
+    baseline: Baseline
     #: The last session is worth running again.
     suspect: np.ndarray
     #: It is so far outside that noise does not explain it.
@@ -94,14 +104,6 @@ class Change(NamedTuple):
     size: float
     low: float
     high: float
-
-
-class _Stats(NamedTuple):
-    centre: np.ndarray
-    spread: np.ndarray
-    phi: np.ndarray
-    sessions: np.ndarray
-    df: np.ndarray
 
 
 def student_t_quantile(df: np.ndarray | float, z: np.ndarray | float
@@ -177,7 +179,7 @@ def detect_level_changes(
     states = np.zeros((series, sessions), np.int8)
     strengths = np.zeros((series, sessions))
     suspect, incident = np.zeros(series, bool), np.zeros(series, bool)
-    now = _Stats(np.zeros(series), np.ones(series), np.zeros(series),
+    now = Baseline(np.zeros(series), np.ones(series), np.zeros(series),
                  np.zeros(series, int), np.full(series, 3.0))
     for t in range(sessions):
         live = t <= last
@@ -231,8 +233,8 @@ def detect_level_changes(
 
     return Walk(of_all_sessions(states, NORMAL), of_all_sessions(z, np.nan),
                 np.take_along_axis(own, start[:, None], 1)[:, 0] if width else start,
-                now.centre, spread, now.phi, now.sessions,
-                now.df, suspect & (mode == NORMAL), incident & (mode == NORMAL),
+                now._replace(spread=spread), suspect & (mode == NORMAL),
+                incident & (mode == NORMAL),
                 of_all_sessions(~unusable, False), of_all_sessions(strengths, 0.0),
                 caution)
 
@@ -250,11 +252,11 @@ def smallest_detectable_change(walk: Walk, rows: np.ndarray, window: int) -> np.
     :param window: sessions since the change, 3 or 6
     :returns: in the unit of the series
     """
-    own = variance_of_mean(window, walk.phi[rows])
-    mean = student_t_quantile(walk.df[rows], QUANTILE + walk.caution[rows]) * np.sqrt(
-        own + variance_of_mean(np.maximum(walk.sessions[rows], 1), walk.phi[rows])
-        ) + 1.28 * np.sqrt(own)
-    return walk.spread[rows] * np.maximum(mean, {
+    _, spread, phi, sessions, df = (part[rows] for part in walk.baseline)
+    own = variance_of_mean(window, phi)
+    mean = student_t_quantile(df, QUANTILE + walk.caution[rows]) * np.sqrt(
+        own + variance_of_mean(np.maximum(sessions, 1), phi)) + 1.28 * np.sqrt(own)
+    return spread * np.maximum(mean, {
         3: WORSE_IN_SHORTEST + 1.82, 6: WORSE_SESSION + 1.32}[window])
 
 
@@ -342,18 +344,18 @@ def estimate_noise(x: np.ndarray, held: np.ndarray | None = None,
     return centre, np.maximum(spread, floor), off
 
 
-def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: float,
-                          sessions: int, df: float) -> Change:
+def compare_with_baseline(x: np.ndarray, usual: Baseline) -> Change:
     """Compares a level with its baseline; the interval is one of 95 %.
 
     :param x: the sessions of the level
+    :param usual: of one series
     """
-    inner = np.clip(x, np.median(x) - HUBER * spread,
-                    np.median(x) + HUBER * spread)
-    size = float(inner.mean() - centre)
-    error = spread * math.sqrt(variance_of_mean(len(x), phi)
-                               + variance_of_mean(max(sessions, 1), phi))
-    wide = float(student_t_quantile(df, 1.96)) * error
+    widest = HUBER * usual.spread
+    size = float(np.clip(x, np.median(x) - widest, np.median(x) + widest).mean()
+                 - usual.centre)
+    error = usual.spread * math.sqrt(variance_of_mean(len(x), usual.phi)
+                                     + variance_of_mean(usual.sessions, usual.phi))
+    wide = float(student_t_quantile(usual.df, 1.96) * error)
     return Change(size, size - wide, size + wide)
 
 
@@ -363,12 +365,10 @@ def compare_levels(before: np.ndarray, after: np.ndarray) -> tuple[float, Change
 
     :param before: values of the sessions, at least one
     """
-    stats = _baseline_stats(before[None], np.ones((1, len(before)), bool),
-                            np.zeros(1, int))
-    centre = float(stats.centre[0])
-    return centre, compare_with_baseline(
-        after, centre, max(float(stats.spread[0]), 1e-5), float(stats.phi[0]),
-        len(before), float(stats.df[0]))
+    usual = _baseline_stats(before[None], np.ones((1, len(before)), bool),
+                            np.zeros(1, int)).of_series(0)
+    return float(usual.centre), compare_with_baseline(
+        after, usual._replace(spread=np.maximum(usual.spread, 1e-5)))
 
 
 def spread_between_sessions(x: np.ndarray) -> tuple[float, float]:
@@ -407,7 +407,7 @@ def earlier_spells(x: np.ndarray, centre: float, size: float) -> list[tuple[int,
 
 
 def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
-                    open_: np.ndarray, t: int, now: _Stats,
+                    open_: np.ndarray, t: int, now: Baseline,
                     pool: np.ndarray) -> None:
     """Takes sessions that have waited into the baselines; `now` is updated."""
     until = t - min(max(t // FEWEST, WINDOWS[0]), WINDOWS[1])
@@ -423,7 +423,7 @@ def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
         old[rows] = new
 
 
-def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray) -> _Stats:
+def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray) -> Baseline:
     """Centre, spread and autocorrelation of each baseline."""
     n = held.sum(1)
     number = np.maximum(n, 2)
@@ -439,7 +439,7 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray) -> _Stats
     phi, spread, more = _pool_with_similar_series(
         phi, spread, number, varies & (n >= FEWEST), pool)
     share = 1 - (variance_of_mean(number, phi) - 1 / number)
-    return _Stats(centre, spread / np.sqrt(share), phi, n,
+    return Baseline(centre, spread / np.sqrt(share), phi, n,
                   _degrees_of_freedom(n, phi) + more)
 
 
@@ -488,7 +488,7 @@ def _newest_windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _alarm_strength(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
-                    now: _Stats, minimum: np.ndarray, age: np.ndarray,
+                    now: Baseline, minimum: np.ndarray, age: np.ndarray,
                     caution: np.ndarray) -> np.ndarray:
     """How far the worst window that ends with the newest session is from its
     baseline, as a share of what alarms; 0: too few of its sessions are far.
@@ -515,7 +515,7 @@ def _alarm_strength(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
 def _strength_of_single_session(
     beyond: np.ndarray,
     spread: np.ndarray,
-    now: _Stats,
+    now: Baseline,
     t: int,
     runs: np.ndarray | None,
     within: np.ndarray | None,

@@ -53,16 +53,16 @@ class Deviations:
         #: NORMAL, WORSE or BETTER after the last session.
         self.state = np.where(self.may_pass, detect.NORMAL, state)
         #: In the newest session, with enough sessions to be judged.
-        self.enough = self.live & (self.walk.sessions >= detect.FEWEST) & (
+        self.enough = self.live & (self.walk.baseline.sessions >= detect.FEWEST) & (
             np.isfinite(hist.x).sum(1) > detect.FEWEST)
         usable = self.walk.usable & (
-            self.walk.sessions >= detect.FEWEST)[:, None]
+            self.walk.baseline.sessions >= detect.FEWEST)[:, None]
         #: Metrics x sessions: distance from the baseline in spreads, and as a log. NaN:
         #: not measured, or no part of the present baseline or level.
         self.z = np.where(usable, np.clip(self.walk.z, -detect.CLIP, detect.CLIP),
                           np.nan)
         #: `log` of all sessions, also of what is no part of the present baseline.
-        self.log_of_all_sessions = hist.x - self.walk.centre[:, None]
+        self.log_of_all_sessions = hist.x - self.walk.baseline.centre[:, None]
         self.log = np.where(usable, self.log_of_all_sessions, np.nan)
         #: Test cases x sessions: the mean z of judged metrics.
         self.case_z = self._mean_per_test_case(self.z)

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
 from config.console import count_with_noun
+from config.places import SITES, default_site, site_folder_of_name
+from config.sites import topology
 
 from .. import results
 from ..references.level import FEWEST_METRICS, session_levels
@@ -22,17 +24,17 @@ from .sessions import metric_histories, session_dates
 
 def judge_session(records: pd.DataFrame, session: str | None = None, *,
                   decisions: Sequence[Decision] = (),
-                  switches: Mapping[str, Mapping[str, Sequence[str]]] = {},
-                  sessions: pd.DataFrame | None = None, damaged: int = 0) -> Verdict:
+                  sessions: pd.DataFrame | None = None, damaged: int = 0,
+                  site: str = '') -> Verdict:
     """The verdict on the newest session of each system, and what is still true of test
     cases that did not run in it.
 
     :param records: as records.read and debts.add_debts give them
     :param session: judge as after this session or date, see `records_until_session`
     :param decisions: regressions that people accepted or muted
-    :param switches: system -> node -> the switches above it
     :param sessions: as records.sessions gives them; None: none was cut short
     :param damaged: damaged places of the perflogs
+    :param site: name or path of the site; '': as of commands without --site
     :raises ValueError: no records, or no such session
     """
     if records.empty:
@@ -45,6 +47,8 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     label, newest = newest_sessions(has_run if len(has_run) else records)
     hist = metric_histories(records)
     now = Deviations(hist, newest, decisions)
+    switches = {system: _read_switches_by_node(system, site)
+                for system in map(str, records['system'].unique())}
     regressions, muted, improvements = describing.describe_changes(
         now, *grouping.find_worse_groups(now, switches))
     worse = {name: [one.id for one in regressions if name in one.cases]
@@ -62,6 +66,13 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
         results=outcomes, cases=cases, compared=_compared_test_cases(has_run),
         judged=int(now.enough.sum()), baselines=_baselines(now), damaged=damaged,
         ended_early=sessions is not None and _is_cut_short(sessions, records))
+
+
+def _read_switches_by_node(system: str, site: str) -> dict[str, list[str]]:
+    """Node -> the switches above it, by the site's topology.yaml."""
+    folder = site_folder_of_name(site or default_site()).resolve()
+    return topology.switches_above_nodes(
+        folder if folder.name == system else SITES / system)
 
 
 def _compared_test_cases(has_run: pd.DataFrame) -> int:
@@ -143,7 +154,8 @@ def _baselines(now: Deviations) -> list[Baseline]:
         for window in (3, 6))
     return [Baseline(
         **results.place_fields(metric), metric=str(metric.metric),
-        point=str(metric.point), value=now.value_of_level(row, walk.centre[row]),
+        point=str(metric.point),
+        value=now.value_of_level(row, walk.baseline.centre[row]),
         changes=[str(hist.sessions[turn]) for turn in _changes(now, row)],
         in_3_sessions=float(in_3[number]) if now.named[row] else None,
         in_6_sessions=float(in_6[number]) if now.named[row] else None)
@@ -190,7 +202,8 @@ def _test_cases_to_rerun(now: Deviations) -> list[Event]:
     few_runs = hist.runs[now.rows, last] < detect.RERUNS
     rows = np.flatnonzero(now.live & now.named & now.walk.suspect & few_runs
                           | now.reported & now.may_pass)
-    worse = np.where(now.walk.incident, hist.x[now.rows, last] - now.walk.centre, 0.0)
+    worse = np.where(now.walk.incident,
+                     now.log_of_all_sessions[now.rows, last], 0.0)
     # Of several metrics of a test case the worst incident counts.
     row_of_case = {int(now.of[row]): row for row in sorted(
         rows.tolist(), key=lambda row: float(worse[row]))}

@@ -13,12 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
 from config.commandline import Parser, add_require_compared_option
 from config.console import count_with_noun
-from config.places import SITES, default_site, site_folder_of_name
-from config.sites import topology
 
 from .. import debts, options, records
 from ..files import git_commit_hint
@@ -190,33 +186,9 @@ def verdict_of_perflogs(folder: str, session: str | None = None, site: str = ''
         raise ValueError('; '.join(map(str, read.faults[:1]))
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
-    return verdict_of_records(
-        options.records_of_site(read.frame, site), session, read.decided,
-        read.sessions, len(read.faults), site), read.faults
-
-
-def verdict_of_records(frame: pd.DataFrame, session: str | None = None,
-                       decided: Sequence[Decision] = (),
-                       sessions: pd.DataFrame | None = None, damaged: int = 0,
-                       site: str = '') -> Verdict:
-    """The verdict on records that were read already.
-
-    :param frame: as records.read and debts.add_debts give it
-    :param sessions: as records.sessions gives them; None: none was cut short
-    :param damaged: damaged places of the perflogs
-    :param site: name or path of the site; '': as of commands without --site
-    """
-    switches = {str(system): _read_switches_by_node(str(system), site)
-                for system in frame['system'].unique()}
-    return judge_session(frame, session, decisions=decided, sessions=sessions,
-                         switches=switches, damaged=damaged)
-
-
-def _read_switches_by_node(system: str, site: str) -> dict[str, list[str]]:
-    """Node -> the switches above it, by the site's topology.yaml."""
-    folder = site_folder_of_name(site or default_site()).resolve()
-    return topology.switches_above_nodes(
-        folder if folder.name == system else SITES / system)
+    return judge_session(
+        options.records_of_site(read.frame, site), session, decisions=read.decided,
+        sessions=read.sessions, damaged=len(read.faults), site=site), read.faults
 
 
 def _write_output(args: argparse.Namespace, verdict: Verdict) -> int:
@@ -245,10 +217,11 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
         ident, chosen = _retired(args.id, verdict)
         text = f'retired: {count_with_noun(len(chosen), "test case")}'
     else:
-        subject = decisions.find_by_id(
-            args.id, [*_regressions(verdict), *_failures(verdict) * bool(until)],
-            'regression', 'the verdict', lambda one: one.text)
-        ident, chosen = subject.id, [subject]
+        known = {one.id: one for one in (
+            *_regressions(verdict), *_failures(verdict) * bool(until))}
+        ident = decisions.complete_id(args.id, {
+            one.id: one.text for one in known.values()}, 'regression', 'the verdict')
+        chosen = [subject := known[ident]]
         text = (f'muted until {until}' if until else
                 f'accepted: the baseline begins on {subject.since}')
     path = decisions.add_decision(Path(args.perflogs), Decision(

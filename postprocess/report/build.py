@@ -19,7 +19,8 @@ from config.regular import write_files_atomically
 from .. import debts, options, records, results
 from ..records import series
 from ..references.progress import Progress, progress_of_test_cases
-from ..regressions.verdict import Verdict, verdict_of_records
+from ..regressions.events import Verdict
+from ..regressions.judging import judge_session
 from .page import build_page
 
 HELP = """\
@@ -82,8 +83,8 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         options.print_faults('report', faults)
         frame = options.records_of_site(frame, site)
         # By the whole history, whatever is shown.
-        judged = verdict_of_records(
-            frame, None, decided, sessions) if len(frame) else None
+        judged = judge_session(
+            frame, decisions=decided, sessions=sessions) if len(frame) else None
     except ValueError as err:
         frame, _ = records.read(folder, on_error='collect')
         return _print_error_and_return_failure(frame, str(err))

@@ -119,7 +119,7 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
     logs, out = folder / 'logs', folder / 'page'
     seen = draw_site(seed, logs)
     frame = debts.add_debts(records.read(logs), records.sessions(logs))
-    judged = verdict.verdict_of_records(frame)
+    judged = verdict.judge_session(frame)
 
     # Verdict: each test case once, and each that failed or regressed is listed.
     by_id = {one.test_case: one for one in judged.results}

@@ -62,7 +62,7 @@ def test_the_baseline_never_follows_a_regression():
     result = detect.detect_level_changes(stepped(0.1, 150, 5))
     assert (result.states[:, -1] == detect.WORSE).all()
     assert (abs(result.start - WARM) <= 1).all()
-    assert np.abs(result.centre).max() < 0.01
+    assert np.abs(result.baseline.centre).max() < 0.01
 
 
 def test_one_outlier_and_two_in_three_sessions_are_no_step():
@@ -99,9 +99,8 @@ def test_change_has_an_interval_that_holds_the_truth():
     inside = 0
     for _ in range(200):
         new = 0.05 + 0.01 * rng.standard_normal(6)
-        result = detect.compare_with_baseline(
-            new, 0.01 * rng.standard_normal() / 40**0.5, 0.01, 0.0, 40, 35.0
-        )
+        result = detect.compare_with_baseline(new, detect.Baseline(
+            0.01 * rng.standard_normal() / 40**0.5, 0.01, 0.0, 40, 35.0))
         inside += result.low <= 0.05 <= result.high
     assert inside >= 180
 

@@ -270,7 +270,7 @@ def test_each_copy_of_a_test_case_has_a_result(tmp_path):
     assert {key: (one.result, *one.nodes) for key, one in made.items()} == {
         (ident, 'nid=n1'): ('pass', 'n1'), (ident, 'nid=n2'): ('fail', 'n2')}
     assert results.results_of_session(frame, 'none') == {}
-    failure, = verdict.verdict_of_records(frame).failures
+    failure, = verdict.judge_session(frame).failures
     [member] = failure.failed
     assert member.copy == 'nid=n2'
 

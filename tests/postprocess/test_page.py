@@ -14,7 +14,7 @@ from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
 from postprocess.regressions.events import Event, Verdict, failure_text
 from postprocess.regressions.failures import failure_events
-from postprocess.regressions.verdict import verdict_of_records
+from postprocess.regressions.judging import judge_session
 from postprocess.report import cards, details, grid, page
 from tests.conftest import printed_verdict_lines
 
@@ -179,7 +179,7 @@ def test_history_without_references_is_a_comparison(tmp_path):
         make.record('latency', 1 + 0.01 * (day * 7 % 5), 8, day=day,
                     params=f'n={n}') for day in range(60) for n in range(4)])
     frame = read_records(tmp_path)
-    verdict = verdict_of_records(frame)
+    verdict = judge_session(frame)
     sentence = '4 test cases ran; compared: 4 metrics with their history'
     assert verdict.headline.endswith(sentence)
     text = page.build_page(frame, verdict=verdict).text
@@ -194,7 +194,7 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     make.write(tmp_path, [*(case(name, 1) for name in 'abc'), *(
         (cancelled if n >= ran else case)(name, 2) for n, name in enumerate('abc'))])
     frame = read_records(tmp_path)
-    verdict = verdict_of_records(frame)
+    verdict = judge_session(frame)
     assert verdict.state == 'cut short'
     assert not verdict.failures
     sentence = ('The session of 2026-11-03 03:00 UTC was cut short: '
@@ -223,7 +223,7 @@ def test_a_session_that_was_resumed_is_complete(tmp_path, ident):
                               'time': '2026-11-03T15:00:00Z'}
     make.write(tmp_path, [case('a', 2), cancelled('b', 2), resumed])
     frame = read_records(tmp_path)
-    verdict = verdict_of_records(frame)
+    verdict = judge_session(frame)
     assert (verdict.state, verdict.events_of('cut short')) == ('good', [])
     assert {one.result for one in verdict.results} == {'pass'}
     built = page.build_page(frame, verdict=verdict)
@@ -236,7 +236,7 @@ def test_one_of_two_sessions_of_a_date_was_cut_short(tmp_path):
     make.write(tmp_path, [*(case(name, 2) for name in 'ab'),
                           case('c', 2) | second, cancelled('d', 2) | second])
     frame = read_records(tmp_path)
-    verdict = verdict_of_records(frame)
+    verdict = judge_session(frame)
     assert verdict.session == '2026-11-03'
     text = page.build_page(frame, verdict=verdict).text
     assert 'Session of 2026-11-03, not complete.' in text

@@ -9,7 +9,7 @@ import pandas as pd
 import perflogs_factory as factory
 import pytest
 
-from postprocess import options
+from postprocess import options as record_options
 from postprocess.records import read as read_records
 from postprocess.regressions import verdict
 from postprocess.report import build
@@ -105,13 +105,16 @@ def test_a_bad_node_is_one_line_with_its_cases(judge):
     assert '% sure' not in text
 
 
-def test_a_bad_switch_is_one_line(judge):
-    above = {f'n{n}': ['leaf1' if n < 2 else 'leaf2'] for n in range(3)}
-    verdict_ = judge(
-        sessions(lambda c, n: 1.06 if c % 3 < 2 and n > 34 else 1),
-        switches={'alpha': above},
-    )
-    line, = verdict_.regressions
+def test_a_bad_switch_of_a_site_that_is_given_by_a_path_is_one_line(
+        judge, tmp_path_factory):
+    site = tmp_path_factory.mktemp('site') / 'alpha'
+    site.mkdir()
+    (site / 'system.py').touch()
+    (site / 'topology.yaml').write_text(
+        'switches: {leaf1: {nodes: "n[0-1]"}, leaf2: {nodes: n2}, '
+        'top: {switches: "leaf[1-2]"}}')
+    worse = sessions(lambda c, n: 1.06 if c % 3 < 2 and n > 34 else 1)
+    line, = judge(worse, site=str(site)).regressions
     assert (line.scope, line.group) == ('switch', 'switch leaf1 of alpha')
     assert len(line.cases) == 7
 
@@ -666,15 +669,6 @@ def test_the_power_of_a_short_history_is_not_known(tmp_path, capsys):
     assert 'No test case has enough sessions' in capsys.readouterr().out
 
 
-def test_the_switches_of_a_site_that_is_given_by_a_path(tmp_path):
-    site = tmp_path / 'alpha'
-    site.mkdir()
-    (site / 'system.py').touch()
-    (site / 'topology.yaml').write_text(
-        'switches: {leaf1: {nodes: n1}, leaf2: {nodes: n2}, '
-        'top: {switches: "leaf[1-2]"}}')
-    assert verdict._read_switches_by_node('alpha', str(site)) == {
-        'n1': ['leaf1', 'top'], 'n2': ['leaf2', 'top']}
-    assert verdict._read_switches_by_node('other', str(site)) == {}
+def test_records_of_a_site_that_is_given_by_a_path(tmp_path):
     frame = pd.DataFrame({'system': ['alpha', 'other']})
-    assert len(options.records_of_site(frame, str(site))) == 1
+    assert len(record_options.records_of_site(frame, str(tmp_path / 'alpha'))) == 1

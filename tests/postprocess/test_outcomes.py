@@ -119,6 +119,23 @@ def test_what_is_missing_fails_page_and_verdict_until_it_is_measured(
     assert '4 pass of 4 test cases' in page(root, tmp_path)[1]
 
 
+@pytest.mark.parametrize('later, code', [('-n c', 1), ('-n a', 0)])
+def test_one_of_two_selections_of_a_day_was_killed(tmp_path, capsys, later, code):
+    """The good one does not hide the other, until that ran to its end."""
+    root = tmp_path / 'logs'
+    write_days(root, ['abc'])
+    write_days(root, ['a'], options='-n a', first=1, ended=False)
+    assert say(capsys, root)[0] == 1
+    write(root, [case(later[-1], 1, mode='nightly', time='2026-11-02T20:00:00Z',
+                      session='20261102T200000Z-bbbbbb')], later)
+    end, line, _ = say(capsys, root)
+    assert (end, 'CUT SHORT' in line) == (code, code == 1)
+    assert page(root, tmp_path)[0] == code
+    # The day after has its own verdict.
+    write_days(root, ['abc'], first=2)
+    assert say(capsys, root)[0] == 0
+
+
 def failures_of_junit(text: str) -> dict[str, str]:
     """Name -> message of each test that failed."""
     return {test.get('name', ''): test[0].get('message', '')
@@ -275,7 +292,7 @@ def test_each_copy_of_a_test_case_has_a_result(tmp_path):
     assert member.copy == 'nid=n2'
 
 
-def test_the_newest_measurement_is_asked_per_test_case(tmp_path):
+def test_the_newest_measurement_is_asked_per_test_case(tmp_path, capsys):
     """A short session in the hours of a long one does not hide what the long one
     finds afterwards."""
     long = session_of(1)
@@ -287,6 +304,20 @@ def test_the_newest_measurement_is_asked_per_test_case(tmp_path):
     newest = {one.program: (one.session, one.result) for one in
               results.newest_results_of_test_cases(read_records(tmp_path))}
     assert newest == {'a': ('20261102T095900Z-bbbbbb', 'pass'), 'b': (long, 'fail')}
+    code, line, failed = say(capsys, tmp_path)
+    assert code == 1 and 'FAILED: 1 test case failed' in line and len(failed) == 1
+
+
+def test_interference_does_not_pay_for_a_measurement_out_of_tolerance(tmp_path, capsys):
+    """Two sound measurements are out of tolerance, and the third one is disturbed."""
+    write(tmp_path, [record('latency', value, 8, result=result, retry=retry,
+                            reference=1.0, upper=0.2, inconclusive=inconclusive,
+                            time=f'2026-11-02T{retry + 3:02}:00:00Z')
+                     for retry, (result, value, inconclusive) in enumerate([
+                         ('fail', 2.0, ''), ('fail', 3.0, ''),
+                         ('pass', 2.5, 'other programs used 50 % of the CPUs')])])
+    code, line, _ = say(capsys, tmp_path)
+    assert code == 1 and 'FAILED' in line
 
 
 def test_test_cases_that_differ_in_a_setting_have_their_own_results(tmp_path):

@@ -48,7 +48,8 @@ def test_a_failure_is_measured_again_with_its_settings(faulty):      # noqa: F81
     assert re.search(f'^Next: ./plumb run {ident}$', done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize('options, first', [([], 'fail'), (['--max-retries=1'], 'pass')])
+@pytest.mark.parametrize('options, first', [
+    ([], 'fail'), (['--max-retries=1'], 'pass')])
 def test_each_copy_has_its_own_result(faulty, options, first):       # noqa: F811
     """The first execution is nine times too slow. A retry of its copy leaves the other
     copy as it was."""

@@ -11,7 +11,7 @@ import yaml
 from config import regular, strict
 from config.sites import topology
 from postprocess import records
-from postprocess.records import attached, reports
+from postprocess.records import attached, reports, series
 from postprocess.references import editing
 from postprocess.regressions import verdict
 from postprocess.report import build as report
@@ -82,6 +82,21 @@ def test_a_fifo_among_perflogs(tmp_path, capsys):
         path.name, path.with_suffix('.log').name, 'X.log']
     assert all('not a regular file' in str(fault) for fault in faults)
     ends(tmp_path, f'{path}:1: not a report', capsys)
+
+
+def test_a_fifo_beside_a_series(tmp_path):
+    make.write(tmp_path, [make.record('total_qps', 9.0, family='taobench',
+                                      check='TaoBench', measurement='0123456789ab')])
+    [row] = records.read(tmp_path).itertuples()
+    folder = attached.attached_folder(row)
+    folder.mkdir(parents=True)
+    (folder / 'series.csv').write_text(
+        ','.join(series.COLUMNS) + '\n1,cpu n1,cpu_total,50.0,%,test,,\n')
+    os.mkfifo(folder / 'invalid.txt')
+    [one] = series.read_series_of_newest_runs(records.read(tmp_path)).series
+    assert one.reasons == ()
+    assert report.main(['--perflogs', str(tmp_path), '--output',
+                        str(tmp_path / 'out')]) == 0
 
 
 @pytest.mark.parametrize('text', [b'\0' * (4 << 20), b'x|' * (2 << 20)])

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip('duckdb')
 import perflogs_factory as make
 
 from postprocess.records import cache, sql
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 
 TIMES = 'SELECT time, value, test_case FROM results ORDER BY time'
 ID = make.short_id(make.record())
@@ -100,6 +101,29 @@ def test_no_progress_is_printed(tree):
     with cache.open_records_database([tree], []) as con:
         assert con.execute("SELECT current_setting('enable_progress_bar')"
                            ).fetchall() == [(False,)]
+
+
+def test_what_does_not_fit_into_memory_is_in_a_private_folder(tree):
+    """Nobody else can make it first, or read it."""
+    with cache.open_records_database([tree], []) as con:
+        [[name]] = con.execute("SELECT current_setting('temp_directory')").fetchall()
+        assert Path(name).parent.stat().st_mode & 0o077 == 0
+
+
+def test_an_answer_that_nobody_reads_stops_no_other_command(tmp_path):
+    """`plumb sql ... | less`, left open."""
+    make.write(tmp_path, [make.record(day=1)])
+    command = [str(ROOT / 'plumb'), 'sql', '--perflogs', str(tmp_path)]
+    with subprocess.Popen([*command, 'FROM results, range(1000000)', '--csv', '-'],
+                          stdout=subprocess.PIPE) as unread:
+        try:
+            assert unread.stdout.read(1)
+            make.write(tmp_path, [make.record(day=2)])
+            done = subprocess.run([*command, 'SELECT count(*) AS n FROM results'],
+                                  capture_output=True, text=True, timeout=LIMIT)
+            assert unread.poll() is None and done.stdout.split() == ['n', '2']
+        finally:
+            unread.kill()
 
 
 def test_every_column_of_a_view_is_described(tree):

@@ -104,10 +104,12 @@ def reports_query(files: Mapping[Path, str]) -> str:
             CASE WHEN c.result = 'fail_deps'
                 THEN CASE WHEN causes.is_build THEN 'build' ELSE 'dependency' END
             WHEN c.result = 'skip' THEN 'skipped'
+            -- What is cancelled while its files are removed has passed.
             WHEN c.result IS NULL OR c.result IN ('abort', '<unknown>')
+                AND c.fail_phase IS DISTINCT FROM 'cleanup'
                 THEN 'cancelled' END AS not_run,
             CASE WHEN not_run IS NOT NULL THEN 'not_run'
-                WHEN c.result IN ('pass', 'xfail') THEN 'pass' ELSE 'fail'
+                WHEN c.result IN ('pass', 'xfail', 'abort') THEN 'pass' ELSE 'fail'
                 END AS outcome,
             coalesce(not_run, c.fail_phase) AS phase,
             CASE not_run

@@ -341,6 +341,16 @@ def test_half_a_measurement_does_not_count(small):
     assert (row.metric, row.result, row.guard) == ('completed', 'not_run', 'cancelled')
 
 
+def test_a_measurement_that_was_cancelled_in_its_cleanup_counts(small):
+    """A signal ended the session while the files of a test case that had passed were
+    removed."""
+    change(report_of(small), '"result": "pass", "fail_phase": null',
+           '"result": "abort", "fail_phase": "cleanup"')
+    change(report_of(small), '"num_aborted": 0', '"num_aborted": 1')
+    assert records.read(small)['value'].tolist() == [1.25, 2.5, 3.0]
+    assert records.sessions(small)['cut_short'].tolist() == [True]
+
+
 def test_a_session_that_selected_nothing_is_no_session(small):
     (small / 'sessions' / '20261103T000000Z-bbbbbb.log').write_text(
         '[==========] Running 0 check(s)\nRan 0/0 test case(s)\n')

@@ -212,6 +212,9 @@ def _log(session: Session) -> str:
 
     text = line(session.started, '[ReFrame Setup]') + line(
         session.started, f'  command:           {_command(session)!r}')
+    if session.measurements:
+        system = session.measurements[0].columns['system']
+        text += line(session.started, f'  selected system:   {system!r}')
     for one in session.measurements:
         columns = one.columns
         hashcode = columns['test_case']

@@ -17,6 +17,7 @@ import perflogs_factory as make  # noqa: E402
 from config.sessions import judged  # noqa: E402
 from postprocess import naming, records  # noqa: E402
 from postprocess.records import cache  # noqa: E402
+from postprocess.regressions import verdict  # noqa: E402
 
 SESSION = make.record()['session']
 
@@ -349,6 +350,16 @@ def test_a_measurement_that_was_cancelled_in_its_cleanup_counts(small):
     change(report_of(small), '"num_aborted": 0', '"num_aborted": 1')
     assert records.read(small)['value'].tolist() == [1.25, 2.5, 3.0]
     assert records.sessions(small)['cut_short'].tolist() == [True]
+
+
+def test_a_session_that_was_cancelled_during_its_build_is_cut_short(tmp_path, capsys):
+    """Its report has no test case."""
+    make.write(tmp_path, [make.record(day=day) for day in (0, 1)])
+    change(report_of(tmp_path), '"fixture": false', '"fixture": true')
+    rows_of(tmp_path).unlink()
+    assert records.sessions(tmp_path)['cut_short'].tolist() == [False, True]
+    assert verdict.main(['--perflogs', str(tmp_path)]) == 1
+    assert 'CUT SHORT' in capsys.readouterr().out
 
 
 def test_a_session_that_selected_nothing_is_no_session(small):

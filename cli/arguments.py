@@ -160,9 +160,9 @@ reference or no tolerance.
 CALIBRATE = """Measures test cases, and writes their references and tolerances.
 
 The test cases are measured in rounds, until each of them has the number of sound
-sessions that --sessions gives. Sound sessions of earlier commands count. A test case
-that fails in three rounds in a row is not measured again. At the end the command prints
-why test cases have too few sessions: one line per reason.
+sessions that --sessions gives. Sound sessions of earlier calibrate commands count. A
+test case that fails in three rounds in a row is not measured again. At the end the
+command prints why test cases have too few sessions: one line per reason.
 
 It ends if no test case needs more sessions, or if another round would not end within
 --minutes. ^C ends it, too. The perflogs keep all values: the next calibration continues
@@ -173,9 +173,9 @@ are replaced, but not an entry that a person set: its source ($from) has a reaso
 shows what changed. For files that git does not track the command prints the difference.
 Options that are not listed above are passed on to ReFrame.
 
-Exit codes: 0 good, also if the time was over before all were ready; 1 a test case
-failed in its last round, or a signal ended the command; 2 wrong usage or unreadable
-input.
+Exit codes: 0 good, also if the time was over before all test cases had enough
+sessions; 1 a test case failed when it was measured last, or a signal ended the
+command; 2 wrong usage or unreadable input.
 """
 
 DOCTOR = """Lists what can run on a site from here, and what is missing.
@@ -569,7 +569,7 @@ def _add_site_actions(actions: Any) -> None:
                         help='write without asking')
     check = actions.add_parser(
         'check', text=CHECK, help="check sites' folders",
-        example='./plumb site check hgx-h100 --update')
+        example='./plumb site check hgx-h100')
     which = check.add_argument_group('which sites')
     which.add_argument('sites', nargs='*', metavar='SITE',
                        help='a folder of site-configs/, or the path of one')

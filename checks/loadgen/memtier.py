@@ -497,7 +497,8 @@ def read_run(text: str, count: int = 1) -> Run:
     rows, clients = [table.used[-1] for table in tables], [
         table.client for table in tables if table.client]
     if count > 1 and len(clients) < count:
-        raise ParseError(1, '', 'the outputs of several clients have no histograms')
+        raise ParseError(1, '', f'{count - len(clients)} of {count} clients printed no '
+                         'histogram, without which several cannot be added up')
     row = rows[0] if count == 1 else _sum_of_rows(rows, clients)
     values = [*_values_of_row(row, True)]
     if clients:

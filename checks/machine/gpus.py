@@ -91,7 +91,8 @@ def check_rank_gpus(run: Run, ranks: int, shared: bool = False) -> None:
                        'pass on stderr of all ranks?')
     if 'OMB could not identify' in run.out + run.err:
         fail_test_case('gpus', f'{run.name}: OMB could not identify the rank on its '
-                       'node, so all ranks used the same GPU (src/rank.sh)')
+                       'node, so all ranks used the same GPU: src/rank.sh needs the '
+                       "launcher's variable for the number of a rank on its node")
     for host, gpus in gpus_by_host.items():
         # A rank that is alone on its node shares its GPU with no other.
         if (unknown := gpus.count('-')) and len(gpus) > 1:

@@ -125,8 +125,9 @@ def select_test_case(answer: Mapping[str, Any], partition: str,
         for case in cases:
             if case['test_case'] == args.test_case:
                 if not (args.metric or case['link']):
-                    raise SetupError(f'{args.test_case} measures no link; name the '
-                                     'metric with --metric')
+                    raise SetupError(
+                        f'{args.test_case} has no metric of the link between two '
+                        'nodes; name a metric with --metric')
                 return case, args.metric or case['link']
         raise SetupError(f'{partition} has no test case of two nodes with the ID '
                          f'{args.test_case}; the tables of ./plumb run show the IDs')

@@ -61,7 +61,7 @@ def options(**given: Any) -> argparse.Namespace:
 @pytest.mark.parametrize('cases, given, match', [
     (CASES, {'metric': 'overlap'}, 'measures overlap; choose bandwidth, latency or a'),
     (CASES, {'test_case': 'other1'}, 'no test case of two nodes with the ID other1'),
-    (CASES, {'test_case': 'other2'}, 'measures no link; name the metric with --metric'),
+    (CASES, {'test_case': 'other2'}, 'nodes; name a metric with --metric'),
     (CASES[:2], {}, 'measures a link; choose a test case with --test-case')])
 def test_where_no_case_fits(cases, given, match):
     with pytest.raises(SetupError, match=match):

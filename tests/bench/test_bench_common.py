@@ -94,4 +94,4 @@ def test_the_cost_of_reading_perflogs_is_measured():
         [sys.executable, BENCH / 'ingest.py', '--records', '1000',
          '--rounds', '1'], text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count('\n') == 8
+    assert done.stdout.count('\n') == 9

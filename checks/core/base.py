@@ -706,7 +706,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
                 run, self.threads,
                 placement.cores_per_node(self.current_partition), kind)
         else:
-            self.unchecked.append(f'binding: ranks are placed with {kind}')
+            self.unchecked.append('binding: ' + (
+                f'ranks are placed with {kind}' if kind else
+                'each process binds itself'))
             if kind == 'launcher_free':
                 self.inconclusive_reasons.append(
                     placement.describe_core_sharing(there, self.threads))

@@ -88,7 +88,8 @@ begin_services() {
     if [ -n "$with_password" ]; then
         head -c 32 /dev/urandom | sha256sum | cut -c1-48 >"$secrets/password"
     fi
-    rm -f "$run".*.line "$run.record" "$run.observers"
+    rm -f "$run".*.line "$run.record"
+    : >"$run.observers"
 }
 
 # Notes a launcher or a folder for remove_session_folders.sh; on a full disk only a

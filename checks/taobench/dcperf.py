@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import reframe as rfm
-from reframe.core.builtins import parameter
+from reframe.core.builtins import parameter, run_after
 
 from ..core import guards
 from ..services.parser import Services
@@ -45,6 +45,10 @@ class TaoBenchOriginal(TaoBenchmark):
     #: Job, program, scale and place of the clients.
     scenario = parameter(scenarios_of_program('tao_bench_server'),
                          fmt=lambda scenario: str(scenario))
+
+    @run_after('init')
+    def keep_logs_of_dcperf(self) -> None:
+        self.keep_files = [*self.keep_files, 'run.*.dcperf/*.log']
 
     # Launch ----------------------------------------------------------------
 

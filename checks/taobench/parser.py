@@ -373,10 +373,12 @@ def parse_report(text: str) -> tuple[Record, ...]:
         raise ParseError(text.count('\n') + 1, text[-80:], 'DCPerf printed no result')
     at = text.index('{', start.start())
     line = text.count('\n', 0, at) + 1
-    end = re.compile(r'^\}\s*$', re.MULTILINE).search(text, at)
+    # On one line, if benchpress does not print to a terminal.
+    end = (re.compile(r'\{.*\}[ \t\r]*$', re.MULTILINE).match(text, at)
+           or re.compile(r'^\}\s*$', re.MULTILINE).search(text, at))
     if not end:
         raise ParseError(line, '', 'the report is cut off: its last brace is missing')
-    document = parse_json(text[at:end.start() + 1], 'the report', line)
+    document = parse_json(text[at:end.end()].rstrip(), 'the report', line)
     metrics = document.get('metrics', document)
 
     def line_of(name: str) -> int:

@@ -1,6 +1,8 @@
 """Forms of saved output that public reports show."""
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from checks.core.parsers import ParseError
@@ -20,6 +22,17 @@ def test_public_output_is_read(name, want):
     values = {f'{record.metric} {record.params.partition("operation=")[2]}'.strip():
               record.value for record in tao.parse((PUBLIC / name).read_text())}
     assert want.items() <= values.items()
+
+
+def test_a_report_on_one_line_is_read():
+    """benchpress prints it so if it does not print to a terminal."""
+    begin, end = REPORT.index('{'), REPORT.rindex('}') + 1
+    text = ''.join((REPORT[:begin], json.dumps(json.loads(REPORT[begin:end])),
+                    REPORT[end:]))
+    assert [one._replace(line=0) for one in tao.parse(text)] == [
+        one._replace(line=0) for one in tao.parse(REPORT)]
+    with pytest.raises(ParseError, match='cut off'):
+        tao.parse(text[:text.rindex('}')])
 
 
 @pytest.mark.parametrize('text, reason', [

@@ -375,6 +375,12 @@ class Measured(Plugin):
     validation = variable(str, value='')
 
     @run_before('run', always_last=True)
+    def enter_stage_directory(self) -> None:
+        # A person may run the job script again, from any folder.
+        self.prerun_cmds = [f'cd {shlex.quote(self.stagedir)} || exit',
+                            *self.prerun_cmds]
+
+    @run_before('run', always_last=True)
     def add_measurement_wrappers(self) -> None:
         options = ['--repetitions', self.repetitions, '--accept',
                    ' '.join(map(str, self.accept))]

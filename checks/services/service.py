@@ -216,7 +216,7 @@ class ServiceBenchmark(Benchmark, special=True):
         if self.server_access:
             # The second part of the job, see request_separate_server_nodes.
             plan = replace(plan, server=replace(plan.server, het_group=1))
-        self.prerun_cmds = [f'cd {shlex.quote(self.stagedir)}', *self.prerun_cmds,
+        self.prerun_cmds = [*self.prerun_cmds,
                             *job_script_lines(plan, self.launching())]
         # The script itself starts launchers.
         self.job.launcher = LocalLauncher()

@@ -256,12 +256,16 @@ def refuse_what_measures_nothing(args: argparse.Namespace, command: str) -> None
                          f'of ./plumb {command}; use ./plumb run --mode {VETO}')
 
 
-def run_reframe_action(work: Work, *options: str) -> int:
+def run_reframe_action(work: Work, *options: str, any_mode: bool = False) -> int:
     """Let ReFrame list test cases, or something else that measures nothing; return
-    its exit code."""
+    its exit code.
+
+    :param any_mode: the options select the test cases, whatever their mode
+    """
+    of_mode = work.options_of_any_mode if any_mode else work.options
     with session.create_session_folders(work.system, runs_jobs=False) as opened:
         return session.run_reframe(
-            opened, [str(WORK / 'bin' / 'reframe'), *work.options, *options],
+            opened, [str(WORK / 'bin' / 'reframe'), *of_mode, *options],
             work.variables, work.locks, measures=False).code
 
 
@@ -358,17 +362,20 @@ def run(args: argparse.Namespace) -> int:
             print('no test case has to be measured again')
             return 0
     with prepare_session(args) as work:
+        test_cases = identities.find_test_cases(
+            ids, work.system['name'],
+            records.read(work.perflog_folder, on_error='collect')[0],
+            site_folder(args.site)) if ids else []
         if action:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
-            code = run_reframe_action(work, *serial)
+            code = max(run_reframe_action(work, *serial, *selected, any_mode=bool(ids))
+                       for selected in identities.selections(test_cases) or [[]])
             if serial:
                 print_installed_programs(args.site)
             return code
         if ids:
-            frame, _ = records.read(work.perflog_folder, on_error='collect')
-            ended = [*run_test_cases(work, identities.find_test_cases(
-                ids, work.system['name'], frame, site_folder(args.site)))]
+            ended = [*run_test_cases(work, test_cases)]
         elif is_cost_accepted(work, args.mode, args.yes):
             ended = [run_reframe_session(work)]
         else:

@@ -115,7 +115,8 @@ def find_test_cases(ids: Iterable[str], system: str, frame: pd.DataFrame, folder
         one = known.get(text)
         if one is None:
             raise SetupError(f'no test case has the ID {text}; the tables of ./plumb '
-                             f'run and verdict, and the page, show the IDs')
+                             'run and verdict, and the page, show the IDs, and '
+                             "ReFrame's /HASH is none")
         if one.system != system:
             raise SetupError(f'{text} is a test case of the system {one.system}; use '
                              f'./plumb run{site_option(one.system)} {text}')

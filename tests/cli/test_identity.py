@@ -1,7 +1,9 @@
 """Settings make another test case, copies do not: sessions of a stand-in for OMB."""
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.checks.test_faults import (  # noqa: F401
     faulty,
     flavour,
 )
+from tests.conftest import LIMIT
 
 #: A setting that does not change what the stand-in prints.
 SETTING = '-SOsuPt2pt.iterations=500'
@@ -46,6 +49,27 @@ def test_a_failure_is_measured_again_with_its_settings(faulty):      # noqa: F81
     assert done.returncode == 1, done.stdout + done.stderr
     assert results(faulty)[-1] == ('iterations=500', '', 'fail')
     assert re.search(f'^Next: ./plumb run {ident}$', done.stdout, re.MULTILINE)
+
+
+def test_an_id_is_listed_alone(faulty):                             # noqa: F811
+    assert faulty.run('none').returncode == 0
+    done = faulty.plumb('run', faulty.records[-1]['test_case'], '-l')
+    assert done.returncode == 0 and 'Found 1 check' in done.stdout, done.stdout
+    done = faulty.plumb('run', 'deadbeef', '-l')
+    assert done.returncode == 2
+    assert 'no test case has the ID deadbeef' in done.stderr
+
+
+def test_a_job_script_runs_again_from_any_folder(faulty):           # noqa: F811
+    assert faulty.run('none', '--keep-stage-files').returncode == 0
+    [script] = faulty.tmp.glob('work/stage/**/OsuPt2pt_*/rfm_job.sh')
+    elsewhere = faulty.tmp / 'elsewhere'
+    elsewhere.mkdir()
+    subprocess.run(['bash', script], cwd=elsewhere, check=True, timeout=LIMIT,
+                   env={**os.environ, **faulty.variables, 'FAULT': 'none'})
+    assert not [*elsewhere.iterdir()]
+    [again] = script.parent.glob('again.*')
+    assert 'OSU MPI Latency Test' in (again / 'run.1.out').read_text()
 
 
 @pytest.mark.parametrize('options, first', [

@@ -164,6 +164,9 @@ class Calibration:
             + f'; this round took {duration_text(took)}'
             + (f', at least {duration_text(rounds * max(took, self.interval))} left'
                f', at most {duration_text(max(self.end - now, 0))}') * bool(missing)])
+        if len(shown) < len(missing) and (reason := next(
+                filter(None, map(self.last_round_text, missing)), '')):
+            console.print_lines([f'  did not count, for example: {reason[:160]}'])
         sys.stdout.flush()
 
     def last_round_text(self, key: str) -> str:

@@ -19,7 +19,7 @@ class Client:
     """One connection; requests may be sent before answers are read."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(('127.0.0.1', port), 60)
+        self.socket = socket.create_connection(('127.0.0.1', port), LIMIT)
         self.stream = self.socket.makefile('rb')
 
     def send(self, *words: object) -> None:

@@ -232,7 +232,8 @@ service_file() {  # name index...
     } >"$secrets/$name"
 }
 
-# Asks all servers (checks/services/ask.py). A Unix socket is reached on its own node only.
+# Asks all servers (checks/services/ask.py). A Unix socket is reached on its own node
+# only.
 ask() {  # action
     local index text separator='['
     if ! declare -F on_node >/dev/null; then

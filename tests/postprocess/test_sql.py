@@ -104,7 +104,7 @@ def test_no_progress_is_printed(tree):
 
 
 def test_what_does_not_fit_into_memory_is_in_a_private_folder(tree):
-    """Nobody else can make it first, or read it."""
+    """Another user can neither make it first nor read it."""
     with cache.open_records_database([tree], []) as con:
         [[name]] = con.execute("SELECT current_setting('temp_directory')").fetchall()
         assert Path(name).parent.stat().st_mode & 0o077 == 0

@@ -504,9 +504,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
     #: Nodes of the job.
     num_nodes = variable(int, value=1)
 
-    #: Rules of the benchmark that a complete run broke. The test case fails;
-    #: its values are recorded and never compared; empty: it is valid.
+    #: Rules of the benchmark that a complete run broke. The test case fails, or is
+    #: inconclusive if other programs disturbed it; its values are recorded and never
+    #: compared; empty: it is valid.
     invalid = variable(str, value='')
+
+    #: Whether other programs disturbed the measurement.
+    disturbed = False
 
     sourcesdir = None
     env_vars: Any = required
@@ -674,7 +678,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
             self.samples.append(sample)
         interference = nodes.describe_worst_interference(
             seen, self.cpus_per_rank(), self.current_partition.extras)
-        self.transient = bool(interference) and not self.inconclusive
+        self.disturbed = bool(interference)
+        self.transient = self.disturbed and not self.inconclusive
         self.inconclusive_reasons += [interference, self.invalid]
         self.values = {
             f: statistics.median(s[f] for s in self.samples if f in s)
@@ -781,7 +786,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     @run_after('performance', always_last=True)
     def check_extracted_metrics(self) -> None:
-        if self.invalid:
+        if self.invalid and not self.disturbed:
             raise PerformanceError(f'validity: {self.invalid}')
         if self.reference_fault:
             raise PerformanceError(f'reference: {self.reference_fault}')

@@ -18,10 +18,10 @@ from config import places
 from config.sessions import lock
 
 #: The test cases: the latency between two ranks of this machine up to 1 KiB, and a
-#: store. Both take seconds.
+#: store, whose SET costs it more than the load generator. Both take seconds.
 LATENCY = ('-n', 'OsuPt2pt%program=osu_latency%placement=intra_node%buffers=host',
            '-S', 'OsuPt2pt.max_size=1024')
-STORE = ('-n', 'StoreServes%scenario=valkeyget$')
+STORE = ('-n', 'StoreServes%scenario=valkeyset$')
 
 #: Half of the memory that Valkey needs for the 100 000 values of the test case: each
 #: has 64 B, and takes 1.6 times as many. Unit: MiB.

@@ -24,7 +24,11 @@ from config.places import CALIBRATE, site_option
 from config.sessions.progress import duration_text
 from postprocess import records, results
 from postprocess.references import writing
-from postprocess.references.progress import sound_sessions_by_test_case
+from postprocess.references.progress import (
+    Progress,
+    progress_of_test_cases,
+    sound_sessions_by_test_case,
+)
 
 #: A test case that failed, or was inconclusive, in so many rounds in a row is
 #: left out of the next rounds.
@@ -237,6 +241,16 @@ def calibrate(args: argparse.Namespace) -> int:
             return 1
 
 
+def summary_of_tolerances(measured: Sequence[Progress]) -> str:
+    """What later sessions are compared with, in one line."""
+    metrics = [one.needs == 0 for case in measured for one in case.judgements]
+    judged = sum(any(one.needs == 0 for one in case.judgements) for case in measured)
+    return (f'Tolerances: {sum(metrics)} of '
+            f'{console.count_with_noun(len(metrics), "metric")}, in {judged} of '
+            f'{console.count_with_noun(len(measured), "test case")}'
+            + '; the others vary too much for so few sessions' * (not all(metrics)))
+
+
 def _calibrate_and_write(args: argparse.Namespace, work: commands.Work) -> int:
     """All rounds, then the reference files and the page; the exit code."""
     calibration = Calibration(work, args)
@@ -250,17 +264,19 @@ def _calibrate_and_write(args: argparse.Namespace, work: commands.Work) -> int:
     frame, _ = records.read(work.perflog_folder, on_error='collect')
     if args.new_level:
         frame = frame[frame['session'].isin(calibration.names)]
+    of_mode = frame[(frame['system'] == work.system['name'])
+                    & frame['test_case'].isin([*calibration.rows])]
     try:
         written = writing.write_references(
-            frame[(frame['system'] == work.system['name'])
-                  & frame['test_case'].isin([*calibration.rows])],
-            Path(work.variables['RFM_REFERENCE_PREFIX']), args.new_level)
+            of_mode, Path(work.variables['RFM_REFERENCE_PREFIX']), args.new_level)
     except (OSError, ValueError) as err:
         print(f'plumb references: {err}', file=sys.stderr)
         return 2
-    page, _ = commands.write_report_page(work.perflog_folder)
+    # The records are from before: none was compared with the new references.
+    page, _ = commands.write_report_page(work.perflog_folder, summary=False)
     site = site_option(args.site)
     console.print_lines([
+        *[summary_of_tolerances(progress_of_test_cases(of_mode))] * written,
         f'Page: {page}' if page else 'No page was written: see the error above',
         *[f'Next: ./plumb references status{site}, then ./plumb run{site}'] * written])
     return max(failed, not page)

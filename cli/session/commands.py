@@ -606,12 +606,15 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
               'not listed: --all')
 
 
-def write_report_page(perflogs: str) -> tuple[str | None, Any]:
+def write_report_page(perflogs: str, summary: bool = True) -> tuple[str | None, Any]:
     """Write the page; return its path (None if that failed), and the data of
-    the page (report.Written)."""
+    the page (report.Written).
+
+    :param summary: whether to print a summary
+    """
     from postprocess.report import build as page
     folder = places.report_folder()
-    made = page.write_page(perflogs, Path(folder))
+    made = page.write_page(perflogs, Path(folder), summary=summary)
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 

@@ -70,13 +70,14 @@ class Written(NamedTuple):
 
 
 def write_page(folder: str, output: Path, site: str = '', last: int | None = None,
-               title: str | None = None) -> Written:
-    """Writes the page, and prints a summary.
+               title: str | None = None, summary: bool = True) -> Written:
+    """Writes the page.
 
     :param folder: of the perflogs
     :param output: folder that gets index.html
     :param site: only its records; '': all
     :param last: only so many sessions, the newest
+    :param summary: whether to print a summary
     """
     try:
         frame, sessions, decided, faults = debts.read(folder)
@@ -120,7 +121,8 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         + f"; {counts['judged']} with a tolerance, "
         f"{counts['no_tolerance']} in which a metric has no tolerance",
         made.verdict.headline]
-    print_lines(lines)
+    if summary:
+        print_lines(lines)
     return Written(results.exit_code_of_state(made.verdict.state), frame, ahead,
                    made.verdict)
 

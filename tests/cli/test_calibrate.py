@@ -220,9 +220,11 @@ def test_what_makes_no_sense_is_usage(given, words, capsys):
 
 
 @pytest.mark.parametrize('text, code', [('', 0), ('OsuPt2pt: 3', 2)])
-def test_what_was_measured_is_written(machine, monkeypatch, tmp_path, text, code):
+def test_what_was_measured_is_written(machine, monkeypatch, tmp_path, capsys, text,
+                                      code):
     """And no other test case of the perflogs."""
-    monkeypatch.setattr(commands, 'write_report_page', lambda *_: ('index.html', None))
+    monkeypatch.setattr(commands, 'write_report_page',
+                        lambda *_, **__: ('index.html', None))
     if text:
         (tmp_path / 'osu.yaml').write_text(text)
     write(machine.folder, [machine.record('osu_get_bw', day) for day in range(-6, 0)])
@@ -235,6 +237,7 @@ def test_what_was_measured_is_written(machine, monkeypatch, tmp_path, text, code
         assert after == text
     else:
         assert f'program={A}' in after and 'osu_get_bw' not in after
+        assert '\nTolerances: ' in capsys.readouterr().out
 
 
 def test_a_signal_ends_it_and_keeps_what_was_measured(suite):

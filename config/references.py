@@ -105,15 +105,20 @@ class File(NamedTuple):
     #: Check class -> joined keys -> source.
     sources: Mapping[str, Any] = {}
 
-    def matching_entries(self, check: str, values: Sequence[Any]) -> Iterator[Entry]:
-        """Entries of a check class whose keys match, first those with equal keys.
+    def matching_entries(self, check: str, values: Sequence[Any], settings: str = ''
+                         ) -> Iterator[Entry]:
+        """Entries of a check class whose keys match, first those with equal keys; none
+        if the test case has settings and `$index` has no level for them.
 
         ReFrame takes the first key that matches at each level, and has no second
         choice. Here an entry for all environments remains one where an environment
         has entries of other test cases.
 
         :param values: value of each level of `$index`; None: any
+        :param settings: changed settings of the test case
         """
+        if settings and 'settings' not in self.checks.get(check, {}).get('$index', ()):
+            return
         for keys, values_of_entry, line in _matching_keys(
                 self.checks.get(check) or strict.Mapping(), values):
             yield self._entry(check, keys, values_of_entry, line)
@@ -237,6 +242,8 @@ def _check_faults(name: str, below: Any, line: int, entry_keys: set[str]
         for keys, level, _ in levels:
             for key, value in level.items():
                 at = level.lines.get(key, line)
+                if fault := _pattern_fault(key):
+                    yield at, f'{name}: {key}: {fault}'
                 if isinstance(value, strict.Mapping):
                     next_levels.append(((*keys, key), value, at))
                 elif depth or key != '$index':
@@ -250,6 +257,16 @@ def _check_faults(name: str, below: Any, line: int, entry_keys: set[str]
             if fault := fault_of_reference(metric, value):
                 where = ': '.join(map(str, (name, *keys, metric)))
                 yield entry.lines[metric], f'{where}: {fault}'
+
+
+def _pattern_fault(key: Any) -> str:
+    """Why a key is no regular expression; '': it is one, or a text."""
+    if isinstance(key, str) and key != '$index' and not _SPECIAL.isdisjoint(key):
+        try:
+            re.compile(key)
+        except re.error as err:
+            return f'not a regular expression: {err}'
+    return ''
 
 
 def _source_faults(sources: Any, line: int, keys_by_check: Mapping[str, set[str]]

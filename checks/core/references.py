@@ -113,10 +113,9 @@ def entries_of_test_case(check: Any) -> Iterator[Entry]:
     name = type(check).variant_name()
     file = load_references(check.family)
     index = file.checks.get(name, {}).get('$index', ())
-    if check.changed_settings and 'settings' not in index:
-        return
     for entry in file.matching_entries(
-            name, [_level_of_test_case(check, level) for level in index]):
+            name, [_level_of_test_case(check, level) for level in index],
+            check.changed_settings):
         if not (entry.is_published and check.emulated):
             yield entry
 

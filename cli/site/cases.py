@@ -27,7 +27,7 @@ from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from config import sites
 from config.families import NEEDED_NODES, families
-from config.references import source_key
+from config.references import Entry, File, source_key
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
 #: each line on stderr as a fault.
@@ -94,16 +94,17 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
     The kind is `own` (measured, or set by hand), `published`, `none` (no reference), or
     `-` (no metric is compared with a reference).
     """
-    if (not hasattr(check, 'metrics_to_compare') or not has_judged_metrics(check)
-            or check.inconclusive):
+    if not hasattr(check, 'metrics_to_compare') or not has_judged_metrics(check):
         return '-', '', '', False
     # As ReFrame's setup in a dry run, but without making folders.
     check._rfm_dry_run = True
     check.set_program_origin()
     try:
-        entry = references.find_entry(check)
         MATCHED_ENTRIES.update((check.family, one.check, one.keys) for one
                                in references.entries_of_test_case(check))
+        if check.inconclusive:
+            return '-', '', '', False
+        entry = references.find_entry(check)
         if entry is not None:
             check.values = dict.fromkeys(check.required_metrics(), 0.0)
             check.add_worst_ratio_metric()
@@ -203,11 +204,17 @@ def families_marked_complete(families: Iterable[str]) -> list[str]:
     return names
 
 
+def has_settings(file: File, entry: Entry) -> bool:
+    """Whether an entry is of test cases with changed settings."""
+    index = file.checks[entry.check]['$index']
+    return any(level == 'settings' and key for level, key in zip(
+        index, entry.keys, strict=True))
+
+
 def entries_without_test_case(cases: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Faults: entries that match no test case of the site. A measured entry of a check
-    of the site may be of settings that a person gave, so it is left out."""
+    """Faults: entries that match no test case of the site. A measured entry may be of
+    settings that a person gave, and then it is left out."""
     faults = []
-    checks = {case['check'] for case in cases}
     for family in sorted(filter(None, {case['family'] for case in cases})):
         # A broken file is reported with its test cases.
         with contextlib.suppress(references.ReferenceError_):
@@ -217,7 +224,7 @@ def entries_without_test_case(cases: Iterable[Mapping[str, Any]]) -> list[str]:
                 'no test case of the site has these keys; correct them, or remove the '
                 'entry'
                 for entry in file.all_entries()
-                if not (entry.is_measured and entry.check in checks)
+                if not (entry.is_measured and has_settings(file, entry))
                 and (family, entry.check, entry.keys) not in MATCHED_ENTRIES]
     return faults
 

@@ -92,7 +92,8 @@ def lacks_of_test_case(one: Progress, file: grammar.File) -> Iterator[tuple[str,
     if one.is_mixed:
         yield 'no reference', 'its records have several programs or numbers of ranks'
     elif (entry := next(file.matching_entries(
-            one.check, [levels.get(level) for level in index]), None)) is None:
+            one.check, [levels.get(level) for level in index], one.settings),
+            None)) is None:
         missing = max(FEWEST_RUNS - one.runs, 0)
         yield 'no reference', (more_sessions_text(missing) if missing
                                else f'{one.runs} sessions are enough')

@@ -351,6 +351,8 @@ def loaded(tmp_path, monkeypatch):
     ('OsuPt2pt: {}\nOsuRma: {}\nOsuPt2pt: {}\n', "osu.yaml:3: 'OsuPt2pt' "),
     ('OsuPt2pt:\n  $index: [source, params]\n  spack: 3\n',
      'osu.yaml:3: OsuPt2pt: spack: expected a level'),
+    ('OsuPt2pt:\n  $index: [source]\n  "spack(": {latency@8B: [1, null, 1, us]}\n',
+     'osu.yaml:3: OsuPt2pt: spack.: not a regular expression: missing'),
     ('a: 2026-99-99\n', 'not YAML'),
     ('a: \xa0{', 'osu.yaml:1'),
 ])

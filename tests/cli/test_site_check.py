@@ -121,8 +121,8 @@ def test_services_on_a_launcher_that_never_ran_servers(site, tmp_path, monkeypat
 
 
 def test_an_entry_without_a_test_case(site):
-    """Such an entry would compare nothing without a message. A measured one may be of
-    other settings."""
+    """Such an entry would compare nothing without a message; a measured one with
+    settings may be of those that a person gave."""
     references(site, ['intra_node'], 'latency@8B')
     assert not [f for f in sites.examine_site(site).findings if 'keys' in f]
     references(site, ['intra_nod'], 'latency@8B')
@@ -135,7 +135,17 @@ def test_an_entry_without_a_test_case(site):
     buffers=host placement=intra_nod program=osu_latency:
       {source: 'measured: 5 sessions on 1 day', date: 2026-11-05}
 """)
-    assert words not in findings(site)
+    assert words in findings(site)
+    path.write_text("""$from:
+  OsuPt2pt:
+    buffers=host placement=intra_node program=osu_latency | max_size=64:
+      {source: 'measured: 5 sessions on 1 day', date: 2026-11-05}
+OsuPt2pt:
+  $index: [params, settings]
+  buffers=host placement=intra_node program=osu_latency:
+    max_size=64: {latency@8B: [1.0, null, 0.1, us]}
+""")
+    assert 'no test case of the site has these keys' not in findings(site)
 
 
 # -------------------------------------------------------------- snapshots

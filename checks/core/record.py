@@ -85,8 +85,12 @@ class Checked(Plugin):
     and ends with a traceback if a value has the wrong type.
     """
 
-    #: Variables of a class, and of its base classes, that -S cannot set.
-    INTERNAL: ClassVar[frozenset[str]] = frozenset()
+    #: Variables of a class, and of its base classes, that -S cannot set. These are
+    #: ReFrame's, and decide what runs or whether it passes.
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({
+        'strict_check', 'require_reference', 'reference', 'sanity_patterns',
+        'perf_patterns', 'perf_variables', 'executable', 'executable_opts',
+        'prerun_cmds', 'postrun_cmds'})
 
     #: Smallest value of a setting with a number, where it is not 0.
     SMALLEST: ClassVar[Mapping[str, float]] = {'repetitions': 1, 'node_counts': 1}

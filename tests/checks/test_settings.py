@@ -7,6 +7,7 @@ from conftest import of_family
 
 @pytest.mark.parametrize('setting, words', [
     ('OsuStartup.threads=9', 'threads is not a setting of OsuStartup'),
+    ('strict_check=0', 'strict_check is not a setting of '),
     ('OsuStartup.inconclusive=x', "not set: 'inconclusive'"),
     ('repetitions=0', '0 is too small; the smallest value is 1'),
     ('node_counts=2,0', '0 is too small; the smallest value is 1'),

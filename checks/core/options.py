@@ -24,7 +24,7 @@ def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[s
                 (option, instead) for options, instead in refused.items()
                 for option in options.split()):
             if (name == option or len(option) == 2 and word.startswith(option)
-                    or name.startswith('--') and len(name) > 4
+                    or name.startswith('--') and len(name) > 2
                     and option.startswith(name)):
                 raise ValueError(f'{setting}: remove {word}: use {instead}')
     return words
@@ -45,6 +45,6 @@ def option_value(words: Sequence[str], short: str, long: str = '', default: str 
             return after
         if words[number].startswith(short):
             return words[number][len(short):]
-        if long and name.startswith('--') and len(name) > 4 and long.startswith(name):
+        if long and name.startswith('--') and len(name) > 2 and long.startswith(name):
             return value if equals else after
     return default

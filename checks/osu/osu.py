@@ -269,7 +269,12 @@ class OsuBenchmark(Benchmark, special=True):
 
     def set_validation(self) -> None:
         """Validate the data in one more repetition, if the program can."""
+        if not self.row.largest:
+            return                      # it sends no data
         if not self.row.validates or self.memory != 'host':
+            self.unchecked.append(
+                'validation: the data in the memory of GPUs' if self.row.validates else
+                f'validation: {self.program} has no option -c')
             return
         words = self.programs.help_words(self.program)
         if not self.validates:

@@ -45,7 +45,7 @@ def test_options_that_decide_what_passes_are_refused(suite):
 @pytest.mark.parametrize('text, expected', [
     ('-i9', '-i9: use the setting iterations'),
     ('--warmup=9', '--warmup=9: use the setting warmup'),
-    ('--warm 9', '--warm: use the setting warmup'),
+    ('--wa 9', '--wa: use the setting warmup'),
     ("-W '9", 'No closing quotation')])
 def test_no_spelling_of_an_option_is_overlooked(text, expected):
     with pytest.raises(ValueError, match=expected):

@@ -512,6 +512,22 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
     #: Whether other programs disturbed the measurement.
     disturbed = False
 
+    #: Values of each repetition, by metric; empty before the sanity stage.
+    samples: Any = ()
+
+    #: Partition and environment before the setup, which `plumb site check` sets.
+    place: tuple[Any, Any] = (None, None)
+
+    @property
+    def current_partition(self) -> Any:
+        """The partition; before the setup that of `place`."""
+        return super().current_partition or self.place[0]
+
+    @property
+    def current_environ(self) -> Any:
+        """The environment; before the setup that of `place`."""
+        return super().current_environ or self.place[1]
+
     sourcesdir = None
     env_vars: Any = required
     require_reference = True
@@ -659,7 +675,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
         runs = guards.read_repetitions(Path(self.stagedir), self.repetitions,
                                        self.accept)
         nodes.check_leftover_processes(Path(self.stagedir), runs)
-        self.samples: list[dict[str, float]] = []
+        self.samples = []
         seen = []
         for run in runs:
             guards.check_rank_count(run, self.num_tasks, self.num_nodes)
@@ -744,7 +760,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
     def values_of_repetitions(self) -> dict[str, float]:
         """The values of each repetition, by performance variable, if there are
         several; they are never compared."""
-        if self.is_dry_run() or len(self.samples) < 2:
+        if len(self.samples) < 2:
             return {}
         return {metrics.perf_var(*metrics.split_metric_key(metric), number): value
                 for number, sample in enumerate(self.samples, 1)

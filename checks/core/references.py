@@ -71,11 +71,11 @@ def parse_reference_table(table: Mapping[str, Any], metrics: Iterable[str],
 def _level_of_test_case(check: Any, level: str) -> Any:
     """The value that a test case has for a level of `$index`; None: any.
 
-    A dry run does not know the version that a stack will install.
+    The version that a stack will install is known after the job.
 
     :raises ReferenceError_: no test case has this level
     """
-    if level == 'version' and not check.version and check.is_dry_run():
+    if level == 'version' and not check.version and not check.samples:
         return None
     if level == 'settings':
         return check.changed_settings
@@ -195,10 +195,10 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
         return {}, why
     where = f'{file}:{entry.line}: {type(check).variant_name()}: {check.params}'
     sound = {f: strip_xfail_mark(e) for f, e in entry.values.items()}
-    # A dry run has only the planned metrics.
+    # Before the job only the planned metrics are known.
     reference_table: dict[str, Any] = dict(parse_reference_table(sound, {
-        *values, *(sound if check.is_dry_run() else ())}, where))
-    better = [] if check.is_dry_run() else [
+        *values, *(() if check.samples else sound)}, where))
+    better = [] if not check.samples else [
         metric for metric, (value, lower, upper, _) in reference_table.items()
         if is_improved(metrics.metric(metrics.split_metric_key(metric)[0]).better,
                        values[metric], value, lower, upper)]

@@ -96,8 +96,7 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
     """
     if not hasattr(check, 'metrics_to_compare') or not has_judged_metrics(check):
         return '-', '', '', False
-    # As ReFrame's setup in a dry run, but without making folders.
-    check._rfm_dry_run = True
+    # As ReFrame's setup, but without making folders.
     check.set_program_origin()
     try:
         MATCHED_ENTRIES.update((check.family, one.check, one.keys) for one
@@ -138,8 +137,7 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
     settings = variables_by_mode()
     for case in cases:
         check, partition, environ = case
-        check._current_partition = partition
-        check._current_environ = environ
+        check.place = partition, environ
         # All partitions share the check, and each has reasons of its own.
         reasons = getattr(check, 'inconclusive_reasons', [])
         own_reasons = len(reasons)

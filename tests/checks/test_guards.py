@@ -467,13 +467,10 @@ class OsuPt2pt:
 
     def __init__(self, dry_run=False, environ='gnu', **more):
         vars(self).update(more)
-        self.dry_run = dry_run
+        self.samples = [] if dry_run else [{}]
         self.current_partition = types.SimpleNamespace(
             name='cpu', fullname='alpha:cpu', features=[], extras={})
         self.current_environ = types.SimpleNamespace(name=environ, extras={})
-
-    def is_dry_run(self):
-        return self.dry_run
 
     def metrics_to_compare(self, values):
         return {'latency@8B'} & set(values)

@@ -6,6 +6,7 @@ Each folder has a run's `out` and the files that NCCL left; the first word of
 its name is the check that judges it. Nothing is run.
 """
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from reframe.frontend.loader import RegressionCheckLoader
 from checks.core.guards import Run
 from cli.setup.venv import ROOT
 from cli.site import cases
+from tests.staging import make_stage_directory
 
 cases.select_site_in_reframe(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'nccl')])
 checks = {}
 for check, partition, environ in generate_testcases(loader.load_all()):
-    check._current_partition, check._current_environ = partition, environ
+    check.place = partition, environ
     if not check.is_fixture() and check.program == 'all_reduce_perf' \
             and (check.layout.gpus, check.layout.nodes) == (8, 2):
         check.lay_out_ranks()
@@ -28,7 +30,8 @@ for check, partition, environ in generate_testcases(loader.load_all()):
 result = {}
 for folder in map(Path, sys.argv[2:]):
     check = checks[folder.name.partition(' ')[0]]
-    check._stagedir = str(folder)
+    shutil.copytree(folder, make_stage_directory(check, folder.parent / 'stage'),
+                    dirs_exist_ok=True)
     run = Run(1, 0, 1e3, 0, 0, (folder / 'out').read_text(), '', 'run.1')
     try:
         result[folder.name] = check.parse_values(run)

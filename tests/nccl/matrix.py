@@ -22,7 +22,7 @@ result = []
 for check, partition, environ in generate_testcases(loader.load_all()):
     if check.is_fixture():
         continue
-    check._current_partition, check._current_environ = partition, environ
+    check.place = partition, environ
     check.lay_out_ranks()
     check.check_placement_and_mark_shortage()
     addresses = []

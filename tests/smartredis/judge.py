@@ -21,6 +21,7 @@ from checks.core.guards import Run
 from checks.services.parser import Counters, Step
 from cli.setup.venv import ROOT
 from cli.site import cases
+from tests.staging import make_stage_directory
 
 NONE = Counters()
 
@@ -28,7 +29,7 @@ cases.select_site_in_reframe(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'smartredis')])
 checks = {}
 for check, partition, environ in generate_testcases(loader.load_all()):
-    check._current_partition, check._current_environ = partition, environ
+    check.place = partition, environ
     # The plain case of the quick mode is the first.
     if not check.is_fixture():
         checks.setdefault(type(check).__name__.partition('_')[0], check)
@@ -39,15 +40,13 @@ for name, run in json.load(sys.stdin).items():
                              **run.get('scenario', {}))
     for setting, value in run.get('settings', {}).items():
         setattr(check, setting, value)
-    folder = Path(sys.argv[2], name)
-    folder.mkdir(parents=True)
+    folder = make_stage_directory(check, Path(sys.argv[2]))
     for end, text in run['files'].items():
         file = folder / f'run.1.{end}'
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     (folder / 'run.1.server0.log').write_text(
         run.get('log', 'M * <ai> embedded AI module, stand-in\n'))
-    check._stagedir = str(folder)
     check.programs = SimpleNamespace(stagedir='', program_origin=lambda *_: {})
     check.facts_files = run.get('facts', {})
     grown = Counters(commands=run['commands'], evicted=run.get('evicted', 0))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -127,7 +128,11 @@ def copy_whole_lines(handle: BinaryIO, out: BinaryIO, reported: Collection[str]
     mark, count = layout.delimiter.encode(), len(layout.cells)
     known = {name.encode() for name in reported} if layout.is_own else set()
     at = layout.cells.index('session') if known else 0
-    for number, line in enumerate(iter(lambda: handle.readline(LONGEST), b''), 2):
+    # The beginning of the lines of a reported measurement; they follow each other.
+    reported_start = first
+    for number, line in enumerate(iter(partial(handle.readline, LONGEST), b''), 2):
+        if line.startswith(reported_start):
+            continue
         if line[-1:] != b'\n':
             # Without a limit, one line could fill the memory. A session still writes
             # a shorter one, or it was cut off.
@@ -136,7 +141,10 @@ def copy_whole_lines(handle: BinaryIO, out: BinaryIO, reported: Collection[str]
                                'rest of the file is not read'))
             break
         cells = line.split(mark, at + 1)
-        if len(cells) > at and cells[at] in known or line == first:
+        if len(cells) > at + 1 and cells[at] in known:
+            reported_start = mark.join([*cells[:at + 1], b''])
+            continue
+        if line == first:
             continue
         columns = line.count(mark) + 1
         if not _is_text(line):
@@ -175,7 +183,7 @@ def rows_query(layout: Layout, lines: Path, name: str) -> str:
 
 
 #: Columns of a measurement that rows do not have.
-_NO_REPORT = '''0 AS retry, '' AS command, NULL::TIMESTAMP AS started,
+_NO_REPORT = ''''' AS wrong_file, 0 AS retry, '' AS command, NULL::TIMESTAMP AS started,
     NULL::TIMESTAMP AS ended, 0 AS aborted'''
 
 

@@ -98,7 +98,11 @@ def reports_query(files: Mapping[Path, str]) -> str:
                 any_value(c.fixture = 'true') AS is_build,
                 any_value({first_line_query('c.fail_reason')}) AS reason
             FROM cases WHERE c.result = 'fail' GROUP BY ALL)
-        SELECT c.test_case IS NULL AS is_foreign, {columns_query(texts)},
+        SELECT c.test_case IS NULL AS is_foreign, CASE
+                WHEN c.test_case IS NOT NULL AND c.session <> stem
+                THEN printf('the report is that of the session %s; name it '
+                    || '%s.json, or move it elsewhere', c.session, c.session)
+                ELSE '' END AS wrong_file, {columns_query(texts)},
             strftime(to_timestamp(coalesce(c.job_completion_time_unix,
                 info.time_end_unix)) AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ') AS time,
             CASE WHEN c.result = 'fail_deps'

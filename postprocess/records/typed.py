@@ -91,7 +91,7 @@ _COPY = r'''array_to_string(list_transform(regexp_extract_all(name,
     '%(\.repeat_no|\.nid|\.?pinned_nodes)=(\S+)', 0),
     lambda part: ltrim(part, '%.')), ' ')'''
 #: What is wrong with the columns of a measurement, NULL if nothing is.
-_FAULT = f'''CASE WHEN time IS NULL
+_FAULT = f'''CASE WHEN wrong_file <> '' THEN wrong_file WHEN time IS NULL
         THEN printf('time ''%s'' is not a time with an offset (RFC 3339)',
             left(coalesce(time_text, ''), 40))
     WHEN NOT regexp_full_match(concat({', '.join(f'"{n}_text"' for n in COUNTS)}),
@@ -143,7 +143,8 @@ def typed_measurements_query(texts: str) -> str:
         and `broken`. TEXTS, COUNTS, FLAGS and `time` are texts, `outcome` is pass,
         fail or not_run; `phase` (of not_run: the guard) and `reason` say more. `vals`
         is a list of the texts perf_var, value, reference, lower, upper, unit, result.
-        `is_foreign`: the measurement is one of another suite
+        `is_foreign`: the measurement is one of another suite. `wrong_file`: why nothing
+        of the file counts, or ''
     """
     key = "split_part(v.perf_var, '#', 1)"
     numbers = ', '.join(
@@ -161,8 +162,8 @@ def typed_measurements_query(texts: str) -> str:
             left(sha256(concat_ws(chr(31), {', '.join(f'"{n}"' for n in IDENTITY)})),
                 {DIGITS}) AS test_case,
             {_COPY} AS copy, outcome AS given_outcome, coalesce(phase, '') AS phase,
-            coalesce(reason, '') AS given_reason, is_foreign, retry, command, started,
-            ended, aborted, file, line,
+            coalesce(reason, '') AS given_reason, is_foreign, wrong_file, retry,
+            command, started, ended, aborted, file, line,
             regexp_extract(given_reason,
                 '^(?:sanity|performance) error: ([a-z][a-z_]*): ', 1) AS own_guard,
             list_transform(vals, lambda v: {{

@@ -61,6 +61,16 @@ def fault(path: Path) -> str:
     return errors[0].reason
 
 
+def test_a_copy_of_a_report_under_another_name_is_no_session(small):
+    """A person kept it before an edit, for example."""
+    copy = report_of(small).with_name(f'{SESSION}.before.json')
+    copy.write_text(report_of(small).read_text())
+    frame, [error] = records.read(small, on_error='collect')
+    assert len(frame) == 3
+    assert f'{copy}:1: the report is that of the session {SESSION}; name it ' \
+        f'{SESSION}.json, or move it elsewhere' in str(error)
+
+
 # Which measurement counts -----------------------------------------------------
 
 def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import itertools
 import re
 import statistics
@@ -19,12 +20,14 @@ import duckdb
 
 from config import console
 from config.commandline import Parser
+from config.places import default_site, site_folder_of_name
 from config.records.units import Scale, change_text, point_text, readable_scale
 from config.sessions.judged import point_with_unit
 
 from . import options
 from .names import short_name
 from .records import Faults, open_records_database, restrict_views_to_site
+from .records.cache import kept_answer
 from .records.typed import sql_text
 
 HELP = """\
@@ -165,6 +168,7 @@ def main(argv: list[str] | None = None) -> int:
         except ValueError as err:
             print(f'plumb history: {err}', file=sys.stderr)
             return 2
+        [[state]] = con.execute("SELECT getvariable('state')").fetchall()
         test_cases = fill_answer_table(con, args.metric, args.case, last)
         known = set() if test_cases else {name for name, in con.execute(
             'SELECT DISTINCT metric FROM results').fetchall()}
@@ -192,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
         print_tables(answer)
         try:
             if args.case:
-                print_verdict_on_test_cases(args, answer)
+                print_verdict_on_test_cases(args, state, answer)
         except ValueError as err:
             print(f'plumb history: {err}', file=sys.stderr)
             return 2
@@ -282,27 +286,47 @@ def print_tables(records: Iterable[Row]) -> None:
         print('! failed')
 
 
-def print_verdict_on_test_cases(args: argparse.Namespace, rows: Iterable[Row]) -> None:
+def print_verdict_on_test_cases(args: argparse.Namespace, state: str,
+                                rows: Iterable[Row]) -> None:
     """Print what the verdict on the newest session reports on test cases.
+
+    A regression is judged together with all other test cases, which takes ten times
+    as long as the tables. So the answer about all of them is kept.
+
+    :param state: the variable `state` of the database
+    :raises ValueError: the file of decisions is damaged
+    """
+    site = args.site or default_site()
+    lines_by_test_case = kept_answer(
+        Path(args.perflogs), [state, args.site, site], [
+            Path(args.perflogs, 'decisions.yaml'),
+            site_folder_of_name(site) / 'topology.yaml'],
+        functools.partial(_verdict_by_test_case, args))
+    for name in dict.fromkeys(row.test_case for row in rows):
+        console.print_lines(f'Verdict on {name}: {line}' for line in
+                            lines_by_test_case.get(name) or [
+            'not compared: no reference, and too few sessions for a comparison with '
+            'the history'])
+
+
+def _verdict_by_test_case(args: argparse.Namespace) -> dict[str, list[str]]:
+    """Test case -> what `./plumb verdict` reports on it; without those that were not
+    compared.
 
     :raises ValueError: the file of decisions is damaged
     """
     # With pandas, which takes longer to import than the tables take.
-    from . import debts
     from .regressions.events import KINDS
-    from .regressions.judging import judge_session
-    read = debts.read(args.perflogs)
-    verdict = judge_session(options.records_of_site(read.frame, args.site),
-                            decisions=read.decided, sessions=read.sessions)
-    judged = {one.test_case for one in verdict.power} | {
-        one.test_case for one in verdict.results if one.is_compared}
-    for name in dict.fromkeys(row.test_case for row in rows):
-        lines = [f'{KINDS[event.kind]} {event.lines[0]}'.strip()
-                 for event in verdict.events if name in event.cases]
-        console.print_lines(f'Verdict on {name}: {line}' for line in lines or [
-            'no regression' if name in judged else
-            'not compared: no reference, and too few sessions for a comparison with '
-            'the history'])
+    from .regressions.verdict import verdict_of_perflogs
+    verdict, _ = verdict_of_perflogs(args.perflogs, site=args.site)
+    lines = {one.test_case: ['no regression'] for one in (
+        *verdict.power, *(one for one in verdict.results if one.is_compared))}
+    reported: dict[str, list[str]] = {}
+    for event in verdict.events:
+        for name in event.cases:
+            reported.setdefault(name, []).append(
+                f'{KINDS[event.kind]} {event.lines[0]}'.strip())
+    return lines | reported
 
 
 def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:

@@ -37,6 +37,10 @@ UNUSED = 86400
 #: 1.4 s in files of 1, 0.4 s in files of 20); a new session has all of its batch read
 #: again (20 reports of 2 000 values: 0.3 s).
 BATCH = 20
+#: Files of the checkout on which the Parquet files depend, and on which an answer does.
+READING = ('config/*.yaml', 'checks/*/family.yaml', 'postprocess/records/*.py')
+ANSWERING = (*READING, 'config/**/*.py', 'postprocess/**/*.py',
+             'site-configs/*/topology.yaml')
 #: Line of a fault because of which nothing of a report is read.
 WHOLE_FILE = 0
 
@@ -85,6 +89,9 @@ def open_records_database(paths: Sequence[os.PathLike | str], faults: Faults
         folder = str(store.root).rstrip('/') + '/'
         con.execute(f'SET VARIABLE root = {sql_text(folder)}')
         con.execute("SET VARIABLE site = ''")
+        # What an answer depends on; a session that runs may end without a change.
+        state = sql_text(_digest([*map(str, parts), logs]))
+        con.execute(f'SET VARIABLE state = {state}')
         sessions.create_session_tables(con, logs)
         sessions.create_sessions_view(con)
         counting.create_views(con)
@@ -105,6 +112,29 @@ def restrict_views_to_site(con: duckdb.DuckDBPyConnection, site: str) -> None:
     if sites:
         options.refuse_unknown_site(site, sites)
     con.execute(f'SET VARIABLE site = {sql_text(site)}')
+
+
+def kept_answer(folder: Path, key: object, files: Sequence[Path],
+                compute: Callable[[], Any]) -> Any:
+    """An answer that takes long to compute, kept beside the Parquet files.
+
+    :param folder: of the perflogs
+    :param key: what the answer depends on: the variable `state` of the database, and
+        all else but the code
+    :param files: files that are no records, on which it depends, too
+    :param compute: the answer, as JSON has it; may raise
+    """
+    digest = _digest([_version(ANSWERING), key, *map(_state_of_file, files)])
+    file = folder / FOLDER / f'{digest}.json'
+    with contextlib.suppress(OSError, ValueError):
+        answer = json.loads(regular.read_regular_file(file))
+        os.utime(file)                  # it is used
+        return answer
+    answer = compute()
+    # In a folder that is read-only, and on a full disk, nothing is kept.
+    with contextlib.suppress(OSError):
+        regular.write_file_atomically(file, json.dumps(answer))
+    return answer
 
 
 class _Store:
@@ -176,9 +206,9 @@ class _Store:
         parts = []
         for start in range(0, len(paths), BATCH):
             batch = paths[start:start + BATCH]
-            key = json.dumps([_version(), depends, *map(self._state, batch)])
-            digest = hashlib.sha256(key.encode()).hexdigest()
-            part = self.folder / f'{digest[:32]}.parquet'
+            key = [_version(READING), depends, *(
+                (self.name(path), _state_of_file(path)) for path in batch)]
+            part = self.folder / f'{_digest(key)}.parquet'
             parts.append(part)
             self.used.add(part)
             if not part.exists():
@@ -187,14 +217,6 @@ class _Store:
                 insert(batch)
                 self._write_typed(part)
         return parts
-
-    def _state(self, path: Path) -> list[Any]:
-        """What changes if the content of a file does."""
-        try:
-            state = path.stat()
-        except OSError:
-            return [self.name(path)]
-        return [self.name(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
 
     def _insert_reports(self, paths: Sequence[Path]) -> None:
         try:
@@ -261,11 +283,23 @@ class _Store:
                     os.unlink(entry.path)
 
 
+def _state_of_file(path: Path) -> list[int]:
+    """What changes if the content of a file does."""
+    try:
+        state = path.stat()
+    except OSError:
+        return []
+    return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]
+
+
+def _digest(key: object) -> str:
+    return hashlib.sha256(json.dumps(key, default=str).encode()).hexdigest()[:32]
+
+
 @functools.cache
-def _version() -> str:
-    """A hash of all that records depend on besides the files themselves."""
+def _version(patterns: Sequence[str]) -> str:
+    """A hash of files of the checkout."""
     digest = hashlib.sha256()
-    for path in sorted([*ROOT.glob('config/*.yaml'), *ROOT.glob('checks/*/family.yaml'),
-                        *Path(__file__).parent.glob('*.py')]):
+    for path in sorted({path for one in patterns for path in ROOT.glob(one)}):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -15,6 +15,7 @@ from config.sessions import judged
 from postprocess import export, history, naming
 from postprocess.records import read as read_records
 from postprocess.records import sql
+from postprocess.regressions import verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,15 +57,47 @@ def test_history_shows_each_session(tree, capsys):
     assert f'\nVerdict on {ident}: Failed: ' in text
 
 
+def verdict_lines(folder: Path, case: str, capsys) -> list[str]:
+    """What `plumb history` reports of the verdict on a test case."""
+    assert history.main(['latency', case, '--perflogs', str(folder)]) == 0
+    return [line for line in capsys.readouterr().out.splitlines()
+            if line.startswith('Verdict on ')]
+
+
 def test_history_ends_with_the_verdict_on_its_test_cases(tmp_path, capsys):
     make.write(tmp_path, make.slow_node())
-    for case, verdict in (('p2', 'Regressed: node n7 of alpha (7 of 7 test cases): '),
-                          ('p3', 'no regression')):
-        assert history.main(['latency', f'n={case[1:]} @', '--perflogs', str(tmp_path)]
-                            ) == 0
-        [line] = [line for line in capsys.readouterr().out.splitlines()
-                  if line.startswith('Verdict on ')]
-        assert f': {verdict}' in line
+    assert verdict.main(['--perflogs', str(tmp_path), '--json', '-']) == 1
+    [event] = [one for one in json.loads(capsys.readouterr().out)['events']
+               if one['kind'] == 'regression']
+    [line] = verdict_lines(tmp_path, 'n=2 @', capsys)
+    assert f': Regressed: {event["title"]}, since {event["since"]} ' in line
+    [line] = verdict_lines(tmp_path, 'n=3 @', capsys)
+    assert line.endswith(': no regression')
+
+
+def test_history_keeps_the_verdict_until_something_changes(
+        tmp_path, capsys, monkeypatch):
+    """Decisions and records are such changes."""
+    make.write(tmp_path, make.slow_node())
+    before = verdict_lines(tmp_path, 'n=2 @', capsys)
+    compute = history._verdict_by_test_case
+    monkeypatch.setattr(history, '_verdict_by_test_case',
+                        lambda _: pytest.fail('it is computed again'))
+    assert verdict_lines(tmp_path, 'n=2 @', capsys) == before
+    monkeypatch.setattr(history, '_verdict_by_test_case', compute)
+    assert verdict.main(['--perflogs', str(tmp_path), '--json', '-']) == 1
+    [ident] = [one['id'] for one in json.loads(capsys.readouterr().out)['events']
+               if one['kind'] == 'regression']
+    assert verdict.main(['mute', ident, '--until', '2999-01-01', '--reason', 'x',
+                         '--perflogs', str(tmp_path)]) == 0
+    capsys.readouterr()
+    [line] = verdict_lines(tmp_path, 'n=2 @', capsys)
+    assert ': Muted: ' in line
+    make.write(tmp_path, [make.record(
+        'completed', 0.0, day=41, params='n=2', check='Check2', program='p2',
+        partition='p0', guard='transport', reason='tcp')])
+    assert any(': Failed: ' in line
+               for line in verdict_lines(tmp_path, 'n=2 @', capsys))
 
 
 def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):

@@ -2,8 +2,8 @@
 
 With VARIABLES, Git uses another repository (for example in a hook), and a Python
 that a job starts skips its assertions. With those of ReFrame, which a module or another
-suite sets, it runs other checks, or writes the record of the session elsewhere, so that
-the session looks cut short.
+suite sets, it looks for another system, runs other checks, or writes the record of the
+session elsewhere, so that the session looks cut short.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIABLES = (
     'GIT_COMMON_DIR', 'GIT_OBJECT_DIRECTORY', 'GIT_PREFIX',
     'GIT_ALTERNATE_OBJECT_DIRECTORIES', 'GIT_NAMESPACE',
     'RFM_CHECK_SEARCH_PATH', 'RFM_CHECK_SEARCH_RECURSIVE', 'RFM_GENERATE_FILE_REPORTS',
-    'RFM_PERFLOG_DIR', 'RFM_REPORT_FILE')
+    'RFM_PERFLOG_DIR', 'RFM_REPORT_FILE', 'RFM_SYSTEM')
 
 
 def unset_caller_environment_variables() -> None:

@@ -147,7 +147,10 @@ def _uncompared_sessions(frame: pd.DataFrame, session: np.ndarray) -> np.ndarray
         'compared': (frame['result'].isin(['pass', 'xpass'])
                      | frame['result'].isin(['fail', 'xfail']) & frame['guard'].eq('')),
         # Of an inconclusive one the record has the reference without its tolerance.
-        'judged': (frame['lower'].notna() | frame['upper'].notna()
+        # Not `completed` of a measurement that a check refused, which has a tolerance.
+        # Of an inconclusive one the record has the reference without its tolerance.
+        'judged': (frame['metric'].ne('completed')
+                   & (frame['lower'].notna() | frame['upper'].notna())
                    | frame['result'].eq('inconclusive') & frame['reference'].notna()),
         }).groupby(place, sort=True).agg(
             {'case': 'first', 'inconclusive': 'any', 'compared': 'any',

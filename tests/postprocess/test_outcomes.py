@@ -189,6 +189,15 @@ def test_a_value_with_a_reference_was_not_compared_in_its_first_session(
     assert say(capsys, tmp_path)[0] == 1
 
 
+def test_an_invalid_test_case_without_a_reference_has_none(tmp_path, capsys):
+    """It failed, beside other programs: its values are kept, and are inconclusive."""
+    busy = {'inconclusive': 'other programs used 80 % of the CPUs'}
+    write(tmp_path, [case('a', 1, 'inconclusive', **busy),
+                     case('a', 1, 'validity', reason='the hit ratio is 0.8', **busy)])
+    code, line, _ = say(capsys, tmp_path)
+    assert code == 1 and 'FAILED: 1 test case failed. ' in line, line
+
+
 def sessions_on(*days: tuple[str, str], **more) -> list[dict]:
     """A session per pair of node and result."""
     return [case('a', day, result, nodes=node, mode='nightly', **more)

@@ -44,6 +44,8 @@ UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
 #: The same of DCPerf's report on all servers of a job.
 REPORT_UNITS = {**UNITS, 'score': '1', 'spawned_instances': '1',
                 'successful_instances': '1'}
+#: Metric of a client's report -> the operation that it counts.
+CLIENT_OPERATIONS = {'qps': 'get', 'set_qps': 'set'}
 #: Length of the window, and between two lines, in the original. Unit: s.
 WINDOW, INTERVAL = 360.0, 5.0
 #: Points of 72 that may be missing.
@@ -362,10 +364,11 @@ def combine_summaries(summaries: Sequence[Summary | None]
 
 # The result of a job --------------------------------------------------------
 
-def parse_report(text: str) -> tuple[Record, ...]:
+def parse_report(text: str, may_be_empty: bool = False) -> tuple[Record, ...]:
     """The records of the JSON that a job ends with: a report of benchpress, as it
     prints and saves it, or the metrics alone, as a script of DCPerf prints them.
 
+    :param may_be_empty: whether the servers may have no data points
     :raises ParseError: there is none, it is damaged, or nothing was measured
     """
     start = _REPORT.search(text)
@@ -384,15 +387,24 @@ def parse_report(text: str) -> tuple[Record, ...]:
     def line_of(name: str) -> int:
         return text.count('\n', 0, max(text.find(f'"{name}"', at), at)) + 1
 
-    values = {name: metrics[name] for name in REPORT_UNITS if name in metrics}
+    is_client = metrics.get('role') == 'client'
+    known = CLIENT_OPERATIONS if is_client else REPORT_UNITS
+    values = {name: metrics[name] for name in known if name in metrics}
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ParseError(line_of(name), str(value)[:80],
                              f'{name} is {value!r}: expected a number')
+    if is_client:
+        if not any(values.values()):
+            raise ParseError(line_of('metrics'), '', 'the report of a client has no '
+                             'qps: its test did not end; see its log')
+        return tuple(Record('tao_bench_client', '', None, 'operations', float(value),
+                            '1/s', line_of(name), f'operation={known[name]}')
+                     for name, value in values.items() if value)
     if missing := set(UNITS) - set(values):
         raise ParseError(line_of('metrics'), '', 'the report lacks '
                          + ', '.join(sorted(missing)))
-    if not values['num_data_points'] or not values['total_qps']:
+    if not may_be_empty and not (values['num_data_points'] and values['total_qps']):
         raise ParseError(line_of('num_data_points'), '', 'nothing was measured: '
                          'num_data_points or total_qps is 0; see the logs of the '
                          'servers')

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -33,6 +34,17 @@ def test_a_report_on_one_line_is_read():
         one._replace(line=0) for one in tao.parse(REPORT)]
     with pytest.raises(ParseError, match='cut off'):
         tao.parse(text[:text.rindex('}')])
+
+
+def test_a_report_of_a_client_is_read():
+    """benchpress prints it on a client's machine, of the test after the warm-up."""
+    text = re.sub('"metrics": {[^}]*}', '"metrics": {"qps": 22206.16, "role": '
+                  '"client", "set_qps": 0.0}', REPORT)
+    [one] = tao.parse(text)
+    assert (one.program, one.metric, one.value, one.params) == (
+        'tao_bench_client', 'operations', 22206.16, 'operation=get')
+    with pytest.raises(ParseError, match='a client has no qps: its test did not end'):
+        tao.parse(text.replace('"qps": 22206.16, ', ''))
 
 
 @pytest.mark.parametrize('text, reason', [

@@ -6,6 +6,7 @@ in the stage directory (dcperf.sh).
 """
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import reframe as rfm
@@ -26,11 +27,6 @@ REFUSED = {
     '--test-time': 'the setting test_time', '--stats-interval': 'the setting interval',
     '--num-clients': 'a scenario with this number of client nodes',
     '--server-memsize': 'the setting memory'}
-
-#: run_standalone.py ends the servers when the times of warm-up and test have passed
-#: since their start. The clients start later and pause after the warm-up, so the last
-#: part of their test has no server. Unit: s.
-LOST_IN_STANDALONE = 20
 
 
 @rfm.simple_test
@@ -74,6 +70,11 @@ class TaoBenchOriginal(TaoBenchmark):
                       '--conns-per-server-core', f'{job.connections_per_cpu}']
         return words
 
+    def min_seconds(self) -> int:
+        """Minimum time from start to end of the servers. The scripts compute the
+        warm-up from the memory that the kernel reports. Unit: s."""
+        return sum(self.phase_seconds(self.server_machine)) * 9 // 10
+
     def client_options_of_script(self) -> list[str]:
         """Options of `run.py client`, for jobs whose script prints no commands."""
         machine, job = self.server_machine, self.scenario.dcperf_job
@@ -91,7 +92,8 @@ class TaoBenchOriginal(TaoBenchmark):
                              'clients: use options')
         words = str(HERE / 'dcperf.sh'), self.dcperf_folder(), '{output}.dcperf'
         programs = [Program(
-            (*words, 'server', job.script, *self.script_options(), *server_options),
+            (*words, 'server', f'{self.min_seconds()}',
+             job.script, *self.script_options(), *server_options),
             role='server')]
         if clients:
             programs.append(Program((
@@ -126,11 +128,10 @@ class TaoBenchOriginal(TaoBenchmark):
 
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
-        (warmup, seconds), rest = self.phase_seconds(self.server_machine), REST
-        begin = services.steps['run'].at
-        if self.scenario.dcperf_job.is_standalone:
-            seconds, rest = max(seconds - LOST_IN_STANDALONE, 1), 0
+        warmup, seconds = self.phase_seconds(self.server_machine)
+        begin, interval = services.steps['run'].at, self.statistics_interval
         folder = Path(self.stagedir, f'{run.name}.run.0.dcperf')
+        self.version = self.version or (folder / 'version.txt').read_text().strip()
         cpus, interface, speed = (folder / 'network.txt').read_text().split()
         self.check_network(int(cpus), interface, max(int(speed), 0))
         printed = Path(self.stagedir, f'{run.name}.run.0.out')
@@ -138,18 +139,23 @@ class TaoBenchOriginal(TaoBenchmark):
                 sorted(folder.glob('tao-bench-server-*.log')) or [printed]]
         result = {} if self.scenario.dcperf_job.has_one_server else {
             record.metric: record.value for record in tao.parse_report(
-                printed.read_text(errors='replace'))}
-        expected = validity.Expected(
-            int(result.get('spawned_instances', 1)), warmup, seconds,
-            self.statistics_interval, rest, self.scenario.dcperf_job.semaphore)
+                printed.read_text(errors='replace'), may_be_empty=True)}
         # A log has no times: count its lines until the first request.
-        lines = next((number for log in logs if log
-                      for number, point in enumerate(log.points)
-                      if point.is_under_load), 0)
-        load = begin + lines * self.statistics_interval
+        late = interval * next((number for log in logs if log
+                                for number, point in enumerate(log.intervals)
+                                if point.is_under_load), 0)
+        if self.scenario.dcperf_job.is_standalone:
+            # The servers end when the times of warm-up and test have passed since
+            # their start: the clients start later, and pause after the warm-up.
+            seconds = max(math.floor(seconds - late - REST), 0)
+        expected = validity.Expected(
+            int(result.get('spawned_instances', 1)), warmup, seconds, interval, REST,
+            self.scenario.dcperf_job.semaphore)
+        load, end = begin + late, begin + services.steps['run'].seconds
         test = load + warmup + REST
         values = self.check_and_combine(
             run, expected, logs, [begin] * len(logs),
             {'warmup': (load, load + warmup),
-             'test': (test, test + seconds)}, services.client_nodes[0])
+             'test': (test, test + seconds) if seconds else (begin, end)},
+            services.client_nodes[0])
         return {**values, 'score': values['total_qps'] / tao.BASELINE, **result}

@@ -101,6 +101,9 @@ def find_invalidity_reasons(summary: Sequence[Summary | None], expected: Expecte
     :param cpu: None: not known and not checked
     :param limited: names of clients that were the limit themselves
     """
+    if expected.test_time < expected.interval:
+        yield 'the clients started so late that the servers ended before the test did'
+        return
     good = [one for one in summary if one]
     if len(good) != expected.instances:
         yield (f'only {len(good)} of {expected.instances} servers have statistics: '

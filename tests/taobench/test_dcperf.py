@@ -15,15 +15,22 @@ from tests.conftest import LIMIT, ROOT, of_family, suite_in, until
 #: A script that does nothing for some seconds and then prints and writes what DCPerf's
 #: does. Its clients print their command.
 SCRIPT = r'''#!/usr/bin/env python3
-import argparse, json, os, pathlib, socket, sys, time
+import argparse, json, os, pathlib, socket, subprocess, sys, time
 root = pathlib.Path(os.path.abspath(__file__)).parents[2]
-parser = argparse.ArgumentParser()
+parser = argparse.ArgumentParser(allow_abbrev=False)
 for name in ('memsize', 'warmup-time', 'test-time', 'stats-interval', 'num-clients',
-             'clients-per-thread', 'port-number-start'):
+             'clients-per-thread', 'port-number-start', 'idle'):
     parser.add_argument(f'--{name}', type=float, default=0)
 args, rest = parser.parse_known_args()
 if '--fail' in rest:
     sys.exit('no such interface')
+seconds = args.warmup_time + args.test_time
+if '--with-client' in rest:
+    subprocess.Popen([root / 'benchmarks/tao_bench/tao_bench_client', '-s', 'localhost',
+                      '-p', '1', '--test-time=2'])
+    seconds = 600
+if '--lose-servers' in rest:
+    seconds = 0
 port = int(args.port_number_start)
 if port:
     listener = socket.create_server(('', port))
@@ -33,10 +40,12 @@ if port:
                 'server_hostname': '127.0.0.1', 'server_port_number': port,
                 'number': 2 * n + part}) + "'\n" for part in (0, 1)) + '\n'
         for n in range(int(args.num_clients))))
-time.sleep(args.warmup_time + args.test_time - 20 + 6)
+time.sleep(seconds)
 lines = int((args.warmup_time + args.test_time) * 1000 / args.stats_interval)
+idle = args.idle
 (root / 'tao-bench-server-1-260101_000000.log').write_text(''.join(
-    f'fast_qps = {890 + n}.0, hit_rate = 0.890, slow_qps = {110 + n / 8:.1f}, '
+    f'fast_qps = {890 + n if n >= idle else 0}.0, hit_rate = 0.890, '
+    f'slow_qps = {110 + n / 8 if n >= idle else 0:.1f}, '
     'wh_qps = 0.0, curr_it = 0.05M, slow_qps_oom =  0.0, crnt_conn = 40, slow_th = 3, '
     f'slow_reqs = 1, slow_resp = 1, nanosleeps_per_sec = {n}.00\n'
     for n in range(lines)))
@@ -47,6 +56,12 @@ print(json.dumps({'spawned_instances': 1, 'successful_instances': 1, 'role': 'se
 
 #: A client that prints its arguments.
 CLIENT = '#!/bin/sh\necho "$@"\n'
+
+#: A client without one of its libraries.
+WITHOUT_LIBRARY = '''#!/bin/sh
+echo "tao_bench_client: error while loading shared libraries: libevent-2.1.so.7" >&2
+exit 127
+'''
 
 
 @pytest.fixture
@@ -68,12 +83,13 @@ def installed(tmp_path):
     return root
 
 
-def run(suite, installed, *options, scenario='standalone tao_bench_server small'):
+def run(suite, installed, *options, scenario='standalone tao_bench_server small',
+        **env):
     return suite.reframe(
         *of_family('taobench'), '-Sbringup=1', '-n', 'TaoBenchOriginal', '-E',
         f'str(scenario) == "{scenario}"', '-STaoBenchOriginal.warmup_time=2',
-        '-STaoBenchOriginal.test_time=22', '-STaoBenchOriginal.interval=0.5', *options,
-        TAOBENCH_PREFIX=str(installed / 'benchmarks' / 'tao_bench'))
+        '-STaoBenchOriginal.test_time=9', '-STaoBenchOriginal.interval=0.5', *options,
+        TAOBENCH_PREFIX=str(installed / 'benchmarks' / 'tao_bench'), **env)
 
 
 def test_the_result_of_the_scripts_is_recorded(suite, installed):
@@ -83,7 +99,8 @@ def test_the_result_of_the_scripts_is_recorded(suite, installed):
     assert (values['total_qps'], values['hit_ratio']) == (1000, 0.89)
     assert values['spawned_instances'] == 1 and 0 < values['cpu_total'] <= 100
     assert {r['settings'] for r in suite.records if r['metric'] == 'total_qps'} == {
-        'warmup_time=2 test_time=22 interval=0.5 options=--smart-nanosleep 1'}
+        'warmup_time=2 test_time=9 interval=0.5 options=--smart-nanosleep 1'}
+    assert all(re.fullmatch('sha256-[0-9a-f]{8}', r['version']) for r in suite.records)
     # DCPerf's folder is as before.
     assert not [*installed.glob('*.log'), *installed.glob('benchmarks/*/*.txt')]
 
@@ -94,13 +111,70 @@ def test_a_script_that_fails_is_named_with_its_last_line(suite, installed):
                      'no such interface', done.stdout), done.stdout
 
 
+@pytest.mark.parametrize('client, why', [
+    (WITHOUT_LIBRARY, 'ended with exit code 127 after . of 2 s of a phase; the last line '
+     'of the client: tao_bench_client: error while loading shared libraries'),
+    (CLIENT, 'ended with exit code 0 after . of 2 s')])
+def test_a_client_that_cannot_start_ends_the_job(suite, installed, client, why):
+    """DCPerf's scripts do not notice it, and serve for the whole time."""
+    (installed / 'benchmarks/tao_bench/tao_bench_client').write_text(client)
+    done = run(suite, installed, '-r', '-STaoBenchOriginal.options=--with-client')
+    assert re.search(f'service: tao_bench_client {why}', done.stdout), done.stdout
+
+
+def test_a_client_that_is_missing_ends_the_job(installed, tmp_path):
+    (installed / 'benchmarks/tao_bench/tao_bench_client').unlink()
+    server, _ = start(installed, tmp_path, 0, 'server', 9, 'run_standalone.py',
+                      '--with-client')
+    assert server.wait(LIMIT) == 1
+    assert re.match('failed: tao_bench_client .*: No such file', server.stdout.read())
+
+
+def test_servers_that_end_early_are_named(suite, installed):
+    done = run(suite, installed, '-r', '-STaoBenchOriginal.options=--lose-servers')
+    assert re.search('service: the servers of run_standalone.py ended after . of at least '
+                     '9 s; their last line: fast_qps = ', done.stdout), done.stdout
+
+
+def test_clients_that_start_late_lose_the_end_of_the_test(suite, installed):
+    """The servers of run_standalone.py end at their own time."""
+    done = run(suite, installed, '-r', '-STaoBenchOriginal.options=--idle 8',
+               PLUMBLINE_OTHERS_LIMIT='1e6')
+    assert 'validity: the clients started so late that the servers ended before' in \
+        ' '.join(done.stdout.split()), done.stdout
+
+
+@pytest.mark.parametrize('word, seen', [('--tls', ''), ('', '255')])
+def test_a_client_without_tls_gets_new_memory_that_is_zero(tmp_path, word, seen):
+    client = tmp_path / 'client'
+    client.write_text('#!/bin/sh\necho "[$MALLOC_PERTURB_]"\n')
+    client.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / 'checks/taobench/dcperf_client.sh', '--test-time=0', *word.split()],
+        cwd=tmp_path, env={**os.environ, 'DCPERF_CLIENT': str(client)},
+        capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == (f'[{seen}]\n', 0)
+    assert not (tmp_path / 'client.failed').exists()
+
+
+def test_the_version_is_that_of_the_clone(installed, tmp_path):
+    for words in ('init -q', 'add .', 'commit -q -m x'):
+        subprocess.run(['git', '-c', 'user.name=x', '-c', 'user.email=x@x', '-C',
+                        installed, *words.split()], check=True)
+    server, folder = start(installed, tmp_path, 0, 'server', 0, 'run_standalone.py',
+                           '--stats-interval', 500)
+    assert server.wait(LIMIT) == 0
+    assert re.fullmatch('[0-9-]{10}-[0-9a-f]{7,}\n', (
+        folder / 'version.txt').read_text())
+
+
 def test_sizes_are_options_of_the_script(suite, installed):
     done = run(suite, installed, '--dry-run')
     assert done.returncode == 0, done.stdout
     [script] = suite.tmp.rglob('TaoBenchOriginal_*/rfm_job.sh')
     text = script.read_text()
-    assert 'server run_standalone.py --real --memsize ' in text
-    assert '--warmup-time 2 --test-time 22' in text
+    assert 'server 9 run_standalone.py --real --memsize ' in text
+    assert '--warmup-time 2 --test-time 9' in text
     assert '--stats-interval 500' in text and '    server 0 ' not in text
 
 
@@ -133,12 +207,14 @@ def start(installed, tmp_path, number, *words):
     folder = tmp_path / f'run.1.run.{number}.dcperf'
     return subprocess.Popen(
         [ROOT / 'checks/taobench/dcperf.sh', installed, folder, *map(str, words)],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, 'LC_ALL': 'C'}), folder
+        stdout=subprocess.PIPE, text=True, env={**os.environ, 'LC_ALL': 'C'},
+        # It ends its process group if it fails.
+        start_new_session=True), folder
 
 
 def test_clients_run_the_commands_of_the_script(installed, tmp_path):
     server, _ = start(
-        installed, tmp_path, 0, 'server', 'run_autoscale.py', '--warmup-time', 2,
+        installed, tmp_path, 0, 'server', 9, 'run_autoscale.py', '--warmup-time', 2,
         '--test-time', 15, '--num-clients', 2, '--stats-interval', 500,
         '--port-number-start', free_port(), '--interface-name', 'lo')
     client, folder = start(installed, tmp_path, 2, 'client', 1)

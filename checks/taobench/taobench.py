@@ -63,7 +63,14 @@ class TaoPrograms(base.Programs):
 
 
 class TaoBenchmark(ServiceBenchmark, special=True):
-    """A job of TaoBench: how long it runs, and whether its run is valid."""
+    """A job of TaoBench: how long it runs, and whether its run is valid.
+
+    DCPerf's scripts choose sizes and times, start clients and servers, and print the
+    result, so that the check of DCPerf's server (dcperf.py) only runs them; a machine
+    without DCPerf has no such scripts, and needs another way to start a server and its
+    clients. If a check started DCPerf's server in that way, its sizes and clients would
+    be ours, and its score would no longer be DCPerf's.
+    """
 
     family = 'taobench'
     programs = fixture(TaoPrograms, scope='environment')

@@ -170,6 +170,7 @@ def test_the_parts_of_a_family_that_are_missing():
         'micro-benchmarks in an environment (on the site local: OMB_PREFIX); or use a '
         'stack that has it: mpi-cuda, mpi-host, mpi-rocm'}
     assert doctor.missing_parts('osu', site(features=['osu_alltoall'])) == {}
+    assert 'TAOBENCH_PREFIX' in str(doctor.missing_parts('taobench', SITE))
 
 
 # ------------------------------------------------------------ the cost

@@ -55,6 +55,10 @@ FILL = ('--ratio', '1:0', '--key-pattern', 'P:P', '--requests', 'allkeys')
 JSON = ('--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1',
         '--print-percentiles', '50,90,99,99.9,99.99,100')
 
+#: An answer that takes longer is noted: store, client or network stood still. On a
+#: quiet machine the longest one takes some ms. Unit: ms.
+STANDSTILL = 1000
+
 #: Values in flight on each connection while the store is filled. Unit: bytes.
 FILL_AT_ONCE = 2048
 
@@ -322,6 +326,14 @@ class StoreServes(StoreBenchmark):
                 str(self.warmup), '--key-prefix', 'key:', '--key-maximum',
                 str(self.key_count - 1)]
 
+    #: What a person should know about the longest answer.
+    standstill = ''
+
+    def add_low_values_note(self) -> None:
+        super().add_low_values_note()
+        self.no_reference = '; '.join(filter(None, (self.no_reference,
+                                                    self.standstill)))
+
     def required_metrics(self) -> list[str]:
         names = (('connection_rate',) if self.scenario.operation == 'connect'
                  else ('operations', 'bandwidth', 'latency', 'latency_p50',
@@ -337,6 +349,10 @@ class StoreServes(StoreBenchmark):
             self.inconclusive_reasons.append(
                 'limited by the load generator, not by the store: give the '
                 'clients more CPUs or nodes')
+        if measured.longest > STANDSTILL:
+            self.standstill = (
+                f'{run.name}: an answer took {measured.longest / 1000:.1f} s: '
+                f'{self.scenario.store}, its clients or the network stood still')
         values = {record.metric: record.value for record in measured.records
                   if record.metric not in ('hit_operations', 'miss_operations')}
         if self.scenario.operation == 'connect':

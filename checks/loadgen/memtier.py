@@ -480,6 +480,8 @@ class Run(NamedTuple):
     limited: tuple[str, ...]
     #: The values of all requests.
     records: tuple[Record, ...]
+    #: The longest latency. Unit: ms.
+    longest: float
 
 
 def read_run(text: str, count: int = 1) -> Run:
@@ -510,7 +512,7 @@ def read_run(text: str, count: int = 1) -> Run:
              '1')]
     return Run(tuple(one.limited for one in clients), tuple(
         Record(PROGRAM, '', tables[0].size, metric, value, unit, row.line)
-        for metric, value, unit in values))
+        for metric, value, unit in values), row.percentiles.get('100.00', 0))
 
 
 def _sum_of_rows(rows: Sequence[Row], clients: Sequence[Client]) -> Row:

@@ -18,7 +18,7 @@ from config.sessions import selection
 
 from ..core import base, guards
 from ..loadgen import BUILD, EMBEDDED
-from ..loadgen.memtier import PROGRAM, read_run
+from ..loadgen.memtier import PROGRAM, STANDSTILL, read_run
 from ..machine import builds
 from ..nccl import programs as gpu_collectives
 from ..services.parser import Services
@@ -54,10 +54,6 @@ FILL = ('--ratio', '1:0', '--key-pattern', 'P:P', '--requests', 'allkeys')
 #: lack /dev/stdout.)
 JSON = ('--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1',
         '--print-percentiles', '50,90,99,99.9,99.99,100')
-
-#: An answer that takes longer is noted: store, client or network stood still. On a
-#: quiet machine the longest one takes some ms. Unit: ms.
-STANDSTILL = 1000
 
 #: Values in flight on each connection while the store is filled. Unit: bytes.
 FILL_AT_ONCE = 2048

@@ -474,6 +474,11 @@ def _read_json_rows(block: dict[str, Any], title: str, line: int, refuse: Refuse
 
 # Clients of one run ------------------------------------------------------
 
+#: If an answer takes longer, server, clients or network stood still. On a quiet machine
+#: the longest one takes some ms. Unit: ms.
+STANDSTILL = 1000
+
+
 class Run(NamedTuple):
     """The measurement of all clients of one run."""
     #: What limited each client, in their order: client, rate or server.

@@ -72,7 +72,7 @@ fail() {  # text
 check_clients() {  # seconds that this script runs, of which the servers must serve
     local line
     if [ "$1" -ge "$2" ]; then
-        line=$(grep -m 1 -v '^the server ' client.failed)
+        line=$(grep -m 1 '^tao_bench_client ' client.failed)
     else
         line=$(head -n 1 client.failed)
     fi 2>/dev/null || line=''

@@ -23,6 +23,13 @@ now() {
     REPLY=${REPLY%.*}
 }
 
+accepts() {
+    # shellcheck disable=SC2188
+    (: <>"/dev/tcp/$host/$port") 2>/dev/null
+}
+
+served=''
+if accepts; then served=yes; fi
 now
 begin=$REPLY
 words=client.words.$$
@@ -39,11 +46,12 @@ last=$(tr '\r' '\n' <"$words" | grep -v '^ *$' | tail -n 1 | cut -c1-300)
 rm -f "$words"
 # Times of whole seconds.
 if [ "$code" = 0 ] && [ "$ran" -ge $((seconds - 1)) ]; then exit 0; fi
-# shellcheck disable=SC2188
-if [ "$ran" -gt 2 ] && ! (: <>"/dev/tcp/$host/$port") 2>/dev/null; then
+if accepts; then
+    why="tao_bench_client ended with exit code $code"
+elif [ -n "$served" ]; then
     why="the server on $host:$port ended"
 else
-    why="tao_bench_client ended with exit code $code"
+    why="no server on $host:$port: tao_bench_client ended with exit code $code"
 fi
 echo "$why after $ran of $seconds s of a phase; the last line of the client: $last" \
     >>client.failed

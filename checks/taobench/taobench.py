@@ -177,7 +177,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def check_and_combine(self, run: guards.Run, expected: validity.Expected,
                           logs: list[tao.Log | None], starts: list[float],
                           phases: results.Phases, node: str,
-                          limited: Sequence[str] = ()) -> dict[str, float]:
+                          limited: Sequence[str] = (), longest: float = 0
+                          ) -> dict[str, float]:
         """The values of a repetition; note each broken rule.
 
         :param logs: log of each server; None: it has no valid statistics
@@ -185,6 +186,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         :param phases: name -> begin and end of the warm-up and of the test
         :param node: of the servers
         :param limited: clients that could not send requests faster
+        :param longest: longest latency of a client, if known. Unit: ms
         """
         window = tao.counted_window_seconds(expected.test_time)
         rows = [tao.summarise_log(log, window, expected.interval) if log else None
@@ -194,7 +196,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         cpu = busy.cpu_use_between(*phases['test'])
         reasons = list(validity.find_invalidity_reasons(
             rows, expected, cpu if self.is_cpu_use_checked else None,
-            limited if self.is_cpu_use_checked else ()))
+            limited if self.is_cpu_use_checked else (), longest))
         series = results.format_points_over_time(rows, starts, expected.interval, busy,
                                                  phases)
         if not self.invalid:    # keep the first invalid repetition, or the last one
@@ -373,7 +375,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             self.server_start_times(services), phases,
             first.node,
             [f'client{index}' for index, by in enumerate(seen.limited)
-             if by == 'client'])
+             if by == 'client'], seen.longest)
         return {**values, **{record.metric: record.value for record in seen.records
                              if record.metric in ('latency', 'latency_p50',
                                                   'latency_p99')},

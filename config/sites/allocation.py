@@ -54,13 +54,20 @@ def narrowed_variables(names: Sequence[str], ranks_per_node: int, folder: Path
     """Variables from which launchers read their nodes, for a part of the allocation.
 
     :param names: names of the nodes, the first ones of the allocation
-    :param folder: for the list of nodes of PBS
+    :param folder: for the lists of nodes of PBS and Open MPI
     """
     nodes, ranks = len(names), len(names) * ranks_per_node
     if not os.environ.get('SLURM_JOB_NODELIST'):
-        file = folder / 'nodefile'
+        # With support for PBS, Open MPI reads a file with the name of the job beside
+        # PBS_NODEFILE. Without, as in packages of Debian, it needs a hostfile.
+        file = folder / os.environ.get('PBS_JOBID', 'nodefile')
+        hostfile = folder / 'hostfile'
         file.write_text(''.join(f'{name}\n' * ranks_per_node for name in names))
-        return {'PBS_NODEFILE': str(file)}
+        hostfile.write_text(''.join(f'{name} slots={ranks_per_node}\n'
+                                    for name in names))
+        return {'PBS_NODEFILE': str(file),
+                'OMPI_MCA_orte_default_hostfile': str(hostfile),
+                'PRTE_MCA_prte_default_hostfile': str(hostfile)}
     return {**dict.fromkeys(('SLURM_NODELIST', 'SLURM_JOB_NODELIST'), ','.join(names)),
             **dict.fromkeys(('SLURM_NNODES', 'SLURM_JOB_NUM_NODES'), str(nodes)),
             **dict.fromkeys(('SLURM_NTASKS', 'SLURM_NPROCS'), str(ranks)),

@@ -93,6 +93,10 @@ def test_a_job_of_pbs_has_its_test_cases_on_its_first_nodes(suite, pbs_job):
     assert '#PBS' not in script
     file = re.search('export PBS_NODEFILE=(.*)', script)[1]
     assert open(file).read().split() == [socket.gethostname(), 'second']
+    # Open MPI with support for PBS looks for the job's id in the folder of the file.
+    assert file.endswith('/7.server')
+    hostfile = re.search('export OMPI_MCA_orte_default_hostfile=(.*)', script)[1]
+    assert open(hostfile).read() == f'{socket.gethostname()} slots=1\nsecond slots=1\n'
     assert 'mpirun -np 2' in script
 
 

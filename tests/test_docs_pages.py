@@ -18,7 +18,8 @@ READ = re.compile(r"""(?:environ(?:\.get|\.pop)?[\[(]|getenv\()\s*['"]([A-Za-z_]
 #: Variables of shells, schedulers, launchers, NCCL and its stand-in. None is an
 #: interface of the suite.
 OF_OTHERS = re.compile('LC_ALL|LD_LIBRARY_PATH|LMOD_CMD|NCCL_.*|PATH|RFM_WARN_AS_ERROR|'
-                       'PBS_NODEFILE|SLURM_.*|STANDIN_.*|TMPDIR|XDG_RUNTIME_DIR')
+                       'PBS_(JOBID|NODEFILE)|SLURM_.*|STANDIN_.*|TMPDIR|'
+                       'XDG_RUNTIME_DIR')
 
 
 def files(*names: str) -> list[Path]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import functools
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,10 @@ def recognise_model(kind: str, words: str, rate: float = 0) -> str | None:
     :arg rate: a NIC's rate in Gb/s from the tool; it must match.
     """
     return next((name for name, row in models_by_name().items()
-                 if row['type'] == kind and row.get('detect', words + '?')
-                 in words and row.get('rate', rate) == rate), None)
+                 if row['type'] == kind and 'detect' in row
+                 # A GH200 is not an H200.
+                 and re.search(rf'(?<!\w){re.escape(row["detect"])}', words)
+                 and row.get('rate', rate) == rate), None)
 
 
 def reframe_devices(*models: tuple[str, int],

@@ -187,7 +187,7 @@ def unfinished_lines(folder: Path) -> list[str]:
     return [f'{path}:{text.count(chr(10), 0, comment.start()) + 1}: '
             + ' '.join(comment[1].replace('# ', '').split())
             for comment in re.finditer(
-                rf'^ *# {FINISH}(.*\n(?: *# (?!{FINISH}|\w+: ).*\n)*)', text, re.M)]
+                rf'^ *# {FINISH}(.*\n(?: *#  .*\n)*)', text, re.M)]
 
 
 def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,

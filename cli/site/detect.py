@@ -8,8 +8,10 @@ not found.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,7 +24,6 @@ import yaml
 from checks.machine.software import identify_mpi
 from cli.setup.venv import WORK
 from cli.site import nodes
-from cli.site.nodes import Partition
 from config import strict
 
 _DATA = strict.load_trusted_yaml(Path(__file__).with_suffix('.yaml'))
@@ -70,18 +71,24 @@ class Machine:
 def _run_with_timeout(command: list[str], limit: int) -> tuple[str, str]:
     """The output of a command, and the reason if it is empty."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command, text=True, errors='replace', stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=limit)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     except FileNotFoundError:
         return '', 'not found'
-    except subprocess.TimeoutExpired:
-        return '', f'no output within {limit} s'
     except OSError as err:
         return '', err.strerror or str(err)
-    words = done.stderr.strip().splitlines() or ['no output']
-    return done.stdout, ('not found' if done.returncode == 127
-                         else words[-1][:120])
+    try:
+        output, errors = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        return '', f'no output within {limit} s'
+    finally:
+        if process.returncode is None:
+            # Also what a shell has started, which would keep the pipes open.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    words = errors.strip().splitlines() or ['no output']
+    return output, 'not found' if process.returncode == 127 else words[-1][:120]
 
 
 def leading_number(text: str) -> int:
@@ -92,26 +99,8 @@ def leading_number(text: str) -> int:
 
 # --------------------------------------------------------------- partitions
 
-#: Name of a login node, or of a partition of login nodes.
-_LOGIN = re.compile(r'(?<![a-z])(login|uan|front-?end)(?![a-z])', re.I)
 #: A slice of a GPU (MIG), in the name of a GRES: nvidia_a100_1g.10gb.
-MIG = re.compile(r'\dg\.\d+gb', re.I)
-
-
-def default_partitions(parts: list[Partition]) -> list[Partition]:
-    """The partitions that a new site has if none is selected.
-
-    Left out are partitions that start no jobs, partitions of login nodes, partitions
-    without jobs of one node, which most checks need, and partitions whose nodes are all
-    in a larger one (debug, preempt): they would measure the same nodes again.
-    """
-    parts = [part for part in parts if part.smallest <= 1 and part.state == 'UP'
-             and not _LOGIN.search(part.name)
-             and not all(_LOGIN.search(node.name) for node in part.nodes)] or parts
-    names = [{node.name for node in part.nodes} for part in parts]
-    return [part for i, part in enumerate(parts) if not any(
-        names[i] < other or names[i] == other and j < i
-        for j, other in enumerate(names))]
+MIG = re.compile(r'\dg[._]?\d+gb|(?<![a-z])mig', re.I)
 
 
 def parse_scontrol_pairs(text: str, key: str) -> dict[str, dict[str, str]]:
@@ -119,8 +108,9 @@ def parse_scontrol_pairs(text: str, key: str) -> dict[str, dict[str, str]]:
 
     :param key: of the name: NodeName, PartitionName or SwitchName
     """
-    rows = [dict(re.findall(r'(\w+)=(\S*)', line))
-            for line in text.splitlines()]
+    # Without --oneliner, as a person may record it, a row has several lines.
+    rows = [dict(re.findall(r'(\w+)=(\S*)', row))
+            for row in re.split(rf'(?m)^(?={key}=)', text)]
     return {row[key]: row for row in rows if key in row}
 
 
@@ -166,6 +156,18 @@ _AMD = re.compile(r'(mi\d|amd|instinct|radeon|gfx)', re.I)
 SMI = {'nvidia-smi': ('nvidia', r'^GPU \d+: (?:NVIDIA )?(.+?) \(UUID'),
        'rocm-smi': ('amd', r'^GPU\[\d+\]\s*: Card series:\s*(?:AMD )?'
                            r'(.+?)\s*$')}
+
+
+def find_other_scheduler(paths: str) -> tuple[str, str]:
+    """A scheduler that is not read, in words and by its name in ReFrame; '': none.
+
+    :param paths: of the commands of schedulers
+    """
+    for path in paths.split():
+        if Path(path).name in _DATA['schedulers']:
+            words, name = _DATA['schedulers'][Path(path).name]
+            return f'{words} ({path})', name
+    return '', ''
 
 
 def parse_gres_gpus(gres: str, source: str = 'sinfo') -> Gpus | None:
@@ -232,7 +234,7 @@ def parse_processor(text: str) -> dict[str, Any]:
 
 def parse_modules_system(text: str) -> str:
     """ReFrame's name of the modules system, from `module --version`."""
-    if 'Lua' in text:
+    if 'Modules based on Lua' in text:
         return 'lmod'
     match = re.search(r'^Modules Release (\d+)', text, re.M)
     return ('tmod4' if int(match[1]) >= 4 else 'tmod') if match else 'nomod'
@@ -251,10 +253,28 @@ def parse_module_list(text: str) -> list[tuple[str, bool]]:
 def default_or_newest_module(available: list[tuple[str, bool]], name: str) -> str:
     """The default of a module's versions, or the highest; empty: none."""
     def sort_key(item: tuple[str, bool]) -> tuple:
-        return item[1], [int(n) for n in re.findall(r'\d+', item[0])]
+        return item[1], [int(n) for n in _version_in_module(item[0]).split('.') if n]
 
-    there = [m for m in available if m[0].split('/')[0] == name]
+    there = [m for m in available if name in (m[0].split('/')[0], _mpi_word(m[0]))]
     return max(there, key=sort_key)[0] if there else ''
+
+
+def _mpi_word(module: str) -> str:
+    """The key of MPI_MODULES in the name of a module; '': it is no MPI.
+
+    >>> [_mpi_word(name) for name in ('OpenMPI/4.1.5-GCC-12.3.0', 'mpi/openmpi-x86_64')]
+    ['openmpi', 'openmpi']
+    """
+    first, *more = module.lower().split('/')
+    word = more[0] if first == 'mpi' and more else first
+    return next((name for name in (word, re.sub(r'(\d+|-(x86_64|aarch64))$', '', word))
+                 if name in MPI_MODULES), '')
+
+
+def _version_in_module(module: str) -> str:
+    """The version in the name of a module: 4.1.5 of openmpi/gcc/64/4.1.5; '': none."""
+    found = re.findall(r'/(\d+(?:\.\d+)*)', module)
+    return next((one for one in found if '.' in one), found[0] if found else '')
 
 
 @dataclass(frozen=True)
@@ -282,9 +302,11 @@ def parse_mpi_of_path(banner: str, paths: str) -> Mpi | None:
 def find_mpi_in_modules(names: Sequence[str], source: str) -> Mpi | None:
     """The MPI that modules provide; None: none of them is a known MPI."""
     for name in names:
-        word, _, version = name.partition('/')
+        word = _mpi_word(name)
         if flavour := MPI_MODULES.get(word):
-            return Mpi(flavour, version, 'cc' if flavour == 'cray-mpich'
+            # HPC-X and MVAPICH have other versions than their Open MPI and MPICH.
+            return Mpi(flavour, '' if word in _DATA['own_versions'] else
+                       _version_in_module(name), 'cc' if flavour == 'cray-mpich'
                        else 'mpicc', tuple(names), '', source)
     return None
 

@@ -11,6 +11,7 @@ import datetime
 import os
 import pprint
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -56,6 +57,9 @@ class Facts:
     host: str
     #: Slurm, PBS, or '' if there is none.
     scheduler: str
+    #: What has the partitions if `scheduler` is empty, in words.
+    other_scheduler: str
+    #: All that have nodes, and others with the reason.
     partitions: list[Partition]
     config: dict[str, str]
     #: Node -> pairs of `scontrol show node`.
@@ -77,6 +81,8 @@ class Facts:
 class Choices:
     """The choices made by the options."""
     partitions: list[Partition]
+    #: Each other partition -> why it is left out.
+    left_out: dict[str, str]
     launcher: str
     #: Options of all jobs.
     access: list[str]
@@ -98,12 +104,18 @@ class Place:
     needed: dict[str, str]
     cpus: int
     gpus: Gpus | None
+    #: Whether jobs request GPUs from the scheduler.
+    are_gpus_requested: bool
     gpu_feature: str
     nics: list[Nic]
     #: Each kind of usable node, in words.
     kinds: list[str]
     #: Slices of GPUs (MIG) in place of whole ones; '': none.
     slices: str
+    #: Options of sbatch for the whole memory of a node.
+    memory: list[str]
+    #: OverSubscribe, if jobs share nodes even with --exclusive; '': they do not.
+    shared: str
     #: (model, number) of devices in a catalogue, and of others.
     listed: list[tuple[str, int]] = field(default_factory=list)
     unlisted: list[dict[str, Any]] = field(default_factory=list)
@@ -115,7 +127,12 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
         raise SetupError(f'--recorded {recorded}: the folder does not exist')
     machine = Machine(recorded)
     output = machine.command_output
-    parts, scheduler = nodes.parse_sinfo(output('sinfo')), 'Slurm'
+    listed = output('sinfo')
+    parts, scheduler = nodes.parse_sinfo(listed), 'Slurm'
+    if listed.strip() and not parts:
+        raise SetupError('sinfo lists no node, but prints: '
+                         f'{listed.strip().splitlines()[0][:80]}; expected the output '
+                         f'of {shlex.join(nodes.SINFO)}')
     if not parts:
         parts = pbs.parse_partitions(output('pbsnodes'), output('qstat'))
         scheduler = 'PBS' if parts else ''
@@ -133,12 +150,19 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
     # With another plugin, `scontrol show topology` is an error, or has no switches.
     has_switches = config.get('TopologyPlugin', detect.TREE) == detect.TREE
     # One node of each partition is enough: it describes its kind.
-    names = ','.join(dict.fromkeys(p.node_of_most_common_kind.name for p in parts))
+    names = ','.join(dict.fromkeys(
+        p.node_of_most_common_kind.name for p in parts if p.nodes))
     rules = detect.parse_scontrol_pairs(scontrol_output('partition'), 'PartitionName')
+    parts += [Partition(name, False, None, [])
+              for name in rules if name not in {part.name for part in parts}]
+    groups = output('groups').split() if any(
+        row.get('AllowGroups', 'ALL') != 'ALL' for row in rules.values()) else []
     for part in parts:
-        part.state = rules.get(part.name, {}).get('State', 'UP')
+        if part.name in rules:
+            nodes.add_slurm_rules(part, rules[part.name], groups)
     return Facts(
         machine=machine, host=host, scheduler=scheduler,
+        other_scheduler='' if scheduler else find_other_scheduler(machine),
         partitions=parts or [partition_without_scheduler(host, processor)],
         config=config,
         nodes=detect.parse_scontrol_pairs(scontrol_output('node', names), 'NodeName'),
@@ -151,6 +175,19 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
         nics=detect.parse_nics(output('rdma')),
         modules_system=detect.parse_modules_system(avail), mpi=mpi,
         externals=spack_packages(machine, mpi, paths))
+
+
+def find_other_scheduler(machine: Machine) -> str:
+    """What has the partitions of a machine without a Slurm or PBS that answers, in
+    words; '': nothing was found."""
+    words, name = detect.find_other_scheduler(machine.command_output('schedulers'))
+    if words:
+        return (f'{words} was found, and its partitions have to be written by hand'
+                + f', with the scheduler {name}' * bool(name))
+    return next((f'{command} failed ({why}), so the partitions are unknown; repeat '
+                 'this when it answers' for command in ('sinfo', 'pbsnodes', 'qstat')
+                 if (why := machine.silent.get(command, 'not found')) != 'not found'),
+                '')
 
 
 def partition_without_scheduler(host: str, processor: dict[str, Any]) -> Partition:
@@ -219,7 +256,7 @@ def refuse_bad_site_name(name: str, folder: Path) -> None:
 
 def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
     """The choices of the options, with defaults for the detected machine."""
-    names = [p.name for p in facts.partitions] if facts.scheduler else []
+    names = [p.name for p in facts.partitions if p.nodes] if facts.scheduler else []
     for what, chosen, known in (('partition', args.partition or (), names),
                                 ('stack', args.stack, stack.stack_names())):
         for name in chosen:
@@ -231,16 +268,22 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
                          'load a compiler module, or omit --stack')
     flavour = facts.mpi.flavour if facts.mpi else 'openmpi'
     launcher = args.launcher or (
-        'mpirun' if flavour == 'openmpi' or not facts.scheduler else
+        # Intel MPI needs the path of Slurm's own library for srun.
+        'mpirun' if flavour in ('openmpi', 'intelmpi') or not facts.scheduler else
         'srun' if facts.scheduler == 'Slurm' else
         'mpiexec' if flavour == 'cray-mpich' else 'mpirun')
-    parts = ([p for p in facts.partitions if p.name in args.partition]
-             if args.partition else detect.default_partitions(facts.partitions))
+    parts, left_out = nodes.default_partitions(facts.partitions)
+    if args.partition:
+        parts = [p for p in facts.partitions if p.name in args.partition]
+        left_out = {p.name: 'not selected' for p in facts.partitions if p not in parts}
+    if not parts:
+        raise SetupError(f'{facts.scheduler} has no partition with nodes: ' + '; '.join(
+            f'{name}: {why}' for name, why in left_out.items()))
     for text in args.access:
         if not text.startswith('-'):
             raise SetupError(f'--access {text!r}: expected an option of sbatch or '
                              'qsub, such as --qos=x')
-    return Choices(parts, launcher, args.access, args.stack)
+    return Choices(parts, left_out, launcher, args.access, args.stack)
 
 
 # -------------------------------------------------------------- the files
@@ -251,40 +294,67 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
 
     :param own_nics: network cards that the catalogue does not have are added
     """
+    rules = facts.rules.get(part.name, {})
     # Nodes of one kind have the same devices as this node.
     node = part.node_of_most_common_kind
     here = not facts.scheduler or any(
         n.name.partition('.')[0] == facts.host
         and n.hardware_kind == node.hardware_kind
         for p in facts.partitions for n in p.nodes)
-    topology_source = 'ReFrame' if here and facts.processor else ''
-    if facts.scheduler == 'Slurm':
-        topology_source = (
-            f'scontrol show node {node.name}' if node.name in facts.nodes else 'sinfo')
-    elif topology_source:
-        node = add_topology(node, facts.processor)
+    node, cpus, topology_source = add_processor(node, facts, here)
     gpus = detect.parse_gres_gpus(
         node.gres, 'pbsnodes' if facts.scheduler == 'PBS' else 'sinfo')
     slices = ''
+    # A scheduler without a resource for GPUs reports no GPUs of any node.
+    are_requested = bool(gpus)
+    is_host = not facts.scheduler or any(
+        n.name.partition('.')[0] == facts.host for n in part.nodes)
     if gpus and detect.MIG.search(gpus.model):
-        slices, gpus = f'{gpus.number} x {gpus.model}', None
-    elif here and facts.gpus and (not gpus or gpus.number
-                                == facts.gpus.number):
+        slices, gpus = ' and '.join(f'{number} x {model or "GPU"}' for model, number
+                                    in node.gpu_models.items()), None
+    elif here and facts.gpus and (gpus.number == facts.gpus.number if gpus
+                                  else is_host):
         gpus = facts.gpus
-    every_node_has_gpus = not facts.scheduler or all(
+    every_node_has_gpus = not are_requested or all(
         n.gpu_models for n in part.usable_nodes)
-    effective = facts.nodes.get(node.name, {}).get('CPUEfctv', '')
     made = Place(
         part=part, node=node, topology_source=topology_source,
         label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}', is_here=here,
-        needed=missing_access_options(facts.rules.get(part.name, {}), choices.access),
-        cpus=detect.leading_number(effective) or node.cpus, gpus=gpus,
+        needed=missing_access_options(rules, choices.access),
+        cpus=cpus, gpus=gpus, are_gpus_requested=are_requested,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
         and every_node_has_gpus else '', nics=facts.nics if here else [],
         kinds=[_describe_kind(one, number) for one, number in part.node_kinds],
-        slices=slices)
+        slices=slices,
+        # With --exclusive a job has all CPUs, but only the default memory.
+        memory=['--mem=0'] * any(
+            row.get('DefMemPerNode', '').isdigit() for row in (rules, facts.config)),
+        shared=sharing if (sharing := rules.get('OverSubscribe', '')
+                           ).startswith('FORCE') else '')
     add_devices_to_partition(made, facts.host, own_nics)
     return made
+
+
+def add_processor(node: Node, facts: Facts, is_here: bool) -> tuple[Node, int, str]:
+    """A node with its sockets and threads, its CPUs for jobs, and the command that
+    printed the sockets; '': none did.
+
+    :param is_here: whether this machine is a node of its kind
+    """
+    seen = facts.processor if is_here else {}
+    if facts.scheduler != 'Slurm':
+        return (add_topology(node, seen) if seen else node, node.cpus,
+                'ReFrame' * bool(seen))
+    row = facts.nodes.get(node.name, {})
+    cpus = detect.leading_number(row.get('CPUEfctv', '')) or node.cpus
+    if node.cores == node.threads == 1 and node.sockets > 2:
+        # slurm.conf has the number of CPUs alone.
+        seen = seen if seen.get('num_cpus') == node.cpus else {}
+        return add_topology(node, seen), cpus, 'ReFrame' * bool(seen)
+    # Slurm counts cores if slurm.conf has as many CPUs.
+    counted = node.threads if node.cpus == node.sockets * node.cores else 1
+    return (node, cpus * counted,
+            f'scontrol show node {node.name}' if row else 'sinfo')
 
 
 def _describe_kind(kind: tuple, number: int) -> str:
@@ -365,9 +435,11 @@ def python_literal(value: object, column: int, behind: int = 1) -> str:
 def python_comment(text: str, column: int) -> str:
     """A text as comment lines that begin at a column."""
     start = ' ' * column + '# '
+    text = ' '.join(text.split())
+    # `site check` reads where the text ends.
     return textwrap.fill(
-        ' '.join(text.split()), 79, initial_indent=start,
-        subsequent_indent=start, break_long_words=False,
+        text, 79, initial_indent=start, subsequent_indent=start + '    ' * (
+            text.startswith(sites.FINISH)), break_long_words=False,
         break_on_hyphens=False) + '\n'
 
 
@@ -390,8 +462,9 @@ def render_site_files(name: str, detected: Facts, choices: Choices, suite: str
                           'yaml': yaml_text, 'repr': repr}
     own_nics: dict[str, dict] = {}
     flavour = detected.mpi.flavour if detected.mpi else 'openmpi'
-    left_out = {part.name: part.name + f' ({part.state})' * (part.state != 'UP')
-                for part in detected.partitions if part not in choices.partitions}
+    left_out: dict[str, list[str]] = {}
+    for part, why in choices.left_out.items():
+        left_out.setdefault(why, []).append(part)
     facts = {
         'name': name, 'found': detected, 'choices': choices, 'suite': suite,
         'places': [make_partition(name, part, detected, choices, own_nics)

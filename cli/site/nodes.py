@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 #: Partition (`*`: the default one), node, state, CPUs, sockets, cores of a
 #: socket, threads of a core, GRES, nodes of a job, and why the node is out:
-#: last, for it may have any letter in it.
-SINFO = ['sinfo', '--Node', '--noheader',
+#: last, for it may have any letter in it. Also of hidden partitions.
+SINFO = ['sinfo', '--all', '--Node', '--noheader',
          '--format=%P|%N|%T|%c|%X|%Y|%Z|%G|%s|%E']
 #: States of nodes that take jobs, at once or later. A node in any other state,
 #: also an unknown one, is left out and reported.
@@ -18,6 +19,11 @@ TAKES = ('idle', 'mixed', 'allocated', 'completing', 'planned', 'powering_up',
 #: kept for maintenance. Others (`~`, `#`, `!`, `%`, `-`) stand for power saving and
 #: plans.
 OUT = re.compile(r'[*$@^]')
+#: Name of a login node, or of a partition of login nodes.
+LOGIN = re.compile(r'(?<![a-z])(login|uan|front-?end)(?![a-z])', re.I)
+#: Key of `scontrol show partition` -> its value in a partition that takes jobs of all
+#: users. Another one is the reason why a new site does not use it.
+USUAL_RULES = {'State': 'UP', 'RootOnly': 'NO', 'Hidden': 'NO', 'ReqResv': 'NO'}
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,17 @@ class Partition:
     nodes: list[Node]
     #: Fewest nodes of a job.
     smallest: int = 1
-    #: UP, DOWN, DRAIN or INACTIVE.
-    state: str = 'UP'
+    #: Why the scheduler takes no job for it from a user; '': it does.
+    closed: str = ''
+    #: Those who alone may use it: `groups a,b`; '': everybody.
+    only_for: str = ''
+    #: Slurm's accounts that alone may use it; '': all.
+    accounts: str = ''
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether this user may not be allowed to use it."""
+        return bool(self.only_for or self.accounts)
 
     @property
     def usable_nodes(self) -> list[Node]:
@@ -105,6 +120,72 @@ class Partition:
         return min(usable, self.largest or usable)
 
 
+def add_slurm_rules(part: Partition, rules: Mapping[str, str], groups: Sequence[str]
+                    ) -> None:
+    """Add to a partition who may use it.
+
+    :param rules: its pairs of `scontrol show partition`
+    :param groups: of this user; empty: unknown
+    """
+    def is_limited(key: str) -> bool:
+        return rules.get(key, 'ALL') not in ('ALL', '')
+
+    if is_limited('AllowGroups'):
+        part.only_for = f'groups {rules["AllowGroups"]}'
+    if is_limited('AllowAccounts'):
+        part.accounts = rules['AllowAccounts']
+    others = is_limited('AllowGroups') and groups and not (
+        {*rules['AllowGroups'].split(',')} & {*groups})
+    part.closed = ', '.join(
+        f'{key}={rules[key]}' for key, usual in USUAL_RULES.items()
+        if key in rules and rules[key] != usual) or (
+            f'you are in none of the groups {rules["AllowGroups"]}' if others else '')
+
+
+def default_partitions(parts: list[Partition]
+                       ) -> tuple[list[Partition], dict[str, str]]:
+    """The partitions that a new site has if none is selected, and why not others.
+
+    Left out are partitions that take no jobs, partitions of login nodes, partitions
+    without jobs of one node, which most checks need, and partitions whose nodes are all
+    in others (debug, preempt): they would measure the same nodes again.
+
+    :returns: partitions, and the name of each other one -> the reason
+    """
+    reasons = {part.name: reason for part in parts
+               if (reason := _reason_to_leave_out(part))}
+    left = ([part for part in parts if part.name not in reasons]
+            or [part for part in parts if part.nodes and not part.closed]
+            or [part for part in parts if part.nodes])
+    places: dict[str, str] = {}
+    chosen = []
+    # First those that everybody may use, and those whose nodes are alike.
+    for part in sorted(left, key=lambda part: (
+            part.is_limited, len(part.node_kinds) > 1, -part.max_nodes_per_job,
+            not part.default)):
+        names = {node.name for node in part.nodes}
+        if names <= places.keys():
+            others = ', '.join(dict.fromkeys(places[node.name] for node in part.nodes))
+            reasons[part.name] = f'all nodes are also in {others}'
+        else:
+            reasons.pop(part.name, None)
+            places |= {name: part.name for name in names - places.keys()}
+            chosen.append(part)
+    return [part for part in parts if part in chosen], reasons
+
+
+def _reason_to_leave_out(part: Partition) -> str:
+    """Why a partition is not measured on its own account; '': it can be."""
+    if part.closed or not part.nodes:
+        return part.closed or 'no nodes'
+    if LOGIN.search(part.name) or all(LOGIN.search(n.name) for n in part.nodes):
+        return 'login nodes'
+    if not any(node.is_usable for node in part.nodes):
+        states = ', '.join(sorted({node.state for node in part.nodes}))
+        return f'none of {len(part.nodes)} nodes takes jobs ({states})'
+    return f'a job has at least {part.smallest} nodes' * (part.smallest > 1)
+
+
 def gpu_models_of_gres(gres: str) -> dict[str, int]:
     """The GPUs of a GRES: model ('': unknown) -> how many.
 
@@ -117,6 +198,14 @@ def gpu_models_of_gres(gres: str) -> dict[str, int]:
         if kind == 'gpu' and words and words[-1].isdigit() and int(words[-1]):
             models['+'.join(words[:-1])] += int(words[-1])
     return dict(models)
+
+
+def _slurm_number(text: str) -> int:
+    """A number as Slurm prints it: a multiple of 1024 is `1K`.
+
+    :raises ValueError: it is not a number
+    """
+    return int(text[:-1]) * 1024 if text.endswith('K') else int(text)
 
 
 def parse_sinfo(text: str) -> list[Partition]:
@@ -133,14 +222,14 @@ def parse_sinfo(text: str) -> list[Partition]:
             continue
         name, node, state, *numbers, gres, jobs = cells[:9]
         try:
-            cpus, sockets, cores, threads = map(int, numbers)
+            cpus, sockets, cores, threads = map(_slurm_number, numbers)
+            smallest, _, largest = jobs.rpartition('-')
+            limits = (None if largest == 'infinite' else _slurm_number(largest),
+                      _slurm_number(smallest or '1'))
         except ValueError:
             continue
-        smallest, _, largest = jobs.rpartition('-')
         part = parts.setdefault(name.rstrip('*'), Partition(
-            name.rstrip('*'), name.endswith('*'),
-            int(largest) if largest.isdigit() else None, [],
-            int(smallest) if smallest.isdigit() else 1))
+            name.rstrip('*'), name.endswith('*'), limits[0], [], limits[1]))
         reason = ''.join(cells[9:])
         part.nodes.append(Node(
             node, state, '' if reason == 'none' else reason, cpus, sockets,

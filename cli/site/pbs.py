@@ -17,7 +17,8 @@ from cli.site.nodes import Node, Partition
 #: State of a node that takes jobs, at once or later -> the same state of Slurm.
 STATES = {'free': 'idle', 'busy': 'allocated', 'job-busy': 'allocated',
           'job-exclusive': 'allocated', 'resv-exclusive': 'allocated',
-          'sleep': 'powered_down'}
+          'job-sharing': 'mixed', 'sleep': 'powered_down',
+          'provisioning': 'powering_up', 'wait-provisioning': 'powering_up'}
 #: Resource of a node with the model of its GPUs; each site has its own name.
 GPU_MODEL = re.compile(r'gpu_?(type|model)', re.I)
 
@@ -26,7 +27,7 @@ _STRING_OR_ZERO = re.compile(r'"(?:[^"\\]|\\.)*"|\b0\d+\b')
 
 
 def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
-    """The queues to which jobs can be submitted, as partitions.
+    """The queues as partitions, also those to which no job can be submitted.
 
     Queues for some users only are last, and smaller queues are behind larger ones.
 
@@ -41,47 +42,64 @@ def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
     queues = _load_json(queues_text, 'qstat').get('Queue', {})
     parts = []
     for name, queue in queues.items():
-        if 'False' in (queue.get('enabled'), queue.get('started')) or (
-                queue.get('from_route_only') == 'True'):
-            continue
         targets = {name: queue}
+        closed = [f'not {key}' for key in ('enabled', 'started')
+                  if queue.get(key) == 'False']
+        if queue.get('from_route_only') == 'True':
+            closed.append('only for jobs of a queue of type Route')
         if queue.get('queue_type') == 'Route':
             names = str(queue.get('route_destinations', '')).split(',')
             targets = {one: queues[one] for one in names if one in queues}
+            if not targets:
+                closed.append('no queue here to which it routes jobs')
         nodes = [_make_node(host, vnodes) for host, vnodes in hosts.items() if any(
             _takes_jobs_of(vnodes[-1], *target) for target in targets.items())]
-        if nodes:
-            parts.append(Partition(
-                name, True, _node_limit(queue, 'resources_max') or max(
-                    _node_limit(one, 'resources_max') for one in targets.values()),
-                nodes, _node_limit(queue, 'resources_min') or 1))
+        if not nodes and not closed:
+            closed.append('no node for its jobs')
+        fewest, most = _node_limits(queue, [*targets.values()])
+        only_for = [f'{who}s {queue.get(f"acl_{who}s", "")}' for who in (
+            'user', 'group') if queue.get(f'acl_{who}_enable') == 'True']
+        parts.append(Partition(name, True, most, nodes, fewest, ', '.join(closed),
+                               '; '.join(only_for)))
     return sorted(parts, key=lambda part: (
-        'True' in (queues[part.name].get('acl_user_enable'),
-                   queues[part.name].get('acl_group_enable')), -len(part.nodes),
-        -(part.largest or len(part.nodes))))
+        bool(part.only_for), -len(part.nodes), -(part.largest or len(part.nodes))))
 
 
 def _load_json(text: str, command: str) -> dict[str, Any]:
     # PBS writes numbers with leading zeros, host names such as 1001 or 1e5 as numbers,
-    # and backslashes of comments as they are.
+    # and backslashes and tabs of comments as they are.
+    # A banner of the site may be above them.
+    if begin := re.search(r'^\{', text, re.M):
+        text = text[begin.start():]
     text = _ESCAPE.sub(lambda match: match[0] if match[1] else r'\\', text)
     text = _STRING_OR_ZERO.sub(
         lambda match: match[0] if match[0].startswith('"') else f'"{match[0]}"', text)
     try:
-        return dict(json.loads(text, parse_int=str, parse_float=str)
+        return dict(json.loads(text, parse_int=str, parse_float=str, strict=False)
                     ) if text.strip() else {}
     except (ValueError, TypeError) as err:
-        raise SetupError(f'the output of {command} -F json is not JSON ({err}); with '
-                         '--recorded DIR you can correct it in a file') from None
+        raise SetupError(
+            f'the output of {command} -F json is not JSON ({err}); '
+            + ('with --recorded DIR you can correct it in a file' if begin else
+               'its text form and Torque are not supported')) from None
 
 
 def _resources(vnode: dict[str, Any]) -> dict[str, Any]:
     return vnode.get('resources_available', {})
 
 
-def _node_limit(queue: dict[str, Any], key: str) -> int:
-    """Largest or smallest number of nodes of a job; 0: no limit."""
-    return int(queue.get(key, {}).get('nodect', 0))
+def _node_limits(queue: dict[str, Any], targets: list[dict[str, Any]]
+                 ) -> tuple[int, int]:
+    """Fewest and most nodes of a job; 0: no limit.
+
+    :param targets: the queues to which it routes its jobs, or itself
+    """
+    def limits(key: str) -> list[int]:
+        return [int(one.get(key, {}).get('nodect', 0)) for one in (queue, *targets)]
+
+    fewest, most = limits('resources_min'), limits('resources_max')
+    return (fewest[0] or min(fewest[1:], default=1) or 1,
+            most[0] or (0 if 0 in most[1:] else max(most)))
 
 
 def _takes_jobs_of(vnode: dict[str, Any], name: str, queue: dict[str, Any]) -> bool:

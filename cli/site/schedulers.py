@@ -176,6 +176,10 @@ def _pool_of_partition(part: Mapping[str, Any], known: Sequence[Partition],
     nodes = {node.name: node for name in names for one in known
              if (one.name == name or not name and one.default)
              for node in one.nodes if node.name not in excluded}
+    for one in known:
+        if one.name in names and one.closed:
+            return SetupError(f'queue {one.name}, which partition {part["name"]} uses: '
+                              f'{one.closed}')
     if not nodes:
         return SetupError(
             f'{"Slurm" if is_slurm else "PBS"} has no '

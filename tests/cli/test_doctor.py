@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from cli.session.commands import MODES
+from cli.setup.venv import SetupError
 from cli.site import doctor, programs, schedulers
 from cli.site.cases import max_seconds_in_mode
 from tests.cli.test_run_cost import SITE as CLUSTER
@@ -106,8 +107,9 @@ def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):
         'n1': {'state': 'free', 'resources_available': {'ncpus': 4, 'host': 'n1'}},
         'n2': {'state': 'offline', 'comment': 'disk',
                'resources_available': {'ncpus': 4, 'host': 'n2'}}}}
-    queues = {'Queue': {'work': {'queue_type': 'Execution', 'enabled': 'True',
-                                 'started': 'True'}}}
+    queues = {'Queue': {name: {'queue_type': 'Execution', 'enabled': 'True',
+                               'started': started}
+                        for name, started in (('work', 'True'), ('shut', 'False'))}}
     for name, answer in (('pbsnodes', nodes), ('qstat', queues)):
         (tmp_path / name).write_text(
             f"#!/bin/sh\ncat <<END\n{json.dumps(answer)}\nEND\n")
@@ -116,6 +118,8 @@ def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):
     pool = schedulers.query_pool(
         {'name': 'a', 'scheduler': 'pbs', 'access': ['-q work']})
     assert str(pool).startswith('1 of 2 nodes take jobs (1 idle); left out: n2 (')
+    with pytest.raises(SetupError, match='queue shut, which partition a uses: not sta'):
+        schedulers.query_pool({'name': 'a', 'scheduler': 'pbs', 'access': ['-q shut']})
 
 
 @pytest.mark.parametrize('change, words', [

@@ -223,8 +223,7 @@ def test_nobody_to_ask_writes_nothing(suite, tmp_path):
                        '--recorded', str(H100), '--partition', 'debug')
     assert done.returncode == 2 and 'nothing was written' in done.stderr
     assert len(done.stdout.splitlines()) < 15
-    assert re.search('left out +partition gpu, cpu, mixed.q; --partition gpu '
-                     'adds it', done.stdout)
+    assert re.search('left out +gpu, cpu, mixed.q: not selected', done.stdout)
     assert not folder.exists()
 
 
@@ -336,7 +335,7 @@ def test_a_partition_that_starts_no_jobs_is_left_out(changed, capsys):
     folder, _ = changed('partition-inactive')
     [part] = configuration(folder)['systems'][0]['partitions']
     assert part['name'] == 'quarry-batch'
-    assert re.search(r'left out +partition old \(INACTIVE\)', capsys.readouterr().out)
+    assert re.search('left out +old: State=INACTIVE\n', capsys.readouterr().out)
 
 
 def test_slices_of_gpus_are_no_gpus(changed):
@@ -347,10 +346,88 @@ def test_slices_of_gpus_are_no_gpus(changed):
     assert 'slices (14 x nvidia_a100_80gb_pcie_1g.10gb, MIG)' in lines
 
 
+def left_out(text: str) -> dict[str, str]:
+    """Partition -> why it is left out, in the output of site new."""
+    return {name: why for names, why in re.findall(r'left out +([^:]+): (.*)', text)
+            for name in names.split(', ')}
+
+
+def test_each_partition_that_is_left_out_has_a_reason(changed, capsys):
+    folder, _ = changed('unusable-partitions')
+    [part] = configuration(folder)['systems'][0]['partitions']
+    assert part['name'] == 'quarry-batch'
+    assert left_out(capsys.readouterr().out) == {
+        'broken': 'none of 4 nodes takes jobs (down*)', 'drain': 'State=DRAIN',
+        'old': 'State=INACTIVE', 'login': 'login nodes', 'future': 'no nodes'}
+
+
+def test_partitions_of_like_nodes_for_everybody_come_first(changed, capsys):
+    """Partitions for some users, and those of several kinds of nodes, have all nodes of
+    others."""
+    folder, lines = changed('overlapping-partitions')
+    parts = [part['name'] for part in configuration(folder)['systems'][0]['partitions']]
+    assert parts == [f'quarry-{name}' for name in (
+        'gpu_v100', 'gpu_a100', 'batch', 'physics')]
+    assert left_out(capsys.readouterr().out) == {
+        'root_all': 'RootOnly=YES, Hidden=YES', 'resv': 'ReqResv=YES',
+        'large': 'a job has at least 16 nodes',
+        'preempt': 'all nodes are also in batch, gpu_a100',
+        'gpu': 'all nodes are also in gpu_v100, gpu_a100',
+        'all': 'all nodes are also in gpu_v100, gpu_a100, batch'}
+    assert 'only groups physics may use it' in lines
+    assert 'in spite of --exclusive (OverSubscribe=FORCE:2)' in lines
+
+
+@pytest.mark.parametrize('groups, reason', [
+    ('users astro', 'you are in none of the groups physics'), ('physics', '')])
+def test_a_partition_of_other_groups_is_left_out(groups, reason):
+    part = nodes.Partition('p', False, None, [nodes.Node('n1', 'idle')])
+    nodes.add_slurm_rules(part, {'AllowGroups': 'physics'}, groups.split())
+    assert part.closed == reason
+
+
+def test_1024_nodes_are_1K_in_sinfo():
+    [part] = nodes.parse_sinfo('b|n1|idle|1K|16|64|1|(null)|1-1K|none')
+    assert (part.largest, part.nodes[0].cpus) == (1024, 1024)
+
+
+def test_a_scheduler_that_counts_cores(changed):
+    """CPUs=64 in slurm.conf although the 64 cores have two threads each."""
+    folder, _ = changed('cpus-are-cores')
+    part = partition(folder, 'quarry-main')
+    assert part['processor'] == {'num_cpus': 128, 'num_cpus_per_core': 2,
+                                 'num_sockets': 2, 'num_cpus_per_socket': 64}
+    # A job would have 4 GB of a node.
+    assert part['access'][-2:] == ['--hint=nomultithread', '--mem=0']
+
+
+def test_a_socket_per_cpu_is_to_be_finished(changed, capsys):
+    """As Slurm reports a node whose entry in slurm.conf has CPUs alone."""
+    folder, lines = changed('cloud-vcpus')
+    assert partition(folder, 'quarry-queue1')['processor'] == {
+        'num_cpus': 96, 'num_cpus_per_core': 1, 'num_sockets': 1,
+        'num_cpus_per_socket': 96}
+    assert lines.count('Slurm has the number of CPUs of a node, and neither') == 3
+    assert left_out(capsys.readouterr().out) == {
+        'queue3': 'none of 8 nodes takes jobs (down~)'}
+
+
+def test_queues_that_route_jobs(changed, capsys):
+    folder, _ = changed('pbs-routes', PBS)
+    assert [(part['name'], part['access'][0]) for part in configuration(folder)[
+        'systems'][0]['partitions']] == [('quarry-normal', '-q normal'),
+                                         ('quarry-gpuvolta', '-q gpuvolta')]
+    assert left_out(capsys.readouterr().out) == {
+        'copyq': 'not enabled', 'hidden': 'not started',
+        **dict.fromkeys(('normal-exec', 'gpuvolta-exec'),
+                        'only for jobs of a queue of type Route'),
+        'broken-route': 'no queue here to which it routes jobs'}
+
+
 @pytest.mark.parametrize('change, nodes_text', [
     ('pbs-comment-escape', None), ('pbs-numeric-host', None),
     ('', '{"nodes": {"007": {"state": "free", "resources_available": {"host": 007, '
-         '"ncpus": 08}}, "1e5": {"state": "free", "comment": "a\\c", '
+         '"ncpus": 08}}, "1e5": {"state": "free", "comment": "a\\c\td", '
          '"resources_available": {"host": 1e5, "ncpus": 8}}}}')])
 def test_json_of_pbs_is_read_as_pbs_writes_it(change, nodes_text):
     text = nodes_text or (DATA / 'changes' / change / 'pbsnodes.txt').read_text()
@@ -382,14 +459,18 @@ def test_nodes_are_compared_by_model_and_number(gres, other, alike):
 def test_queues_of_pbs():
     parts = {part.name: part for part in pbs.parse_partitions(
         message(PBS, 'pbsnodes'), message(PBS, 'qstat'))}
-    # run_next is disabled; small and large take jobs of prod alone. A queue for
-    # some users is last.
-    assert list(parts) == ['preemptable', 'capacity', 'prod', 'debug', 'fat',
-                           'transfer', 'R1150389']
+    # A queue for some users is last.
+    assert [name for name, part in parts.items() if not part.closed] == [
+        'preemptable', 'capacity', 'prod', 'debug', 'fat', 'transfer', 'R1150389']
+    assert {name: part.closed for name, part in parts.items() if part.closed} == {
+        'run_next': 'not enabled, not started',
+        **dict.fromkeys(('small', 'large'),
+                        'only for jobs of a queue of type Route')}
     assert [(part.smallest, part.largest, part.max_nodes_per_job)
-            for part in parts.values()] == [
+            for part in parts.values() if not part.closed] == [
         (1, 10, 9), (1, 4, 4), (10, 496, 7), (1, 2, 2), (1, 0, 1), (1, 0, 1),
         (1, 0, 9)]
+    assert parts['R1150389'].only_for == 'users geologist@*'
     assert Counter(node.state for node in parts['preemptable'].nodes) == {
         'idle': 6, 'allocated': 3, 'down,offline': 1}
     down, = (node for node in parts['preemptable'].nodes if not node.is_usable)
@@ -404,15 +485,18 @@ def test_queues_of_pbs():
 def test_without_login_nodes_and_large_jobs_alone():
     parts = pbs.parse_partitions(message(PBS, 'pbsnodes'), message(PBS, 'qstat'))
     # The node of transfer is a login node; prod takes no job of one node.
-    assert [part.name for part in detect.default_partitions(parts)] == [
-        'preemptable', 'fat']
+    chosen, reasons = nodes.default_partitions(parts)
+    assert [part.name for part in chosen] == ['preemptable', 'fat']
+    assert (reasons['transfer'], reasons['prod'], reasons['debug']) == (
+        'login nodes', 'a job has at least 10 nodes',
+        'all nodes are also in preemptable')
     login = nodes.parse_sinfo('login|n1|idle|2|1|2|1|(null)|1-4|none\n'
                               'gpu|login-n2|idle|2|1|2|1|(null)|1-4|none\n'
                               'large|n3|idle|2|1|2|1|(null)|2-4|none\n'
                               'all|n4|idle|2|1|2|1|(null)|1-infinite|none')
-    assert [part.name for part in detect.default_partitions(login)] == ['all']
+    assert [part.name for part in nodes.default_partitions(login)[0]] == ['all']
     # Better these than none.
-    assert detect.default_partitions(login[:1]) == login[:1]
+    assert nodes.default_partitions(login[:1]) == (login[:1], {})
 
 
 def test_a_queue_for_large_jobs_is_for_a_person(site_of):
@@ -450,6 +534,8 @@ def test_gpus_of_the_vendors_tools():
            '  MIG 3g.20gb     Device  0: (UUID: MIG-1)\n')
     assert detect.parse_smi_gpus('nvidia-smi', mig).number == 1
     assert detect.parse_smi_gpus('nvidia-smi', 'No devices found.') is None
+    assert new.hardware.recognise_model('gpu', 'GH200 120GB') is None
+    assert new.hardware.recognise_model('gpu', 'NVIDIA H200') == 'H200-SXM5-141GB'
     result = detect.parse_smi_gpus('rocm-smi', message(MI250X, 'rocm-smi'))
     assert (result.model, result.number) == ('Instinct MI250X', 8)
     assert detect.parse_smi_gpus('rocm-smi', 'ERROR: No AMD GPUs') is None
@@ -485,9 +571,42 @@ def test_without_slurm_this_machine_is_the_partition(site_of, recorded):
     assert 'this machine alone: neither Slurm nor PBS was found' in text
 
 
+def test_output_of_another_form_is_refused(tmp_path):
+    (tmp_path / 'sinfo.txt').write_text('PARTITION AVAIL NODES\nbatch* up 4\n')
+    with pytest.raises(SetupError, match='sinfo lists no node, but prints: PARTITION'):
+        new.new(options('quarry', path=tmp_path / 'q', recorded=tmp_path))
+    (tmp_path / 'sinfo.txt').unlink()
+    (tmp_path / 'pbsnodes.txt').write_text('n1\n     state = free\n     np = 16\n')
+    with pytest.raises(SetupError, match='its text form and Torque are not supported'):
+        new.new(options('quarry', path=tmp_path / 'q', recorded=tmp_path))
+
+
+def test_another_scheduler_is_named(site_of, recorded):
+    _, text = site_of(recorded=recorded(H100, sinfo=None, schedulers='/opt/bin/bsub\n'))
+    assert 'this machine alone: LSF (/opt/bin/bsub) was found' in text
+
+
+def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    (tmp_path / 'sinfo').write_text('#!/bin/sh\necho "no controller" >&2; exit 1\n')
+    (tmp_path / 'sinfo').chmod(0o755)
+    monkeypatch.setenv('PATH', f'{tmp_path}:/usr/bin:/bin')
+    machine = detect.Machine()
+    machine.command_output('sinfo')
+    assert new.find_other_scheduler(machine).startswith('sinfo failed (no controller)')
+
+
+def test_gpus_that_are_no_resource_are_not_requested(site_of, recorded):
+    sinfo = re.sub(r'gpu:h[^|]*', '(null)', message(H100, 'sinfo'))
+    folder, text = site_of(recorded=recorded(H100, sinfo=sinfo))
+    part = partition(folder, 'quarry-gpu')
+    assert part['features'] == ['gpu_nvidia'] and 'resources' not in part
+    assert 'Slurm has no resource for the GPUs of these nodes' in text
+    assert 'features' not in partition(folder, 'quarry-cpu')
+
+
 @pytest.mark.parametrize('text, system', [
     ('Modules based on Lua: Version 8.7.53', 'lmod'),
-    ('Modules Release 5.3.0 (2023-05-14)', 'tmod4'),
+    ('Modules Release 5.3.0 (2023-05-14)\nLua/5.4.6', 'tmod4'),
     ('', 'nomod')])
 def test_modules_systems(text, system):
     assert detect.parse_modules_system(text) == system
@@ -500,6 +619,20 @@ def test_modules_the_default_before_the_newest():
     assert detect.default_or_newest_module(there, 'mpich') == 'mpich/4.0'
     assert detect.best_mpi_module(there).modules == ('openmpi/4.1.10',)
     assert detect.best_mpi_module([]) is None
+
+
+@pytest.mark.parametrize('names, chosen, version', [
+    ('OpenMPI/4.1.5-GCC-12.3.0 OpenMPI/5.0.3-GCC-13.3.0', 1, '5.0.3'),
+    ('openmpi/gcc/64/4.1.5 openmpi/gcc/64/1.10.7', 0, '4.1.5'),
+    ('mpi/mpich-x86_64 mpi/openmpi-x86_64', 1, ''),
+    ('openmpi4/4.1.6 openmpi5/5.0.3', 1, '5.0.3'),
+    ('hdf5/openmpi/1.14 intel-oneapi-mpi/2021.11.0', 1, '2021.11.0'),
+    # Its Open MPI has another version.
+    ('hpcx/2.21', 0, '')])
+def test_names_of_modules(names, chosen, version):
+    text = 'Modules Release 5.3.0 (2023-05-14)\n' + names.replace(' ', '\n')
+    mpi = detect.best_mpi_module(detect.parse_module_list(text))
+    assert (mpi.modules, mpi.version) == ((names.split()[chosen],), version)
 
 
 def test_the_suites_own_mpi_is_not_the_sites():
@@ -519,7 +652,7 @@ def test_broken_words_of_spack(text):
 def test_commands_that_say_nothing(monkeypatch):
     monkeypatch.setattr(detect, 'LIMIT', 1)
     monkeypatch.setattr(detect, 'COMMANDS', {
-        'slow': ['sleep', '9'], 'gone': ['no-such-command'],
+        'slow': ['sh', '-c', 'sleep 9999 | cat'], 'gone': ['no-such-command'],
         'bad': [sys.executable, '-c', 'raise SystemExit("broken link")']})
     machine = detect.Machine()
     assert [machine.command_output(name) for name in detect.COMMANDS] == ['', '', '']
@@ -641,7 +774,8 @@ def test_without_a_tree_slurm_is_not_asked_for_it(site_of, recorded):
     assert 'scontrol-topology' not in text + (folder / 'README.md').read_text()
 
 
-@pytest.mark.parametrize('gpus, left', [(True, 'gpu_cores'), (False, '')])
+@pytest.mark.parametrize('gpus, left', [
+    (True, ['has no GPU h100', 'add gpu_cores']), (False, [])])
 def test_a_node_has_only_those_devices_to_finish_that_it_has(
         site_of, recorded, gpus, left):
     """On a node without InfiniBand, and with or without GPUs."""
@@ -649,9 +783,9 @@ def test_a_node_has_only_those_devices_to_finish_that_it_has(
     folder, text = site_of(partition=['gpu'], access=['--qos=gpu'], recorded=recorded(
         H100, rdma=None, nvidia_smi=None,
         sinfo=sinfo if gpus else re.sub(r'gpu:h[^|]*', '(null)', sinfo)))
-    assert [line for line in sites.unfinished_lines(folder) if 'GPU' in line] == [
-        line for line in sites.unfinished_lines(folder) if left and left in line]
-    assert len(sites.unfinished_lines(folder)) == gpus
+    lines = sites.unfinished_lines(folder)
+    assert len(lines) == len(left)
+    assert all(words in line for words, line in zip(left, lines, strict=True))
     assert 'was seen on this node' in (folder / 'system.py').read_text()
 
 

@@ -2,15 +2,11 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from config import regular
 from config.families import all_metrics
 from config.places import site_option
 from config.records.units import size_text, unit_text
@@ -99,34 +95,6 @@ def _first_record_per_session(page: Page) -> pd.DataFrame:
     return page.data.frame.assign(
         number=page.past.case, column=page.past.session).drop_duplicates(
             ['number', 'column']).sort_values(['number', 'column'])
-
-
-def folders_of_measurements(files: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Measurement -> its folders and its log: {stage, output, log}.
-
-    ReFrame removes the stage folder of a test case that passed. Paths that do not exist
-    on this machine are left out.
-
-    :param files: reports of ReFrame; other files are left out
-    """
-    folders = {}
-    for file in sorted(name for name in set(files) if name.endswith('.json')):
-        try:
-            report = json.loads(regular.read_regular_file(Path(file)))
-            test_cases = [dict(case) for run in report['runs']
-                          for case in run['testcases']]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        for case in test_cases:
-            paths = {name: Path(str(case.get(key) or ''))
-                     for name, key in (('stage', 'stagedir'), ('output', 'outputdir'))}
-            existing = {name: str(path) for name, path in paths.items()
-                        if path.is_absolute() and path.is_dir()}
-            log = Path(next(iter(existing.values()), ''), str(case.get('job_stdout')))
-            if existing and log.is_file():
-                existing['log'] = str(log)
-            folders[str(case.get('measurement'))] = existing
-    return folders
 
 
 def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dict:

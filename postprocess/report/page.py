@@ -30,7 +30,7 @@ from config.sites.topology import nodes_of_record
 
 from .. import outcomes, results
 from ..names import short_name
-from ..records import attached, series
+from ..records import attached, folders, series
 from ..references.progress import Progress
 from ..regressions.events import Baseline, Event, Verdict, session_name
 from ..regressions.judging import judge_session
@@ -236,7 +236,7 @@ class Page:
 
     @functools.cached_property
     def _folders(self) -> dict[str, dict[str, str]]:
-        return details.folders_of_measurements(str(case.row.file)
+        return folders.folders_of_measurements(str(case.row.file)
                                                for case in self.cases)
 
     def folders_of_test_case(self, case: Case) -> dict[str, str]:

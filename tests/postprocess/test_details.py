@@ -5,6 +5,7 @@ import json
 
 import perflogs_factory as make
 
+from postprocess.records import folders
 from postprocess.records import read as read_records
 from postprocess.report import details, page
 
@@ -18,11 +19,11 @@ def test_folders_that_exist_are_in_the_page(tmp_path):
         'job_stdout': 'rfm_job.out'}
     path.write_text(json.dumps(report))
     frame = read_records(tmp_path / 'perflogs')
-    assert details.folders_of_measurements([str(path)]) == {'c0ffee': {}}
+    assert folders.folders_of_measurements([str(path)]) == {'c0ffee': {}}
     stage.mkdir(parents=True)
     (stage / 'rfm_job.out').touch()
     expected = {'stage': str(stage), 'log': str(stage / 'rfm_job.out')}
-    assert details.folders_of_measurements([str(path), 'x.log']) == {
+    assert folders.folders_of_measurements([str(path), 'x.log']) == {
         'c0ffee': expected}
     [test_case] = details.test_case_details(page.Page(frame))
     assert test_case['d'] == expected

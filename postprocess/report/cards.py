@@ -206,7 +206,7 @@ def _event_curve(page: Page, rows: Sequence[dict], since: int,
             continue
         values = {
             session: baseline / value if row['better'] == 'higher' else value / baseline
-            for session, value in zip(*page.curves[row['curve']], strict=True)
+            for session, value, _ in zip(*page.curves[row['curve']].sound, strict=True)
             if value > 0 and (there is None or (row['number'], session) in there)}
         if values:
             curves.append(pd.Series(values))

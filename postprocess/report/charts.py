@@ -201,6 +201,27 @@ def wrap_text(text: str, font_size: float) -> str:
     return textwrap.fill(text, int(WIDTH * 110 / font_size))
 
 
+def inconclusive_style(marker: str = 'o') -> dict[str, Any]:
+    """How inconclusive values are drawn: hollow and grey, without a line."""
+    return {'color': INK, 'alpha': 0.6, 'ls': '', 'marker': marker,
+            'fillstyle': 'none', 'ms': 4, 'mew': 0.9}
+
+
+def mask_of_inconclusive(frame: pd.DataFrame) -> np.ndarray:
+    """Whether each value is inconclusive.
+
+    :param frame: a row a value, perhaps with its `result`
+    """
+    return (frame['result'].eq('inconclusive').to_numpy() if 'result' in frame
+            else np.zeros(len(frame), bool))
+
+
+def inconclusive_entries(frame: pd.DataFrame) -> list[tuple]:
+    """The entry of the legend for inconclusive values, if there are any."""
+    return [('inconclusive, not compared', INK, '', 'o', inconclusive_style())] * bool(
+        mask_of_inconclusive(frame).any())
+
+
 def band_entries(frame: pd.DataFrame) -> list[tuple]:
     """Entries of the legend for what is drawn around the line of a series.
 
@@ -247,7 +268,9 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
         older = rows['older'].iloc[0] if 'older' in rows else ''
         entries.append((series_name(label)
                         + f" ({many} session{'s' * (many > 1)}{older})"
-                        * runs, colour, line, marker))
+                        * runs, colour, line, marker,
+                        *[inconclusive_style(marker)] * bool(
+                            mask_of_inconclusive(rows).all())))
     return entries
 
 

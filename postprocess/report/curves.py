@@ -38,6 +38,13 @@ class Curve(NamedTuple):
     #: Numbers of the sessions.
     sessions: np.ndarray
     values: np.ndarray
+    #: Whether each value is inconclusive: no line joins it.
+    inconclusive: np.ndarray
+
+    @property
+    def sound(self) -> Curve:
+        """The curve without inconclusive values."""
+        return Curve(*(part[~self.inconclusive] for part in self))
 
 
 class Lines(NamedTuple):
@@ -72,7 +79,9 @@ def curves_of_metrics(data: Tidy, session: np.ndarray,
         'column', kind='stable')
     curves = {
         Key(int(number), str(metric), -1 if point != point else int(point)):
-        Curve(rows['column'].to_numpy(), rows['value'].to_numpy(float))
+        Curve(rows['column'].to_numpy(), rows['value'].to_numpy(float),
+              rows['result'].eq('inconclusive').to_numpy())
         for (number, metric, point), rows in records.groupby(
-            keys, observed=True, dropna=False, sort=False)[['column', 'value']]}
+            keys, observed=True, dropna=False, sort=False)[
+                ['column', 'value', 'result']]}
     return {key: curve for key, curve in curves.items() if key in wanted}

@@ -100,7 +100,8 @@ def _first_record_per_session(page: Page) -> pd.DataFrame:
 def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dict:
     """A curve of the view of a test case: values, lines, change points."""
     lines = page.lines.get(key, NO_LINES)
-    sessions, values = (part[-MAX_SESSIONS:] for part in page.curves[key])
+    sessions, values, inconclusive = (
+        part[-MAX_SESSIONS:] for part in page.curves[key])
     row = page.cases[key.test_case].row
     metric = all_metrics().get(key.metric, {})
     return {
@@ -108,6 +109,8 @@ def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dic
         'u': unit_text(str(metric.get('unit', ''))), 'x': sessions.tolist(),
         'o': len(page.curves[key].values),
         'y': [*map(_round_to_five_digits, values)],
+        # Places of inconclusive values among them.
+        'i': np.flatnonzero(inconclusive).tolist(),
         'l': [_round_to_five_digits(value) if value is not None else None
               for value in lines],
         'z': plots.physical_limits(str(row.family), key.metric,

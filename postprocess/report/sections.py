@@ -98,7 +98,8 @@ def time_series_by_family(data: Tidy, runs: list[series.Series]
         guards = sorted(set(frame.loc[of_run, 'guard']) - {''})
         title = ', '.join(filter(None, [
             f'{printed_name(row.program, row.source)}: over time', labels[row.kind],
-            f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
+            f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)
+            or 'INCONCLUSIVE' * bool(row.result == 'inconclusive')]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "
             + ('; '.join(run.reasons) or 'no reason was recorded'))

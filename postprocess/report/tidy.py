@@ -82,19 +82,20 @@ def point_statistics(frame: pd.DataFrame) -> pd.DataFrame:
 
     :param frame: records that count, one a run, with a column `kind`;
         sorted by time
-    :returns: KEYS; `runs`, their `low` (10 %), `median` and `high` (90 %),
-        `minimum` and `maximum`; of the newest run its `run`, `value`,
-        `reference`, `lower`, `upper`, `result`. A point that the newest run of
-        its metric lacks has no `value`: a curve is of one run.
+    :returns: KEYS; of those that `drop_inconclusive` keeps: `runs`, their `low`
+        (10 %), `median` and `high` (90 %), `minimum` and `maximum`; of the newest run
+        its `run`, `value`, `reference`, `lower`, `upper`, `result`. A point that the
+        newest run of its metric lacks has no `value`: a curve is of one run.
     """
     frame, number = _number_points(frame)
+    sound = drop_inconclusive(frame, number)
     # Records are sorted by time: the last one of a point is its newest.
     rows = frame[~number.duplicated(keep='last')]
     rows = rows.set_axis(number[rows.index]).sort_index()[[
         *KEYS, 'session', 'time', 'value', 'reference', 'lower', 'upper', 'result']]
     newest = rows.loc[rows.groupby(KEYS[:-1], observed=True)['time'].transform(
         'idxmax'), 'session'] if len(rows) else rows['session']
-    values = frame['value'].groupby(number)
+    values = sound['value'].groupby(number)
     return rows.assign(
         value=rows['value'].where(
             rows['session'].astype(str).to_numpy() == newest.astype(str).to_numpy()),
@@ -110,6 +111,8 @@ def mean_statistics(frame: pd.DataFrame) -> pd.DataFrame:
     :returns: KEYS; `value`: the mean; `low` and `high`: its interval
     """
     frame, number = _number_points(frame)
+    frame = drop_inconclusive(frame, number)
+    number = number[frame.index]
     rng = np.random.default_rng(1)
     rows = []
     for _, values in frame['value'].groupby(number):
@@ -127,6 +130,8 @@ def box_statistics(frame: pd.DataFrame) -> pd.DataFrame:
         the last two are NaN if nothing is beyond the whiskers
     """
     frame, number = _number_points(frame)
+    frame = drop_inconclusive(frame, number)
+    number = number[frame.index]
     value = frame['value']
     values = value.groupby(number)
     q1, q2, q3 = (values.quantile(part) for part in (0.25, 0.5, 0.75))
@@ -138,6 +143,18 @@ def box_statistics(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.loc[~number.duplicated(), KEYS].reset_index(drop=True).assign(
         count=values.size(), q1=q1, q2=q2, q3=q3, low=low, high=high,
         minimum=minimum.where(minimum < low), maximum=maximum.where(maximum > high))
+
+
+def drop_inconclusive(frame: pd.DataFrame, number: pd.Series) -> pd.DataFrame:
+    """The records without inconclusive ones, which say nothing about the program; all
+    records of a point that has no other ones.
+
+    :param number: the number of each record's point
+    """
+    if 'result' not in frame:
+        return frame
+    inconclusive = frame['result'].eq('inconclusive')
+    return frame[~inconclusive | inconclusive.groupby(number).transform('all')]
 
 
 def _number_points(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:

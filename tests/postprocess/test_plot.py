@@ -351,3 +351,30 @@ def test_no_name_and_no_value_of_a_bar_is_cut(tmp_path):
         bottoms = [name.get_window_extent().y0 for name in names]
         assert all(below < above for below, above in zip(
             tops[1:], bottoms, strict=False))
+
+
+@pytest.mark.parametrize('newest', [False, True])
+def test_inconclusive_values_are_hollow_and_in_no_line_or_band(tmp_path, newest):
+    days = range(4)
+    disturbed = days[-1] if newest else 1
+    rows = [record for day in days for record in make.curve(
+        'latency', lambda size, day=day: 100.0 if day == disturbed else 1.0 + size / 64,
+        [8, 64], day=day, **{'inconclusive': 'other programs'} if day == disturbed
+        else {})]
+    of_osu = records(tmp_path, rows)
+    for kind, options in (('history', {'at': (8,)}), ('curve', {})):
+        [drawing] = plots.module_of_kind(kind).drawings_from_records(
+            of_osu, metric=('latency',), **options)
+        figure = drawing.chart(*drawing.args)
+        [axes] = figure.axes
+        hollow = [line for line in axes.lines if line.get_fillstyle() == 'none'
+                  and len(line.get_ydata())]
+        shown = kind == 'history' or newest
+        assert [set(line.get_ydata()) for line in hollow] == [{100.0}] * shown
+        assert all(line.get_linestyle() == 'None' for line in hollow)
+        assert all(max(line.get_ydata(), default=0) < 100 for line in axes.lines
+                   if line not in hollow)
+        assert all(area.get_paths()[0].vertices[:, 1].max() < 100
+                   for area in axes.collections)
+        texts = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert ('inconclusive, not compared' in texts) == shown

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 OPTIONS = {**CHOICE, 'at': SIZES}
 READING = ('Bars: the value of the newest session of each test case, with its date '
            'if other test cases have a later one. Values that differ by more than a '
-           'factor of 60 are dots on a logarithmic axis.')
+           'factor of 60 are dots on a logarithmic axis. Inconclusive values are '
+           'hollow.')
 #: Bars in a plot.
 MAX_ROWS = 24
 
@@ -60,9 +61,11 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
 
     :param frame: points of a panel; bars of a `group` have a colour
     """
-    names = [charts.wrap_text(f'{charts.series_name(row.label)}{row.older}: '
-                              f'{quantity.text(row.value)}', charts.SMALL)
-             for row in frame.itertuples()]
+    hollow = charts.mask_of_inconclusive(frame)
+    names = [charts.wrap_text(
+        f'{charts.series_name(row.label)}{row.older}: {quantity.text(row.value)}'
+        + ', inconclusive' * bool(is_hollow), charts.SMALL)
+        for row, is_hollow in zip(frame.itertuples(), hollow, strict=True)]
     legend = charts.reference_entries(frame)
     if (frame['runs'] > 1).any():
         legend.append(('minimum to maximum of all sessions', charts.INK, '-', '',
@@ -74,16 +77,20 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
     groups = list(dict.fromkeys(frame['group']))
     colours = [charts.COLOURS[groups.index(group) % len(charts.COLOURS)]
                for group in frame['group']]
+    faces = np.where(hollow, 'none', colours)
+    edges = np.where(hollow, charts.INK, colours)
     top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1
     minimum = values[values > 0].min() if (values > 0).any() else top
     wide = top > 60 * minimum
     high = 0.3 / (1 + lines)                # half the height of a bar
     if wide:
-        axes.scatter(values, rows, color=colours, s=28, lw=0, zorder=3)
+        axes.scatter(values, rows, color=faces, edgecolors=edges, s=28, lw=hollow,
+                     zorder=3)
         axes.set_xscale('log')
         axes.set_xlim(min([minimum, *frame.loc[frame['minimum'] > 0, 'minimum']]) / 2)
     else:
-        axes.barh(rows, values, height=2 * high, color=colours, alpha=charts.BAR, lw=0)
+        axes.barh(rows, values, height=2 * high, color=faces, edgecolor=edges,
+                  alpha=charts.BAR, lw=hollow)
         axes.set_xlim(0, 1.05 * top)
     for y, name, row in zip(rows, names, frame.itertuples(), strict=True):
         axes.text(0, y - high - 0.04, name, fontsize=charts.SMALL, va='bottom',

@@ -34,7 +34,8 @@ OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC, 'line': {
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
            'band; or the thick line is the mean of all sessions, with its 95 % '
-           'interval. The reference is dotted, and a thick bar shows its '
+           'interval. Inconclusive values are hollow and grey, and in no line or '
+           'band. The reference is dotted, and a thick bar shows its '
            'tolerance. A hatched area is beyond a physical limit. A line of '
            'dashes and dots is the limit of the devices of the site.')
 #: A limit farther than this from what was measured is not drawn.
@@ -85,7 +86,7 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
     has_runs = 'runs' in frame
     names = [*charts.legend_entries(frame, has_runs), *more_names,
              *(charts.band_entries(frame) if has_runs else []),
-             *charts.reference_entries(frame)]
+             *charts.reference_entries(frame), *charts.inconclusive_entries(frame)]
     if 'beside' in frame:
         names.append((f'{beside} of the same job', charts.INK, '-', 'o',
                       {'fillstyle': 'none', 'lw': 0.8}))
@@ -108,8 +109,11 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
             if 'median' in rows:
                 axes.plot(x, rows['median'], dashes, color=colour, lw=0.7,
                           alpha=0.8)
-        axes.plot(x, rows['value'], dashes, color=colour, lw=1.6,
+        hollow = charts.mask_of_inconclusive(rows)
+        axes.plot(x[~hollow], rows['value'][~hollow], dashes, color=colour, lw=1.6,
                   marker=marker, ms=3.5, mew=0)
+        axes.plot(x[hollow], rows['value'][hollow],
+                  **charts.inconclusive_style(marker))
         if 'beside' in rows:
             axes.plot(x, rows['beside'], dashes, color=colour, lw=0.8, marker='o',
                       ms=4.5, mew=0.8, fillstyle='none')

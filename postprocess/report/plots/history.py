@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 OPTIONS = {**CHOICE, 'at': SIZES}
 READING = ('Over sessions: a line through the value of each session, with one '
            'point per session if they are few. The reference is dotted, its '
-           'tolerance shaded. A single session has bars instead.')
+           'tolerance shaded. Inconclusive values are hollow and grey, and the '
+           'line leaves them out. A single session has bars instead.')
 #: Sessions that are drawn as points, too.
 POINTS = 40
 
@@ -40,11 +41,11 @@ def drawings_from_records(records: Records, at: tuple[Any, ...] = (), **choice: 
         points = panel.points_of_panel
         if at:
             points = points_at_size(points, records.family, panel.metric, at)
-        if points.empty or points['runs'].max() < 2:
-            continue
         rows = panel.rows_of_panel(judged)
         rows = rows[rows['kind'].isin(points['kind'])
                     & rows['point'].isin(points['point'].unique())]
+        if rows.groupby('kind')['session'].nunique().max() < 2 or rows.empty:
+            continue
         yield panel.make_drawing('history', draw_values_over_sessions, rows,
                                  panel.title + title_size_suffix(points),
                                  panel.quantity)
@@ -52,22 +53,26 @@ def drawings_from_records(records: Records, at: tuple[Any, ...] = (), **choice: 
 
 def draw_values_over_sessions(frame: pd.DataFrame, title: str,
                               quantity: charts.Quantity) -> Figure:
-    """A line a series, over runs.
+    """A line a series, over runs; inconclusive values stand apart.
 
     :param frame: records, a row a run of a series
     """
     frame = frame.assign(runs=frame.groupby('label')['session'].transform('nunique'))
     figure, axes = charts.create_figure(
-        title, [*charts.legend_entries(frame), *charts.reference_entries(frame)])
+        title, [*charts.legend_entries(frame), *charts.reference_entries(frame),
+                *charts.inconclusive_entries(frame)])
     runs = frame.groupby('session', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.assign(x=rows['session'].astype(object).map(place).astype(
             int)).sort_values('x')
         few = rows['runs'].iloc[0] <= POINTS
-        at = rows.groupby('x', as_index=False)['value'].median()
+        hollow = charts.mask_of_inconclusive(rows)
+        at = rows[~hollow].groupby('x', as_index=False)['value'].median()
         axes.plot(at['x'], at['value'], line, color=colour, lw=1.2,
                   marker=marker if few else '', ms=3, mew=0)
+        axes.plot(rows['x'][hollow], rows['value'][hollow],
+                  **charts.inconclusive_style(marker))
         last = rows.dropna(subset='reference').tail(1)
         for ref, lower, upper in last[['reference', 'lower', 'upper']].to_numpy():
             axes.axhline(ref, color=colour, lw=1, ls=':')

@@ -235,12 +235,13 @@ const shape = (name, attributes) => {
   }
   return element;
 };
-// A line through the values of sessions, with what they are compared with.
-// Sessions on a node that is worse are marked. The newest `most` values are drawn.
+// A line through the values of sessions, with what they are compared with. Inconclusive
+// values are rings, which the line leaves out. Sessions on a node that is worse are marked. The newest `most` values are drawn.
 const draw = (line, {most = Infinity, limits = [], nodes = [], session = null} = {}) => {
   const [base, reference, low, high] = line.l;
   const from = Math.max(0, line.x.length - most);
   const xs = line.x.slice(from), ys = line.y.slice(from);
+  const isHollow = (i) => Boolean(line.i?.includes(from + i));
   const levels = [['base', base], ['level', reference],
     ...limits.map((limit) => ['limit', limit])].filter(([, value]) => value !== null);
   const shown = [...ys, ...levels.map(([, value]) => value)];
@@ -269,11 +270,13 @@ const draw = (line, {most = Infinity, limits = [], nodes = [], session = null} =
     path('since', `M${x(turn - .5)} 0V100`);
   }
   if (session !== null) { path('now', `M${x(session)} 0V100`); }
-  svg.append(shape('polyline', {points: xs.map((n, i) => `${x(n).toFixed(1)},${
-    y(ys[i]).toFixed(1)}`).join(' ')}));
-  const dots = (name, isShown) => xs.forEach((n, i) => isShown(n)
+  svg.append(shape('polyline', {points: xs.flatMap((n, i) => isHollow(i) ? []
+    : `${x(n).toFixed(1)},${y(ys[i]).toFixed(1)}`).join(' ')}));
+  const dots = (name, isShown) => xs.forEach((n, i) => isShown(n, i)
     && path(name, `M${x(n)} ${y(ys[i])}h0`));
-  if (session !== null && xs.length < 30) { dots('dot', () => true); }
+  if (session !== null && xs.length < 30) { dots('dot', (n, i) => !isHollow(i)); }
+  // The paper covers the middle of each mark.
+  for (const name of ['hollow', 'hollow inside']) { dots(name, (n, i) => isHollow(i)); }
   for (const {sessions: there} of nodes) { dots('dot there', (n) => there.includes(n)); }
   return [svg, bottom, top];
 };
@@ -302,7 +305,9 @@ const curve = (line, session, nodes) => {
       && there.includes(line.x[i]) === isThere);
     return `since ${sessions[since].slice(0, 10)} on ${node} (dots) ${median(values(true))}, `
       + `on other nodes ${median(values(false))}`;
-  }), `newest ${digits(line.y.at(-1))}`, base !== null && `baseline ${digits(base)}`,
+  }), `newest ${digits(line.y.at(-1))}`
+    + (line.i?.includes(line.y.length - 1) ? ' (inconclusive)' : ''),
+  line.i?.length && `rings: ${line.i.length} inconclusive`, base !== null && `baseline ${digits(base)}`,
     reference !== null && `reference ${digits(reference)}`,
     low !== null && `at least ${digits(low)}`, high !== null && `at most ${digits(high)}`,
     line.z.length && `physical limit ${line.z.map(digits).join(' and ')}`,

@@ -1,8 +1,4 @@
-"""Regression tests for the data paths of clusters: MPI, GPUs, stores.
-
-Exit codes: 0 good, 1 something failed or regressed, 2 usage or unreadable
-input.
-"""
+"""Regression tests for the data paths of clusters: MPI, GPUs, stores."""
 from __future__ import annotations
 
 import argparse

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from config import places
-from config.commandline import Parser, add_require_compared_option, is_duration
+from config.commandline import (
+    STATE_CODES,
+    Parser,
+    add_require_compared_option,
+    is_duration,
+)
 from config.version import VERSION
 
 #: Task -> command -> what it does, and an example.
@@ -91,10 +96,7 @@ The table, the verdict and the page show the ID of each test case. Test cases of
 several partitions, environments or settings need one session of ReFrame for each
 of them. IDs come before the options of ReFrame.
 
-Exit codes: 0 all test cases are good; 1 a test case failed, regressed or did
-not run; 2 wrong usage, or the session cannot start; 3 nothing was compared, with
---require-compared.
-"""
+""" + STATE_CODES
 
 NIGHTLY = """Runs a nightly session: unattended, for cron or a systemd timer.
 
@@ -116,10 +118,7 @@ The command runs mode nightly and prints one summary. In addition to what
 
 Options that are not listed above are passed on to ReFrame.
 
-Exit codes: 0 good; 1 a test case failed, regressed or was flaky, or the
-session was ended early; 2 wrong usage, or the session cannot start; 3 nothing was
-compared, with --require-compared.
-"""
+""" + STATE_CODES
 
 SCHEDULE = """Prints what starts a nightly session each night, and measures nothing.
 

@@ -5,11 +5,24 @@ import argparse
 import difflib
 import re
 import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 #: Columns of a help text, at most.
 WIDTH = 100
+
+#: Exit codes of commands that report the state of a session, and of commands that
+#: answer questions about records; docs/reference/results.md has the table of all.
+STATE_CODES = """\
+Exit codes: 0 good, or nothing was compared; 1 failed, regressed, cut short or degraded,
+or the perflogs have damaged places; 2 wrong usage or unreadable input; 3 nothing was
+compared, with --require-compared.
+"""
+ANSWER_CODES = """\
+Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2 wrong
+usage, unreadable input, or nothing to answer with.
+"""
 
 
 class SetupError(Exception):
@@ -39,13 +52,39 @@ def add_require_compared_option(group: Any) -> None:
              'too few sessions exist for a comparison with the history')
 
 
+def wrap_help_text(text: str, width: int) -> str:
+    """A text with lines of this width; indented lines, which are commands, stay.
+
+    >>> print(wrap_help_text('One\\nline.\\n- an\\n  item\\n\\n  $ a', 60))
+    One line.
+    - an item
+    <BLANKLINE>
+      $ a
+    """
+    blocks: list[str] = []
+    for line in text.splitlines():
+        before = blocks[-1] if blocks else ''
+        is_item = before.startswith('- ')
+        if (before.strip() and line.strip() and not before.startswith(' ')
+                and not line.startswith('- ') and line.startswith(' ') == is_item):
+            blocks[-1] = f'{before} {line.strip()}'
+        else:
+            blocks.append(line)
+    return '\n'.join(block if block.startswith(' ') else textwrap.fill(
+        block, width, subsequent_indent='  ' * block.startswith('- '),
+        break_on_hyphens=False, break_long_words=False) for block in blocks)
+
+
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help texts that are WIDTH columns wide at most."""
+    """Help texts that fit the terminal, and are WIDTH columns wide at most."""
 
     def __init__(self, prog: str, **more: Any) -> None:
         columns = shutil.get_terminal_size().columns - 2
         super().__init__(prog, max_help_position=28,
                          width=min(columns, WIDTH), **more)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return wrap_help_text(text, width)
 
 
 class Parser(argparse.ArgumentParser):

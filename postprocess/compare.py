@@ -32,7 +32,7 @@ import numpy as np
 import pandas as pd
 
 from config import console
-from config.commandline import Parser
+from config.commandline import ANSWER_CODES, Parser
 from config.families import parameters_by_name
 from config.records.units import change_text, point_text, value_text
 from config.sessions import judged
@@ -81,9 +81,7 @@ conditions are separated by commas:
 with the value that comes first in the alphabet: `--across db`, `--across network ib0`,
 `--across environ`.
 
-Exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
-wrong usage, no records, or nothing that A and B have in common.
-"""
+""" + ANSWER_CODES
 
 
 @dataclass(frozen=True)

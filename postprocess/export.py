@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from config.commandline import Parser
+from config.commandline import ANSWER_CODES, Parser
 from config.families import all_metrics
 from config.sessions.judged import point_with_unit
 
@@ -37,10 +37,7 @@ CSV and JSON of any selection: `plumb sql`. JUnit: `plumb verdict --junit`.
 
 Both files can be written at once. Each is replaced as a whole, or not.
 
-Exit codes: 0 good, also if a test case failed; 1 written, but the perflogs
-have damaged places, which stderr lists; 2 wrong usage, no records, or a file
-that cannot be written.
-"""
+""" + ANSWER_CODES
 #: Endings of names that mean something to Prometheus, and not a gauge.
 _KEPT = re.compile('_(total|created|count|sum|bucket|info)$')
 _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'settings', 'program',

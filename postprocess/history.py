@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from config import console
-from config.commandline import Parser
+from config.commandline import ANSWER_CODES, Parser
 from config.places import default_site, site_folder_of_name
 from config.records.units import Scale, change_text, point_text, readable_scale
 from config.sessions.judged import point_with_unit
@@ -45,9 +45,7 @@ cases.
 session, system, partition, environ, check, params, settings, test_case, metric,
 point, value, unit, better, result, source.
 
-Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
-wrong usage, or nothing matches.
-"""
+""" + ANSWER_CODES
 #: Test cases that have a table of their own.
 TABLES = 3
 #: A change that is folded; points side by side in a table.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import duckdb
 
-from config.commandline import Parser
+from config.commandline import ANSWER_CODES, Parser
 
 from .. import options
 from . import cache, counting
@@ -27,9 +27,7 @@ NULL. The name "check" needs quotes. The language is that of DuckDB
 The statement can only read, and it reads only the perflogs. In CSV, a text that a
 spreadsheet would run as a formula begins with an apostrophe.
 
-Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
-wrong usage, a question that DuckDB refuses, or a file that cannot be written.
-"""
+""" + ANSWER_CODES
 #: View -> columns that config/perflog.yaml does not describe, and what they mean.
 MEANS = {
     'results': {

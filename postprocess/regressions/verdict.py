@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from config.commandline import Parser, add_require_compared_option
+from config.commandline import STATE_CODES, Parser, add_require_compared_option
 from config.console import count_with_noun
 
 from .. import debts, options, records
@@ -49,11 +49,7 @@ kept in decisions.yaml of the perflogs:
   plumb verdict accept ID             the new level of a regression is the baseline
   plumb verdict undo ID               removes a decision
 
-Exit codes: 0 good; 1 a test case failed, regressed or is missing, too few were
-compared, all values of a system together are out of tolerance (its level), or the
-perflogs have damaged places; 2 wrong usage, or no records; 3 nothing was compared, with
---require-compared.
-"""
+""" + STATE_CODES
 
 #: Action -> (help, positional argument and its help, example).
 ACTIONS = {

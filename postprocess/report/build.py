@@ -29,9 +29,7 @@ Writes a page with results and plots from the perflogs.
 The page needs no other file and no network. `./plumb plot` writes its plots as
 files.
 
-Exit codes: 0 good, or nothing was compared; 1 the state of the newest session is
-worse (`plumb verdict` lists why), or the perflogs have damaged places; 2 wrong usage,
-no records, or the page cannot be written.
+Exit codes: those of `plumb verdict`, without 3.
 """
 
 

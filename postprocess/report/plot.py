@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from config import schema, strict
-from config.commandline import Parser
+from config.commandline import ANSWER_CODES, Parser
 from config.families import families, faults_of_panels
 from config.regular import write_files_atomically
 
@@ -43,10 +43,9 @@ docs/reference/page.md describes the kinds and their options.
   ./plumb parse osu old/*.txt --csv old.csv
   ./plumb plot --from old.csv
 
-Exit codes: 0 good, also if a plot has nothing to show (a line on stderr lists
-it); 1 the perflogs have damaged places; 2 the file or the perflogs cannot be
-used, or nothing was written.
-"""
+If a plot has nothing to show, a line on stderr lists it.
+
+""" + ANSWER_CODES
 #: Key -> schema of what an entry of FILE has besides the options of its kind.
 NAME = {'name': {'type': 'string', 'pattern': r'^[\w.-]+$',
                  'expected': 'the name of a file'}}

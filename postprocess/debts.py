@@ -104,6 +104,8 @@ class _Debt(NamedTuple):
     result: str
     guard: str
     reason: str
+    #: Of an open failure: the nodes that have not passed since, and those of the job
+    #: that failed.
     nodes: str = ''
     copy: str = ''
 
@@ -225,7 +227,8 @@ def _open_failures(frame: pd.DataFrame, session: np.ndarray) -> Iterator[_Debt]:
                     yield _Debt(
                         row.Index, row.time.date(), str(case), str(together[0].session),
                         together[-1].time, 'fail', OPEN,
-                        _open_text(frame.loc[row.Index], left), str(row.nodes),
+                        _open_text(frame.loc[row.Index], left),
+                        topology.record_of_nodes(left) if left else '',
                         f'nodes={row.nodes}'.replace(' ', ',') if row.nodes else '')
 
 

@@ -69,18 +69,22 @@ NOT_BEGUN = ('setup', 'submit', 'pending')
 RECENT = 10
 
 
-def tally_text(results: Iterable[str]) -> str:
+def tally_text(results: Iterable[str], again: int = 0) -> str:
     """The number of test cases of each result, what matters last.
 
-    >>> tally_text(['pass', 'fail', 'pass']), tally_text([])
-    ('2 pass · 1 fail of 3 test cases', 'no test case has a result')
+    :param results: one per test case: `result_by_test_case`
+    :param again: how many of them were measured again: `count_measured_again`
+
+    >>> tally_text(['pass', 'fail', 'pass'], 1), tally_text([])
+    ('2 pass · 1 fail of 3 test cases, 1 measured again', 'no test case has a result')
     """
     counts = Counter(results)
     if not counts:
         return 'no test case has a result'
     order = [*GOOD, *(name for name in reversed(ORDER) if name not in GOOD)]
     return (' · '.join(f'{counts[name]} {name}' for name in order if counts[name])
-            + f' of {count_with_noun(counts.total(), "test case")}')
+            + f' of {count_with_noun(counts.total(), "test case")}'
+            + f', {again} measured again' * bool(again))
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,9 @@ class Result(Place):
     #: Sessions in a row, up to this one, in which it was not compared although it has
     #: a reference.
     uncompared: int = 0
+    #: The measurement that decided, and the report or file of rows that has it.
+    measurement: str = ''
+    file: str = ''
     #: Nodes of its jobs; empty: unknown, or none.
     nodes: frozenset[str] = frozenset()
     #: Nodes of one job.
@@ -186,6 +193,25 @@ class Result(Place):
         sound = [one for one in sessions if not one.is_failed]
         return nodes if sound and not any(
             one.nodes & nodes for one in sound) else frozenset()
+
+
+def result_by_test_case(outcomes: Iterable[Result]) -> dict[str, str]:
+    """Short id of a test case -> the most telling result of its copies."""
+    worst: dict[str, str] = {}
+    for one in outcomes:
+        worst[one.test_case] = min(one.result, worst.get(one.test_case, one.result),
+                                   key=ORDER.index)
+    return worst
+
+
+def count_measured_again(records: pd.DataFrame) -> int:
+    """How many test cases have several measurements of a copy in their nightly session.
+
+    :param records: as `newest_records` has them
+    """
+    rows = records.drop_duplicates(['test_case', 'copy', 'session'])
+    number = rows.groupby(['test_case', 'copy'], observed=True)['measurements'].sum()
+    return number.index[number > 1].get_level_values('test_case').nunique()
 
 
 def is_cut_short(result: str, guard: str) -> bool:
@@ -301,7 +327,8 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
             reason=str(row.reason), why=_why_failed(row, text) * (
                 row.result in FAILED), date=f'{row.time:%Y-%m-%d}', metric=metric,
             transient=bool(row.transient), note=str(row.note),
-            measurements=int(row.measurements),
+            measurements=int(row.measurements), measurement=str(row.measurement),
+            file=str(row.file),
             uncompared=int(getattr(row, 'uncompared', 0)), nodes=ran_on, width=width))
     return results
 
@@ -486,6 +513,15 @@ def _flaky_record_positions(frame: pd.DataFrame, case: np.ndarray, rank: np.ndar
                 for name, nodes in nodes_of.items()):
             flaky += [n for n in by_session[bad[0]] if failed[n]]
     return np.array(flaky, int)
+
+
+def sessions_text(frame: pd.DataFrame) -> str:
+    """How many sessions there are, as the page has columns. Sessions that measured
+    again what failed, and those of other systems on one date, are no further ones."""
+    number = len(group_into_nightly_sessions(frame)[0])
+    runs = frame['session'].nunique()
+    return count_with_noun(number, 'session') + (
+        f' ({runs} of ReFrame)' if runs > number else '')
 
 
 def group_into_nightly_sessions(frame: pd.DataFrame) -> tuple[list[list[str]],

@@ -345,6 +345,7 @@ def run(args: argparse.Namespace) -> int:
     code."""
     from cli.session.table import rows_of_session
     from postprocess import records, results
+    from postprocess.regressions.inconclusive import inconclusive_events
     start = time.monotonic()
     site = places.site_option(args.site)
     ids, args.reframe = identities.split_ids(args.reframe)
@@ -400,6 +401,8 @@ def run(args: argparse.Namespace) -> int:
     if work.bringup:
         notes.append('Bring-up: only limits, and published values of the site, can '
                      'fail a value')
+    for event in inconclusive_events(outcomes):
+        notes += event.lines
     waiting = sum(one.waits for one in rows)
     if waiting:
         mode = ' --mode full' * (args.mode == 'full')
@@ -409,7 +412,8 @@ def run(args: argparse.Namespace) -> int:
         if each.code and not ended_by and (
                 not failed or any(one.is_cut_short for one in outcomes)):
             notes += early_end_lines(each.code, each.output)
-    again = sum(one.measurements > 1 for one in rows)
+    of_session = results.newest_records(made.records[made.records['session'].isin(
+        [each.session for each in ended])])
     state = results.session_state(
         outcomes, regressed=worse,
         ended_early=bool(ended_by) or is_cut_short(ended, work.perflog_folder),
@@ -419,8 +423,9 @@ def run(args: argparse.Namespace) -> int:
     print()
     console.print_lines([
         *notes,
-        f'{state.upper()}: ' + results.tally_text(one.result for one in rows)
-        + f', {again} measured again' * bool(again)
+        f'{state.upper()}: ' + results.tally_text(
+            results.result_by_test_case(outcomes).values(),
+            results.count_measured_again(of_session))
         + f' · {progress.duration_text(time.monotonic() - start)}'])
     if failed:
         print('Next: ' + ' '.join([
@@ -581,20 +586,24 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
 
     Good ones are only counted; in a session without any reference, those without one
     are listed, because nothing else says what was measured. A note that several test
-    cases have is printed once, below the last one.
+    cases have is printed once, below the last one; of inconclusive ones it is the cause
+    without its numbers.
 
     :param every: list all of them
     """
+    from postprocess.regressions.inconclusive import short_reason
     from postprocess.results import FAILED, GOOD
     folded = set() if every else {'pass'} if not any(
         one.result == 'pass' for one in rows) else set(GOOD)
     shown = [one for one in rows if one.result not in folded]
     groups: dict[Any, list[Row]] = {}
     for one in sorted(shown, key=lambda one: one.result in FAILED):
-        groups.setdefault((one.result, one.note) if one.note else one, []).append(one)
+        note = short_reason(one.note) if (
+            one.result == 'inconclusive' and not every) else one.note
+        groups.setdefault((one.result, note) if note else one, []).append(one)
     entries: list[tuple[str, str, list[str]]] = []
-    for group in groups.values():
-        note = group[0].note if len(group) > 1 else ''
+    for key, group in groups.items():
+        note = key[1] if len(group) > 1 and group[0].note else ''
         entries += [(one.result, one.name, one._replace(
             note='' if note else one.note).details) for one in group]
         if note:

@@ -5,7 +5,6 @@ Results come from the records alone (postprocess/results.py, as for the page).
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -17,10 +16,10 @@ import pandas as pd
 from config.families import families
 from config.places import CALIBRATE
 from config.records import units
-from config.regular import read_regular_file
 from config.sessions import judged
 from postprocess import outcomes, results
 from postprocess.names import short_name
+from postprocess.records.folders import folders_of_measurements, log_of_failure
 from postprocess.references.progress import Progress
 
 #: Part of a note of a check without a reference that people get in other words.
@@ -48,8 +47,8 @@ class Row(NamedTuple):
     test_case: str = ''
     #: How often it was measured in this session.
     measurements: int = 1
-    #: Folder with the output of its last job; '': it was removed, or none began.
-    folder: str = ''
+    #: If it failed: the log with the reason; '': it was removed.
+    log: str = ''
     #: Whether it is inconclusive for reasons that may vanish.
     transient: bool = False
 
@@ -58,7 +57,7 @@ class Row(NamedTuple):
         """What the terminal shows below the name."""
         texts = [self.text, self.note and f'({self.note})']
         if self.result in results.FAILED:
-            texts += [self.folder and f'log {self.folder}']
+            texts += [self.log and f'log {self.log}']
         return [text for text in texts if text]
 
 
@@ -70,7 +69,8 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str,
     :param folder: perflogs
     :param progress: `progress_of_test_cases` of the records; None: it is computed
     """
-    stages = _stage_folders(Path(folder, 'sessions', f'{session}.json'))
+    report = str(Path(folder, 'sessions', f'{session}.json'))
+    folders = folders_of_measurements([report])
     # Reads all records; only for test cases that wait for a reference.
     needs = functools.cache(lambda: outcomes.sessions_needed_by_test_case(
         frame, session, progress))
@@ -91,7 +91,8 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str,
                 text += f' (in each of {one.measurements} measurements)'
             rows.append(Row(
                 name, one.result, text, one.note, False, one.test_case,
-                one.measurements, _output_folder(stages.get(last['measurement'], '')),
+                one.measurements, _short_path(
+                    log_of_failure(folders, one.measurement, report)),
                 transient))
             continue
         note = str(last['no_reference'])
@@ -108,22 +109,10 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str,
     return rows
 
 
-def _stage_folders(report: Path) -> dict[str, str]:
-    """Measurement -> its stage folder, of a report of ReFrame; empty: there is none."""
-    try:
-        data = json.loads(read_regular_file(report))
-        return {case['measurement']: case['stagedir'] or '' for run in data['runs']
-                for case in run['testcases'] if case.get('measurement')}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _output_folder(folder: str) -> str:
-    """The folder with the output of a test case that failed, as a short path."""
-    if not folder or not os.path.isdir(folder):
-        return ''
-    near = os.path.relpath(folder)
-    return near if not near.startswith('..') else folder
+def _short_path(path: str) -> str:
+    """A path relative to the working directory, if it is below it."""
+    near = os.path.relpath(path) if path else ''
+    return path if near.startswith('..') else near
 
 
 def value_text(family: str, records: pd.DataFrame) -> str:

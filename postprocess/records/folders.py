@@ -7,8 +7,11 @@ from pathlib import Path
 
 from config import regular
 
+#: Measurement -> its folders and its log: {stage, output, log}.
+Folders = dict[str, dict[str, str]]
 
-def folders_of_measurements(files: Iterable[str]) -> dict[str, dict[str, str]]:
+
+def folders_of_measurements(files: Iterable[str]) -> Folders:
     """Measurement -> its folders and its log: {stage, output, log}.
 
     ReFrame removes the stage folder of a test case that passed. Paths that do not exist
@@ -34,3 +37,15 @@ def folders_of_measurements(files: Iterable[str]) -> dict[str, dict[str, str]]:
                 existing['log'] = str(log)
             folders[str(case.get('measurement'))] = existing
     return folders
+
+
+def log_of_failure(folders: Folders, measurement: str, file: str) -> str:
+    """The log of a measurement that failed: of its job, or if that does not exist,
+    ReFrame's log of its session, which has the failure. '': neither is on this machine.
+
+    :param folders: `folders_of_measurements` of `file`
+    """
+    if log := folders.get(measurement, {}).get('log'):
+        return log
+    of_session = Path(file).with_suffix('.log')
+    return str(of_session) if measurement in folders and of_session.is_file() else ''

@@ -29,7 +29,7 @@ KINDS = {
     'level': 'Levels of all metrics together:',
     'failure': 'Failed:',
     'missing': 'Missing:',
-    'uncompared': 'Not compared with their references:',
+    'inconclusive': 'Inconclusive:',
     'cut short': '',
     'environment': 'Changed environment:',
     'incident': '',
@@ -145,9 +145,11 @@ class Verdict:
     events: list[Event] = field(default_factory=list)
     #: The results of all test cases.
     results: list[Result] = field(default_factory=list)
-    #: Test cases that ran; those with a value that was compared with a reference or a
-    #: limit; metrics that were compared with their history.
+    #: Test cases that ran; those of them that were measured again; those with a value
+    #: that was compared with a reference or a limit; metrics that were compared with
+    #: their history.
     cases: int = 0
+    again: int = 0
     compared: int = 0
     judged: int = 0
     #: The baselines of what was judged by its history: judged metrics of family.yaml,
@@ -248,16 +250,26 @@ class Verdict:
             f'{count_with_noun(self.judged, "metric")} with '
             f"{'its' if self.judged == 1 else 'their'} history"
             if self.judged else '']
-        return f'{count_with_noun(self.cases, "test case")} ran; ' + (
+        ran = f'{count_with_noun(self.cases, "test case")} ran'
+        return ran + f', {self.again} measured again' * bool(self.again) + '; ' + (
             'compared: ' + ', '.join(filter(None, parts)) if any(parts) else
-            'nothing was compared: '
-            + 'no reference, and ' * (not self.events_of('uncompared'))
-            + 'too few sessions for a comparison with the history')
+            f'nothing was compared: {self._lacking_text()}, and too few sessions for a '
+            'comparison with the history')
+
+    def _lacking_text(self) -> str:
+        """Why no test case was compared with a reference."""
+        inconclusive = sum(len(one.cases) for one in self.events_of('inconclusive'))
+        others = len({one.test_case for one in self.results
+                      if one.result == 'no_reference'})
+        return (', '.join([f'{inconclusive} inconclusive',
+                           *[f'{others} without a reference'] * bool(others)])
+                if inconclusive else 'no reference')
 
     def json(self) -> str:
         """One JSON object; no NaN, which JSON does not know."""
         return json.dumps({
             'session': self.session, 'state': self.state, 'cases': self.cases,
+            'again': self.again,
             'compared': self.compared, 'judged': self.judged, 'damaged': self.damaged,
             'events': [*map(dataclasses.asdict, self.events)],
             'power': [{name: getattr(one, name) for name in (

@@ -1,4 +1,4 @@
-"""Events of test cases that failed, did not run, or were not compared."""
+"""Events of test cases that failed or did not run."""
 from __future__ import annotations
 
 from collections import Counter
@@ -8,6 +8,7 @@ from config import places
 from config.console import count_with_noun
 from config.sites import topology
 
+from ..records.folders import Folders, folders_of_measurements, log_of_failure
 from ..results import Result
 from .events import (
     Event,
@@ -15,7 +16,6 @@ from .events import (
     rerun_commands_text,
     session_name,
     shortened_lines,
-    test_case_text,
 )
 
 #: Result or guard of a failure, or `guard` or `value` -> why test cases failed
@@ -35,7 +35,8 @@ FAILURES = {
              'site: ./plumb verdict retire NODE{site} --reason TEXT'),
     'reference': ('failed, guard {guard}',
                   f'make a reference: {places.CALIBRATE}{{site}}'),
-    'guard': ('failed, guard {guard}', 'see the output of the test case'),
+    'guard': ('failed, guard {guard}',
+              'read the log; to measure it again: {run}'),
     'value': ('out of tolerance, {metric}',
               'run the test case again, and check what changed; after an intended '
               f'change: {places.CALIBRATE}{{site}} --new-level')}
@@ -48,14 +49,11 @@ def failure_events(outcomes: Sequence[Result]) -> Iterator[Event]:
         if one.is_failed and not one.is_cut_short:
             groups.setdefault((one.system, one.result, one.guard, one.metric), []
                               ).append(one)
-    yield from sorted(map(_failed_for_one_reason, groups.values()),
+    folders = folders_of_measurements(
+        one.file for failed in groups.values() for one in failed)
+    yield from sorted((_failed_for_one_reason(failed, folders)
+                       for failed in groups.values()),
                       key=lambda one: (one.kind, -len(one.failed)))
-    for one in outcomes:
-        if one.uncompared:
-            yield Event('uncompared', f'{test_case_text(one)}: '
-                        f'{one.reason or "inconclusive"} '
-                        f'({count_with_noun(one.uncompared, "session")})',
-                        [one.test_case], one.system)
     if cut_short := [one for one in outcomes if one.is_cut_short]:
         yield Event('cut short', '. '.join([*(
             f'The session of {session_name(run)} was cut short: '
@@ -65,7 +63,7 @@ def failure_events(outcomes: Sequence[Result]) -> Iterator[Event]:
             [*dict.fromkeys(one.test_case for one in cut_short)])
 
 
-def _failed_for_one_reason(failed: list[Result]) -> Event:
+def _failed_for_one_reason(failed: list[Result], folders: Folders) -> Event:
     first = failed[0]
     common, todo = FAILURES[
         first.result if first.result in FAILURES else
@@ -74,18 +72,29 @@ def _failed_for_one_reason(failed: list[Result]) -> Event:
     shared = topology.fold_host_list(frozenset.intersection(
         *(one.nodes for one in failed)))
     cases = [*dict.fromkeys(one.test_case for one in failed)]
-    title, evidence = failure_text(first), []
+    title, evidence = failure_text(first), _log_lines(first, folders)
     if len(failed) > 1:
         families = {one.family for one in failed}
-        is_place = len({one.nodes for one in failed}) > 1 and shared
+        is_place = shared and (first.is_open or len({one.nodes for one in failed}) > 1)
         title = (f'{shared} of ' * bool(is_place) + f'{first.system}: '
                  + count_with_noun(len(failed), f'{first.family} test case'
                                    if len(families) == 1 else 'test case')
                  + f' {common.format(guard=first.guard, metric=first.metric)}')
-        evidence = shortened_lines([*map(failure_text, failed)])
+        logs = [_log_lines(one, folders) for one in failed]
+        is_one = all(log == logs[0] for log in logs)
+        evidence = shortened_lines(['; '.join([
+            failure_text(one), *log * (not is_one)]) for one, log in zip(
+                failed, logs, strict=True)]) + logs[0] * is_one
     site = places.site_option(first.system)
     return Event(
         'missing' if first.result == 'missing' else 'failure', title, cases,
         first.system, evidence=evidence, failed=failed, result=first.result,
         todo=todo.format(site=site, run=f'./plumb run{site} {" ".join(cases[:3])}',
                          id=cases[0] if len(cases) == 1 else 'ID'), nodes=shared)
+
+
+def _log_lines(one: Result, folders: Folders) -> list[str]:
+    """A line with the log of a measurement that failed; empty: it is not on this
+    machine."""
+    log = log_of_failure(folders, one.measurement, one.file)
+    return [f'log {log}'] * bool(log)

@@ -19,6 +19,7 @@ from .decisions import Decision
 from .deviations import Deviations
 from .events import Baseline, Event, Member, Verdict, test_case_text
 from .failures import failure_events
+from .inconclusive import inconclusive_events
 from .sessions import metric_histories, session_dates
 
 
@@ -53,17 +54,21 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
         now, *grouping.find_worse_groups(now, switches))
     worse = {name: [one.id for one in regressions if name in one.cases]
              for one in regressions for name in one.cases}
+    of_newest = results.newest_records(records)
     outcomes = [dataclasses.replace(one, regressions=worse.get(one.test_case, []))
-                for one in results.newest_results_of_test_cases(records)]
+                for one in results.results_of_newest_records(of_newest)]
     cases = has_run['test_case'][has_run['session'].isin(newest)].nunique()
     rerun = _test_cases_to_rerun(now)
     return Verdict(
         session=label,
         events=[
             *regressions, *muted, *improvements, *_levels(has_run),
-            *failure_events(outcomes), *changes.environment_changes(hist, newest),
+            *failure_events(outcomes), *inconclusive_events(outcomes),
+            *changes.environment_changes(hist, newest),
             *_incident(rerun, cases), *rerun, *_test_cases_with_few_sessions(now)],
-        results=outcomes, cases=cases, compared=_compared_test_cases(has_run),
+        results=outcomes, cases=cases, again=results.count_measured_again(
+            of_newest[of_newest['session'].isin(newest)]),
+        compared=_compared_test_cases(has_run),
         judged=int(now.enough.sum()), baselines=_baselines(now), damaged=damaged,
         ended_early=sessions is not None and _is_cut_short(sessions, records))
 

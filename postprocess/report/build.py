@@ -13,7 +13,7 @@ import pandas as pd
 
 from config import places, strict
 from config.commandline import Parser
-from config.console import count_with_noun, print_lines
+from config.console import print_lines
 from config.regular import write_files_atomically
 
 from .. import debts, options, records, results
@@ -114,8 +114,8 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
     lines = [
         f"{output / 'index.html'}: "
         + results.tally_text(Counter(
-            {name: counts[name] for name in results.ORDER}).elements()) + ', '
-        + count_with_noun(frame['session'].nunique(), 'session')
+            {name: counts[name] for name in results.ORDER}).elements(),
+            made.verdict.again) + ', ' + results.sessions_text(frame)
         + f"; {counts['judged']} with a tolerance, "
         f"{counts['no_tolerance']} in which a metric has no tolerance",
         made.verdict.headline]

@@ -58,6 +58,15 @@ def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
             'details': '; '.join([verdict.comparison_text, *also])}
 
 
+def is_mostly_inconclusive(verdict: Verdict) -> bool:
+    """Whether the causes of inconclusive test cases stand above everything else: at
+    least half of the test cases have one, or too little was compared because of them.
+    """
+    number = sum(len(one.cases) for one in verdict.events_of('inconclusive'))
+    return bool(results.comparison_fault(verdict.results)) or (
+        2 * number >= len({one.test_case for one in verdict.results}) > 0)
+
+
 def event_cards(page: Page, rows: list[dict]) -> list[dict]:
     """A card per event: of failed test cases, the new ones first, of levels that are
     out of tolerance, and of regressions.
@@ -306,11 +315,7 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
             passed.append((case.name, case.number))
     # What changed when something regressed is in the card of the event.
     causes = {cause for one in page.regressions for cause in one.cause.split('; ')}
-    uncompared = page.verdict.events_of('uncompared') if results.comparison_fault(
-        page.verdict.results) else []
     news: dict[str, list[tuple[str, int | None]]] = {
-        'not compared with their references': [
-            (one.title, page.numbers.get(one.cases[0])) for one in uncompared],
         'new test cases': appeared,
         'no longer failing': passed,
         'improved: calibrate again': [

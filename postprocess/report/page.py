@@ -364,6 +364,8 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
         page=page, counts=counts, compared=page.verdict.is_compared,
         health=cards.health_summary(counts, verdict),
+        inconclusive=page.verdict.events_of('inconclusive'),
+        mostly_inconclusive=cards.is_mostly_inconclusive(page.verdict),
         cut_short=''.join(one.title for one in page.verdict.events_of('cut short')),
         cut_short_cases=[(case.name, place_text(case.row), case.number)
                          for case in page.cases if case.is_cut_short],
@@ -411,7 +413,7 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
             'Stack': ('stack',), 'Programs': ('program', 'version', 'source'),
             'Suite': ('suite', 'commit'), 'ReFrame': ('reframe',)}.items()} | {
         'Time (UTC)': first + f' to {last}' * (last > first),
-        'Sessions': f"{count_with_noun(frame['session'].nunique(), 'session')} of "
+        'Sessions': f'{results.sessions_text(frame)} of '
                     f"{count_with_noun(frame['test_case'].nunique(), 'test case')}, "
                     f'{number_text(len(frame))} records'}
     return [(name, text) for name, text in facts.items() if text]

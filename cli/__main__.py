@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -45,18 +46,18 @@ def ensure_venv_and_restart_inside(args: argparse.Namespace) -> None:
 
 
 def help_overview() -> str:
-    """The commands by task, with an example each."""
+    """The commands by task; with an example each, if the terminal has 100 columns."""
+    columns = shutil.get_terminal_size((100, 24)).columns
     lines = ['usage: plumb COMMAND [OPTION...]', '',
              __doc__.partition('\n')[0]]
     for task, commands in COMMANDS.items():
         lines += ['', f'{task}:']
-        lines += [f'  {name:11} {text:44} {example}'
+        lines += [f'  {name:11} {text:44} {example * (columns >= 100)}'.rstrip()
                   for name, (text, example) in commands.items()]
     return '\n'.join([
         *lines, '',
-        'plumb COMMAND --help lists the options of a command. Documentation: '
-        'docs/index.md', '',
-        __doc__.partition('\n\n')[2]])
+        'plumb COMMAND --help lists the options of a command.',
+        'Documentation: docs/index.md. Exit codes: docs/reference/results.md'])
 
 
 def parse_command_line(words: list[str]) -> argparse.Namespace:

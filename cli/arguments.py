@@ -28,7 +28,7 @@ COMMANDS = {
         'locate': ('find the slow node or switch',
                    './plumb locate --site mycluster')},
     'Read results': {
-        'verdict': ('list regressions, with the session in which each began',
+        'verdict': ('list regressions, and when each began',
                     './plumb verdict'),
         'report': ('write the page and the plots',
                    './plumb report'),
@@ -54,7 +54,7 @@ COMMANDS = {
         'env': ('print shell exports for plain reframe',
                 'eval "$(./plumb env)"')},
     'Develop': {
-        'dev': ('build documentation, create a family, install or lock stacks',
+        'dev': ('documentation, new families, software stacks',
                 './plumb dev docs'),
         'selftest': ('set up and pass the self-tests',
                      './plumb selftest')}}

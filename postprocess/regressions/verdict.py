@@ -46,7 +46,7 @@ person decides about them, and about regressions. Each decision needs a reason, 
 kept in decisions.yaml of the perflogs:
   plumb verdict mute ID --until DATE  a known problem, until a date
   plumb verdict retire ID|PATTERN     a test case or node that was removed
-  plumb verdict accept ID             the new level of a regression is the baseline
+  plumb verdict accept ID             the new level of a regression: baseline
   plumb verdict undo ID               removes a decision
 
 """ + STATE_CODES

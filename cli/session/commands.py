@@ -390,7 +390,8 @@ def run(args: argparse.Namespace) -> int:
         for one in results.results_of_session(made.records, each.session).values()]
     rows = [row for each in ended for row in rows_of_session(
         made.records, each.session, work.perflog_folder, made.ahead)]
-    print_results(rows, args.all)
+    if rows:
+        print_results(rows, args.all)
     worse = _print_regressions(made.verdict, outcomes, site)
     failed = [one for one in rows if one.result in results.FAILED]
     ended_by = ended[-1].ended_by

@@ -19,7 +19,15 @@ from config.sessions import clock
 from config.sites import topology
 
 from ..names import short_name
-from ..results import MISSING, OPEN, Place, Result, comparison_fault, session_state
+from ..results import (
+    MISSING,
+    OPEN,
+    Place,
+    Result,
+    comparison_fault,
+    result_by_test_case,
+    session_state,
+)
 
 #: Kind of an event -> the title of its list on a terminal, the worst kind first.
 KINDS = {
@@ -213,9 +221,8 @@ class Verdict:
     def headline(self) -> str:
         """The whole verdict in one sentence."""
         number = Counter(one.kind for one in self.events)
-        failed, missing = (sum(len(one.failed) for one in self.events_of(kind))
-                           for kind in ('failure', 'missing'))
-        cut_short = sum(one.is_cut_short for one in self.results)
+        ends = Counter(result_by_test_case(self.results).values())
+        failed = ends['fail'] + ends['xpass']
         known = sum(one.result == 'xfail' for one in self.results)
         uncompared = comparison_fault(self.results)
         worse = {name for one in self.regressions for name in one.cases}
@@ -223,9 +230,13 @@ class Verdict:
             (worse, f'{count_with_noun(number["regression"], "regression")} of '
                     f'{count_with_noun(len(worse), "test case")}'),
             (failed, f'{count_with_noun(failed, "test case")} failed'),
-            (missing, f'{count_with_noun(missing, "test case")} missing'),
-            (cut_short, f'{count_with_noun(cut_short, "test case")} did not run'),
-            (self.ended_early and not cut_short, 'it ended early'),
+            (ends['flaky'], f'{ends["flaky"]} flaky'),
+            (ends['missing'],
+             f'{count_with_noun(ends["missing"], "test case")} missing'),
+            (ends['not_run'],
+             f'{count_with_noun(ends["not_run"], "test case")} did not run'),
+            (self.ended_early and not any(one.is_cut_short for one in self.results),
+             'it ended early'),
             (uncompared, uncompared),
             (known, f'{known} with a known fault'),
             (self.damaged, count_with_noun(self.damaged, 'damaged place')

@@ -13,6 +13,7 @@ from config.records.units import change_text, size_text, value_text
 from config.sessions.session_id import first_session_id_by_session
 
 from .. import results
+from ..records import folders
 from ..regressions import detect
 from ..regressions.events import Event, Member, Verdict, session_name
 from ..results import Result
@@ -49,7 +50,7 @@ def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
     session = (f'Session of {session_name(verdict.session)}, '
                + 'not ' * (not is_complete) + 'complete')
     also = [f'{number} {what}' for number, what in (
-        (counts['inconclusive'], 'inconclusive'),
+        (counts['inconclusive'] * verdict.is_compared, 'inconclusive'),
         (counts['waiting'] * verdict.is_compared, 'without a reference'),
         (counts['xfail'], 'with a known fault')) if number]
     return {'look': look, 'word': state.upper(),
@@ -151,7 +152,8 @@ def _failure_line(page: Page, number: int, result: Result, row: dict) -> dict:
         **{name: '' if result.guard else row.get(name, '')
            for name in ('spark', 'change')},
         'where': row.get('where', ''),
-        'log': page.folders_of_test_case(case).get('log', '')}
+        'log': folders.log_of_failure(page.folders_by_measurement, result.measurement,
+                                      result.file)}
 
 
 def _is_part_of_event(page: Page, row: dict) -> bool:

@@ -235,14 +235,15 @@ class Page:
     # Test cases ------------------------------------------------------------
 
     @functools.cached_property
-    def _folders(self) -> dict[str, dict[str, str]]:
+    def folders_by_measurement(self) -> folders.Folders:
+        """The folders of the measurements of all test cases."""
         return folders.folders_of_measurements(str(case.row.file)
                                                for case in self.cases)
 
     def folders_of_test_case(self, case: Case) -> dict[str, str]:
         """Stage folder, output folder and log of the newest session of a test
         case, as far as they exist on this machine."""
-        return self._folders.get(str(case.row.measurement), {})
+        return self.folders_by_measurement.get(str(case.row.measurement), {})
 
     def value_table_rows(self) -> list[dict]:
         """Values of the newest session of each test case, failed ones first:

@@ -108,9 +108,9 @@ def _interference(cases: Iterable[Result]) -> tuple[list[int], Counter[str]]:
 
 
 def _range_text(shares: Sequence[int]) -> str:
-    low, middle, high = min(shares), statistics.median(shares), max(shares)
+    low, high = min(shares), max(shares)
     return f'{low} %' if low == high else (
-        f'{low} to {high} % (median {middle:.0f} %)')
+        f'{low} to {high} % (median {statistics.median_high(shares)} %)')
 
 
 def _interference_advice(system: str, shares: Sequence[int]) -> str:

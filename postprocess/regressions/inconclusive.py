@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from config.console import count_with_noun, shortened_list_text
@@ -79,7 +79,7 @@ def _event(system: str, cause: str, todo: str, cases: Sequence[Result], number: 
     if shares:
         evidence.append(
             f'they used {_range_text(shares)} of the CPUs of a test case: '
-            + shortened_list_text([name for name, _ in programs.most_common()], NAMES))
+            + shortened_list_text(programs, NAMES))
         todo = _interference_advice(system, shares)
     if known:
         evidence.append(f'{len(known)} of these have a reference'
@@ -95,16 +95,17 @@ def _event(system: str, cause: str, todo: str, cases: Sequence[Result], number: 
                  group=cause, result='inconclusive')
 
 
-def _interference(cases: Iterable[Result]) -> tuple[list[int], Counter[str]]:
-    """The shares of CPUs that other programs used, in %, and their seconds by name."""
+def _interference(cases: Iterable[Result]) -> tuple[list[int], list[str]]:
+    """The shares of CPUs that other programs used, in %, and their names, the busiest
+    first."""
     shares: list[int] = []
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     for one in cases:
         if match := _OTHERS.search(one.reason):
             shares.append(int(match[1]))
             for name, unseen, time in _PROGRAM.findall(match[2]):
                 seconds[name or unseen] += float(time)
-    return shares, seconds
+    return shares, sorted(seconds, key=lambda name: -seconds[name])
 
 
 def _range_text(shares: Sequence[int]) -> str:

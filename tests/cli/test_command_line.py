@@ -1,6 +1,8 @@
 """The command line of plumb: help, suggestions, options of other programs."""
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import shlex
 import signal
@@ -28,12 +30,28 @@ def called(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize('words', [[], ['--help']])
 def test_the_help_lists_all_commands(capsys, monkeypatch, words):
+    monkeypatch.setenv('COLUMNS', '100')
     code, out, _ = called(capsys, monkeypatch, *words)
     assert code == 0
     for commands in cli.COMMANDS.values():
         for name, (_, example) in commands.items():
             assert f'\n  {name} ' in out and example in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_no_help_text_is_wider_than_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '80')
+    texts = [cli.help_overview()]
+    for command in [*cli.ABOUT, 'nightly schedule']:
+        with contextlib.suppress(SystemExit):
+            if command in cli.POSTPROCESS:
+                module = importlib.import_module(
+                    f'postprocess.{cli.POSTPROCESS[command]}')
+                module.main(['--help'])
+            cli.build_parser().parse_args([command, '--help'])
+        texts.append(capsys.readouterr().out)
+    assert all(texts) and max(
+        map(len, '\n'.join(texts).splitlines())) <= 80
 
 
 def test_help_of_a_command(capsys, monkeypatch):

@@ -5,10 +5,12 @@ ReFrame's file handler writes a header with the names of its format: `session`,
 `perf_value`, ... Without it a row has the values of all metrics: `latency_value`,
 `latency_unit`, ... Nothing is quoted, so a line counts only if it has as many cells as
 the header. Other suites have further texts in a cell (`jobid=12`), or name, hash and
-place of a test case together (`info`).
+place of a test case together (`info`). ReFrame 3 wrote no header; its default format
+is known.
 """
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator
 from functools import partial
@@ -42,19 +44,30 @@ _ENDS = {'value': ('value',), 'reference': ('ref',),
 _FOREIGN = {
     'time': ('job_completion_time',), 'session': ('session_uuid',),
     'system': ('system',), 'partition': ('partition',), 'environ': ('environ',),
-    'name': ('display_name', 'name', 'info', 'unique_name'), 'job': ('jobid',),
+    'name': ('display_name', 'name', 'info', 'unique_name', 'short_name'),
+    'job': ('jobid',),
     'nodes': ('job_nodelist', 'nodelist'), 'num_tasks': ('num_tasks',),
     'tasks_per_node': ('num_tasks_per_node',), 'reframe': ('version',),
     'program': ('spack_spec',)}
 #: `NAME %parameter=value /hash @system:partition+environ`, as ReFrame prints it.
 _INFO = (r'^(\S+)(.*?)(?: ~\S+)?(?: /[0-9a-f]+)?(?: @([^:\s]+):([^+\s]+)\+(\S+))?'
          r'(?: \[.*\])?$')
+#: The place as ReFrame 3 printed it: ` on system:partition using environ`.
+_INFO_3 = r' on ([^:\s]+:\S+) using (\S+)$'
 _INFO_PARTS = {'check': 1, 'params': 2, 'system': 3, 'partition': 4, 'environ': 5}
 #: A name of ReFrame in a cell of a header.
 _NAMES = re.compile(
-    r'(?<!\w)(?:perf_(?:var|value|ref|lower_thres|upper_thres|unit|result)|jobid|version|'
-    r'num_tasks(?:_per_node)?|display_name|name|info|system|partition|environ|'
-    r'job_completion_time|job_nodelist|nodelist|spack_spec|session_uuid)\b')
+    r'(?<!\w)(?:[^\W\d][\w.-]*_(?:var|value|ref|lower_thres|upper_thres|unit|result)|'
+    r'jobid|version|num_tasks(?:_per_node)?|display_name|short_name|name|info|system|'
+    r'partition|environ|job_completion_time|job_nodelist|nodelist|spack_spec|'
+    r'session_uuid)\b')
+#: A row of ReFrame 3 with its default format, and the header that it lacks.
+_ROW_3 = re.compile(r'\d{4}-\d\d-\d\dT[^|]*\|reframe [^|]*\|[^|]*\|jobid=[^|]*\|'
+                    r'(num_tasks=[^|]*\|)?[^|=]+=[^|]*\|ref=\S+ \(l=\S+, u=\S+\)'
+                    r'\|[^|]*')
+_HEADER_3 = ('job_completion_time|reframe version|info|jobid=jobid|{tasks}'
+             'perf_var=perf_value|ref=perf_ref (l=perf_lower_thres, u=perf_upper_thres)'
+             '|perf_unit')
 
 
 class Layout(NamedTuple):
@@ -64,11 +77,13 @@ class Layout(NamedTuple):
     delimiter: str
     #: Whether the columns are those of config/perflog.yaml.
     is_own: bool
+    has_header: bool = True
 
 
 def name_query(sql: str, part: str) -> str:
     """SQL of a part of ReFrame's name of a test case: check, params, system, ..."""
-    text = f"regexp_extract(trim({sql}), '{_INFO}', {_INFO_PARTS[part]})"
+    modern = f"regexp_replace(trim({sql}), '{_INFO_3}', ' @\\1+\\2')"
+    text = f"regexp_extract({modern}, '{_INFO}', {_INFO_PARTS[part]})"
     if part != 'params':
         return text
     return (f"trim(replace(regexp_replace({text}, '%(\\.repeat_no|\\.part|\\.nid|"
@@ -80,20 +95,26 @@ def layout_of_header(line: bytes) -> Layout:
 
     :raises ValueError: it is not a header of ReFrame's rows, and what is missing
     """
-    header = line.decode().rstrip('\r\n')
+    header = line.decode('utf-8-sig').rstrip('\r\n')
+    if re.match(r'\s*\{|.*": ', header):
+        raise ValueError('it is JSON, not the columns of the handler filelog')
     if not header.replace('\t', ' ').isprintable():
         raise ValueError('it is not text')
     if header.split(DELIMITER) == list(reframe_names().values()):
         return Layout(tuple(reframe_names().values()), DELIMITER, True)
+    old = _ROW_3.fullmatch(header)
+    if old:
+        header = _HEADER_3.format(tasks='num_tasks=num_tasks|' * bool(old[1]))
     # The delimiter is what follows or precedes the name of the time.
     match = (re.search(r'job_completion_time([^\w]+)\w', header)
              or re.search(r'\w([^\w]+)(?:check_)?job_completion_time$', header))
     delimiter = match[1] if match else DELIMITER
     cells = tuple(cell.strip().removeprefix('check_')
                   for cell in header.split(delimiter))
-    if len(set(cells)) < len(cells):
+    named = [cell for cell in cells if cell]
+    if len(set(named)) < len(named):
         raise ValueError('two columns of its header have the same name')
-    layout = Layout(cells, delimiter, False)
+    layout = Layout(cells, delimiter, False, not old)
     missing = []
     if not _cell(layout, 'job_completion_time'):
         missing.append('job_completion_time')
@@ -125,14 +146,21 @@ def copy_whole_lines(handle: BinaryIO, out: BinaryIO, reported: Collection[str]
     except ValueError as err:
         why = 'it is not text' if isinstance(err, UnicodeError) else str(err)
         return None, [(1, f'not rows of ReFrame: {why}; move the file elsewhere')]
+    header = first.rstrip(b'\r\n') + b'\n'
     mark, count = layout.delimiter.encode(), len(layout.cells)
     known = {name.encode() for name in reported} if layout.is_own else set()
     at = layout.cells.index('session') if known else 0
     # The beginning of the lines of a reported measurement; they follow each other.
-    reported_start = first
-    for number, line in enumerate(iter(partial(handle.readline, LONGEST), b''), 2):
+    reported_start: bytes | tuple[bytes, ...] = ()
+    lines = iter(partial(handle.readline, LONGEST), b'')
+    if not layout.has_header:
+        lines = itertools.chain([first], lines)
+    for number, line in enumerate(lines, 1 + layout.has_header):
         if line.startswith(reported_start):
             continue
+        # A file that came from Windows has its line ends.
+        if line.endswith(b'\r\n'):
+            line = line[:-2] + b'\n'
         if line[-1:] != b'\n':
             # Without a limit, one line could fill the memory. A session still writes
             # a shorter one, or it was cut off.
@@ -144,7 +172,7 @@ def copy_whole_lines(handle: BinaryIO, out: BinaryIO, reported: Collection[str]
         if len(cells) > at + 1 and cells[at] in known:
             reported_start = mark.join([*cells[:at + 1], b''])
             continue
-        if line == first:
+        if line == header and layout.has_header:
             continue
         columns = line.count(mark) + 1
         if not _is_text(line):
@@ -221,9 +249,9 @@ def _cell(layout: Layout, *names: str) -> str:
             if cell == wanted:
                 return _cleaned(f'c{at}')
             matches = [match for match in _NAMES.finditer(cell)
-                     # What stands before a = is text, unless it is a metric's name.
-                     if cell[match.end():match.end() + 1] != '='
-                     or match[0] == 'perf_var']
+                       # What stands before a = is text, unless it is a metric's name.
+                       if cell[match.end():match.end() + 1] != '='
+                       or match[0].endswith('_var')]
             if wanted not in (match[0] for match in matches) or len(cell) == len(
                     matches[0][0]):
                 continue
@@ -247,8 +275,9 @@ def _cleaned(sql: str) -> str:
 def _metrics(layout: Layout) -> Iterator[dict[str, str]]:
     """SQL of the parts of each value of a row."""
     names = ['perf'] if _cell(layout, 'perf_value') else [
-        cell.removesuffix('_value') for cell in layout.cells
-        if cell.endswith('_value') and cell != '_value']
+        name.removesuffix('_value') for cell in layout.cells
+        for name in (_NAMES.findall(cell) if '=' in cell else [cell])
+        if name.endswith('_value') and name != '_value']
     for metric in names:
         called = _cell(layout, 'perf_var') if metric == 'perf' else sql_text(metric)
         if called:

@@ -188,3 +188,53 @@ def test_a_cell_too_many_is_told_where_the_last_one_is_empty(tmp_path, at):
         STOCK[0], '|'.join(cells), bad))
     assert fault.line == 3 and len(frame) == 2
     assert '22 columns, not 21' in fault.reason
+
+
+#: As LUMI writes it: short names, one cell per value, a delimiter at the end.
+LUMI = [
+    'job_completion_time\tsystem:partition\tshort_name\thashcode\tenviron\tmodules\tjobid\t'
+    'num_nodes\tnum_tasks\tlat_var=lat_value lat_unit\tbw_var=bw_value bw_unit\t',
+    '2026-11-01T03:00:00+01:00\tlumi:gpu\tLatency_0123abcd\t0123abcd\tgnu\tgcc,mpi\t12\t'
+    '2\t2\tlat=2.5 us\tbw=24000.5 MB/s\t']
+#: The default of ReFrame 3, without a header.
+REFRAME_3 = [
+    '2021-05-01T10:00:00+02:00|reframe 3.5.0|Stream on daint:gpu using gnu|jobid=12|'
+    'num_tasks=4|copy=80.5|ref=100 (l=-0.1, u=None)|MB/s',
+    '2021-05-01T10:00:00+02:00|reframe 3.5.0|Stream on daint:gpu using gnu|jobid=12|'
+    'num_tasks=4|triad=90|ref=0 (l=None, u=None)|MB/s']
+
+
+@pytest.mark.parametrize('text, place, test, values', [
+    (LUMI, ('lumi', 'gpu', 'gnu'), 'Latency_0123abcd',
+     [('lat', 2.5, 'us', 'no_reference'), ('bw', 24000.5, 'MB/s', 'no_reference')]),
+    (REFRAME_3, ('daint', 'gpu', 'gnu'), 'Stream',
+     [('copy', 80.5, 'MB/s', 'fail'), ('triad', 90, 'MB/s', 'no_reference')]),
+    ([line.replace('num_tasks=4|', '') for line in REFRAME_3],
+     ('daint', 'gpu', 'gnu'), 'Stream',
+     [('copy', 80.5, 'MB/s', 'fail'), ('triad', 90, 'MB/s', 'no_reference')])
+], ids=['LUMI', 'ReFrame 3', 'ReFrame 3 without ranks'])
+def test_more_formats_of_other_suites(tmp_path, text, place, test, values):
+    frame, faults = read(tmp_path / 'x.log', lines(*text))
+    assert not faults
+    assert sorted(frame[['metric', 'value', 'unit', 'result']].itertuples(
+        index=False, name=None)) == sorted(values)
+    for row in frame.itertuples():
+        assert (row.system, row.partition, row.environ, row.check) == (*place, test)
+        assert row.job == '12'
+
+
+def test_files_that_came_from_windows(tmp_path):
+    text = '\ufeff' + ''.join(f'{line}\r\n' for line in STOCK)
+    (tmp_path / 'Stream.log').write_bytes(text.encode())
+    frame, faults = records.read(tmp_path / 'Stream.log', on_error='collect')
+    assert not faults
+    assert set(frame['metric']) == {'triad', 'copy', 'completed'}
+
+
+@pytest.mark.parametrize('text', [
+    '{"check_name": "Stream", "check_perf_value": 1.5}\n',
+    'job_completion_time", "name": "name", "value": perf_value}\n'
+    '{"time": "2026-11-01T03:00:00Z", "name": "Stream", "value": 1.5}\n'])
+def test_json_is_named(tmp_path, text):
+    frame, [fault] = read(tmp_path / 'x.log', text)
+    assert not len(frame) and 'it is JSON' in str(fault) and fault.line == 1

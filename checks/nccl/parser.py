@@ -19,12 +19,17 @@ def read_output(text: str) -> Output:
 
     :raises ParseError: a part of the text cannot be trusted.
     """
-    return (json_file if text.lstrip().startswith('{') else table).read_output(text)
+    return (json_file if _is_json(text) else table).read_output(text)
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is the JSON of -J, and not a log that begins with other JSON."""
+    return text.lstrip().startswith('{') and not table.BEGINS.search(text)
 
 
 def _runs(text: str) -> list[str]:
     """The text of each run, behind as many empty lines as precede it."""
-    if text.lstrip().startswith('{'):
+    if _is_json(text):
         return [text]
     lines = text.split('\n')
     starts, ended = [0], False

@@ -52,7 +52,8 @@ _HIDDEN = re.compile(
     r'Rank +\d+ .*Pid|Out of bounds v|Avg bus b|size +count|\(elements\)|'
     r'^#? *(?:\d+\.\d\d? +){2}|\d\.\d\d? +(?:N/A|0) +\d+\.\d|'
     r'out-of-p|in-place|minBytes \d|ccl-tests:? [vV]ersion|Collective test|'
-    r'^[-+.\deE]+$')
+    r'^(?=.*\d)[-+.\deE]+$')
+_ONLY_NUMBER = re.compile(r'\d+(?:\.\d+)*')
 #: Values of the columns of a whole row.
 _WHOLE = {name: re.compile(pattern) for name, pattern in {
     'size': r'0|[1-9]\d{0,17}', 'count': r'0|[1-9]\d{0,17}', 'type': _TYPES,
@@ -135,8 +136,11 @@ class _Reader:
             ((part, read, match) for part, pattern, read in self.LINES
              if (match := pattern.fullmatch(line))), ('', None, None))
         if not match:
-            # What stands before the first part is of someone else.
-            if self.parts and _HIDDEN.search(line):
+            # What stands before the first part is of someone else, and so is a number
+            # or an address after the last one, unless it is the rest of this line.
+            ended = len(self.parts) == len(_PARTS) and self.number > self.out.end + 1
+            if self.parts and _HIDDEN.search(line) and not (
+                    ended and _ONLY_NUMBER.fullmatch(line)):
                 self.refuse('this line is not a line of the table: it is cut, or '
                             'several ranks wrote at the same time'
                             + saved.foreign_cause([line]))

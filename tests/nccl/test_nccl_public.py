@@ -88,3 +88,10 @@ def test_comments_and_numbers_of_others_outside_the_table_are_no_damage():
     around = f'#### job 12 on n001\n#\n{text}# done 12\n'
     assert averages(f'2\n{around}') == averages(text)
     assert averages(around * 2) == averages(text) * 2
+
+
+def test_lines_of_others_around_a_table_are_no_damage():
+    text = text_of('m3-float')
+    around = (f'{{"level": "info"}}\nThe job will be killed after 1 hour\n{text}'
+              f'{"-" * 20}\n10.0.0.1\n4711\n')
+    assert averages(around) == averages(text)

@@ -7,6 +7,7 @@ from its digits, days and months it is the same on all lines.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 
 #: Lines of a run that failed; the most telling one first.
@@ -16,8 +17,11 @@ FAILURES = (
     r'Assertion .*failed|Assertion failure',
     r'Out of memory: Killed|oom[-_]kill',
     r'Connection reset by peer',
-    r'MPI_Abort|exited on signal|received signal|noticed that|Killed|Aborted'
-    r'|non-zero (?:exit|status)',
+    # What will be killed after some time is a scheduler's notice.
+    r'MPI_Abort|exited on signal|received signal|noticed that'
+    r'|(?<!\bbe )(?:Killed|Aborted)|non-zero (?:exit|status)'
+    r'|CANCELLED AT|DUE TO TIME LIMIT',
+    r'command not found|error while loading shared libraries|srun: error: ',
 )
 #: Programs that write into tables: words of their lines -> cause and remedy.
 _CAUSES = (
@@ -28,6 +32,7 @@ _CAUSES = (
     (re.compile(r'\blibfabric:\d+'),
      'a message of libfabric; FI_LOG_LEVEL=error prevents it'),
     (re.compile(r'\b(?:srun|slurmstepd): '), 'a message of Slurm'),
+    (re.compile('\t'), 'tabs in place of blanks; save the output as it was printed'),
     (re.compile(r'\S\[\d+\](?= )'),
      'a tag of Hydra within the row; start without -prepend-rank'),
     (re.compile(r'\bWARNING\b|\bWarning\b'), 'a warning of another program; keep '
@@ -41,6 +46,29 @@ _PART = re.compile(rf'(?P<day>\b{_DATE}\b)|(?P<number> *\d+)')
 #: What people save around an output: comments, the fences of a page, and prompts of a
 #: shell with commands.
 AROUND = re.compile(r'\s*(?:#|```|~~~|\$ |\[?[\w.-]+@[^$#]+[$#](?: |$))')
+
+
+#: What a terminal adds to a text: colours and other control sequences.
+_CONTROL = re.compile(r'\x1b(?:\[\?2004l\r?|\[[0-?]*[ -/]*[@-~]|[()][0-9A-B]'
+                      r'|\][^\x07\x1b]*(?:\x07|\x1b\\)|[=>78cM])')
+
+
+def decode(data: bytes) -> str:
+    """The text of a saved file, line ends as they are; without the control sequences
+    of a terminal, and with a blank for each blank that does not break (of a page).
+
+    :raises ValueError: it is not text
+    """
+    # Windows PowerShell writes UTF-16 where its output is redirected.
+    encoding = 'utf-16' if data[:2] in (b'\xff\xfe', b'\xfe\xff') else 'utf-8-sig'
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f'not UTF-8 at byte {error.start}: not the text of a program'
+                         ) from None
+    if '\0' in text:
+        raise ValueError('a binary file, not the text of a program')
+    return _CONTROL.sub('', text).replace('\xa0', ' ')
 
 
 def foreign_cause(lines: Sequence[str]) -> str:
@@ -119,3 +147,18 @@ def last_command(line: str, program: re.Pattern[str]) -> str:
     named = [part for part in parts if program.search(part)]
     text = named[-1] if named else line
     return re.sub(r' +(?:\d|&)?>>?(?:&\d| *\S+)', '', text).strip()
+
+
+def options_of_command(text: str) -> dict[str, str]:
+    """Options in a command line and their values; an option without one is '1'."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    given: dict[str, str] = {}
+    for number, word in enumerate(words, 1):
+        after = ''.join(words[number:number + 1])
+        if match := re.fullmatch(r'-{1,2}([A-Za-z][\w-]*?)(?:=(.*)|(\d+))?', word):
+            given.setdefault(match[1], match[2] or match[3] or (
+                '1' if after.startswith('-') else after))
+    return given

@@ -1,16 +1,21 @@
 """Parser of the output of any load generator of stores.
 
-It recognises redis-benchmark, valkey-benchmark and memtier_benchmark (text or JSON).
+It recognises redis-benchmark, valkey-benchmark and memtier_benchmark (text or JSON),
+also if a text has outputs of several of them.
 """
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.parsers import Output, Record
+from ..loadgen import memtier, resp_benchmark
 
-_MEMTIER = re.compile(r'^\s*\{|\[RUN #|(?<!\S)[0-9]+ +Threads\r?$|ALL STATS\r?$|'
-                      r'RUN(?: #[0-9]+)? RESULTS|AVERAGE RESULTS', re.MULTILINE)
+Parse = Callable[[str], list[Output]]
+#: Parser -> beginnings of its outputs and of their command lines.
+_KINDS = ((memtier.parse, (memtier.DOCUMENT, memtier.PROGRESS, memtier.BEGIN,
+                          memtier.CALL)),
+          (resp_benchmark.parse, (resp_benchmark.BEGIN, resp_benchmark.CALL)))
 
 
 def parse_log(text: str, options: Any = None) -> list[Output]:
@@ -19,12 +24,22 @@ def parse_log(text: str, options: Any = None) -> list[Output]:
     :param options: not used
     :raises ParseError: a part of the text cannot be trusted.
     """
-    # Imported when needed: one output needs only one of them.
-    if _MEMTIER.search(text):
-        from ..loadgen import memtier
-        return memtier.parse(text)
-    from ..loadgen import resp_benchmark
-    return [Output(resp_benchmark.parse(text))]
+    return [output for parse_part, part in _parts(text) for output in parse_part(part)]
+
+
+def _parts(text: str) -> Iterator[tuple[Parse, str]]:
+    """The parts of a text with outputs of one kind each, and their parsers. A part has
+    as many empty lines before it as lines precede it."""
+    marks = sorted(((match.start(), kind) for kind, (_, patterns) in enumerate(_KINDS)
+                    for pattern in patterns for match in pattern.finditer(text)))
+    if not marks:
+        marks = [(0, 0 if text.lstrip().startswith('{') else 1)]
+    changes = [mark for before, mark in zip([(0, -1), *marks], marks, strict=False)
+               if before[1] != mark[1]]
+    starts = [0, *(text.rfind('\n', 0, place) + 1 for place, _ in changes[1:])]
+    for start, end, (_, kind) in zip(starts, [*starts[1:], len(text)], changes,
+                                     strict=True):
+        yield _KINDS[kind][0], '\n' * text.count('\n', 0, start) + text[start:end]
 
 
 def parse(text: str) -> tuple[Record, ...]:

@@ -32,6 +32,11 @@ OWN = ('Sets', 'Gets', 'Waits')
 #: Keys of the block that only the embedded program writes.
 CLIENT = ('CPU Seconds', 'Busiest Thread', 'Limited By', 'Histogram')
 
+#: Options that make another test case, under their names in the JSON -> default.
+_OPTIONS = {'pipeline': '1', 'ratio': '1:10', 'rate_limit': '0'}
+#: Option of a command line -> its name in the JSON.
+_OF_COMMAND = {'pipeline': 'pipeline', 'ratio': 'ratio', 'rate-limiting': 'rate_limit',
+               'data-size': 'data_size', 'd': 'data_size'}
 #: Ends with a ParseError: reason, line.
 Refuse = Callable[[str, int], NoReturn]
 
@@ -40,9 +45,15 @@ _COMMAND = re.compile(r'[A-Za-z][\w.-]{0,63}')
 _TITLE = re.compile(r'ALL STATS|RUN #(?P<run>[1-9][0-9]*) RESULTS'
                     r'|(?P<copy>BEST|WORST) RUN RESULTS'
                     r'|AGGREGATED AVERAGE RESULTS \([1-9][0-9]* runs\)')
-_DOCUMENT = re.compile(r'^\s*\{\s*"configuration"', re.MULTILINE)
+#: The beginning and the end of a JSON document.
+DOCUMENT = re.compile(r'^\s*\{\s*"configuration"', re.MULTILINE)
+_LAST_BRACE = re.compile(r'[\s\S]*^[ \t]*\}[ \t\r]*$', re.MULTILINE)
 #: The beginning of an output, which may stand behind a prefix.
-_BEGIN = re.compile(r'(?<!\S)[1-9]\d* +Threads\r?$')
+BEGIN = re.compile(r'(?<![\w.,-])[1-9]\d* +Threads[ \t\r]*$', re.MULTILINE)
+#: Progress before it.
+PROGRESS = re.compile(r'\[RUN #\d')
+#: A command line of the program, and its options.
+CALL = re.compile(r'(?:^|[\s/])memtier_benchmark (.*)', re.MULTILINE)
 _FAILURE = re.compile(r'error|refused|dropped|failure|exceeded|interrupted'
                       r'|crashed|NOAUTH|WRONGPASS|timed out', re.IGNORECASE)
 _ABOUT = (re.compile(r'[1-9]\d* +Threads'),
@@ -134,7 +145,7 @@ def read_tables(text: str) -> list[Table]:
 
     :raises ParseError: a line is damaged, missing or contradictory.
     """
-    lines = saved.strip_prefixes(text.split('\n'), _BEGIN, re.compile('(?!)'))
+    lines = saved.strip_prefixes(text.split('\n'), BEGIN, re.compile('(?!)'))
 
     def refuse(reason: str, line: int) -> NoReturn:
         line = min(max(line, 1), len(lines))
@@ -148,7 +159,8 @@ def read_tables(text: str) -> list[Table]:
     tables = [
         table for first, document in _split_documents(text)
         for table in _read_json_tables(first, document, refuse)
-    ] if text.lstrip()[0] == '{' else _TextReader(lines, refuse).read_tables()
+    ] if DOCUMENT.search(text) or text.lstrip()[0] == '{' and not BEGIN.search(
+        text) else _TextReader(lines, refuse).read_tables()
     if not tables:
         refuse('the output has no row: it is incomplete', len(lines))
     for table in tables:
@@ -203,13 +215,18 @@ def _records_of_table(table: Table) -> Iterator[Record]:
                          f'operation={operation}')
 
 
-def _params_of_clients(threads: int, connections: int) -> str:
+def _params_of_clients(threads: int, connections: int, options: Mapping[str, Any]
+                       ) -> str:
     """Parameters of the clients.
 
     :param connections: of each thread
+    :param options: others of the program's options, under their names in its JSON
     """
     text = f'connections={threads * connections}'
-    return text + (f' client_threads={threads}' if threads > 1 else '')
+    text += f' client_threads={threads}' if threads > 1 else ''
+    return text + ''.join(
+        f' {name}={options[name]}' for name, default in _OPTIONS.items()
+        if str(options.get(name, default)) != default)
 
 
 def _percentile_metric(name: str) -> str:
@@ -226,11 +243,13 @@ class _TextReader:
     known."""
 
     def __init__(self, lines: list[str], refuse: Refuse):
-        self.lines = [line.removesuffix('\r').rsplit('\r', 1)[-1].rstrip(' ')
+        self.lines = [line.rstrip('\r').rsplit('\r', 1)[-1].rstrip(' \t')
                       for line in lines]
         self.fail = refuse
         self.number = 0
         self.complete = lines[-1] == ''
+        #: Options of the command line above the output.
+        self.options: dict[str, str] = {}
 
     def raise_parse_error(self, reason: str) -> NoReturn:
         self.fail(reason, self.number)
@@ -254,7 +273,7 @@ class _TextReader:
                 if not pattern.fullmatch(line):
                     self.raise_parse_error(f'unexpected line {line[:60]!r}')
                 numbers.append(int(line.split()[0]))
-            params = _params_of_clients(numbers[0], numbers[1])
+            params = _params_of_clients(numbers[0], numbers[1], self.options)
             line = self.next_line()
             while title := _TITLE.fullmatch(line):
                 if line in titles and line != 'ALL STATS':
@@ -273,8 +292,13 @@ class _TextReader:
 
     def skip_foreign_lines(self, line: str) -> str:
         """Skips what is no output; returns the first line of one, '' for none."""
+        self.options = {}
         while line and not _ABOUT[0].fullmatch(line):
-            if _FAILURE.search(line) and not saved.AROUND.match(line):
+            if call := CALL.search(saved.last_command(line, CALL)):
+                given = saved.options_of_command(call[1])
+                self.options = {name: given[option] for option, name
+                                in _OF_COMMAND.items() if option in given}
+            elif _FAILURE.search(line) and not saved.AROUND.match(line):
                 self.raise_parse_error(f'the benchmark failed: {line[:60]}')
             line = self.next_line()
         return line
@@ -295,7 +319,9 @@ class _TextReader:
         if len(rows) == 1 or (columns[2] == 'Hits/sec'
                               and names != [*OWN, 'Totals']):
             self.raise_parse_error('rows are missing')
-        return Table(title, at, tuple(rows), params)
+        size = self.options.get('data_size', '')
+        return Table(title, at, tuple(rows), params,
+                     int(size) if size.isdecimal() else None)
 
     def parse_header(self, line: str) -> tuple[list[str], list[int]]:
         """Columns of a header and where each ends."""
@@ -373,9 +399,11 @@ class _TextReader:
 
 def _split_documents(text: str) -> Iterator[tuple[int, str]]:
     """The first line and the text of each document."""
-    starts = [match.start() for match in _DOCUMENT.finditer(text)] or [0]
+    starts = [match.start() for match in DOCUMENT.finditer(text)] or [0]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        yield text.count('\n', 0, start) + 1, text[start:end]
+        # What others print after it does not belong to it.
+        whole = _LAST_BRACE.match(text[start:end])
+        yield text.count('\n', 0, start) + 1, whole[0] if whole else text[start:end]
 
 
 def _read_json_tables(first: int, text: str, refuse: Refuse) -> Iterator[Table]:
@@ -388,10 +416,8 @@ def _read_json_tables(first: int, text: str, refuse: Refuse) -> Iterator[Table]:
     document = parse_json(text, 'the JSON document', first)
     try:
         configuration = document['configuration']
-        params = _params_of_clients(configuration['threads'], configuration['clients'])
-        for name, default in ('pipeline', 1), ('ratio', '1:10'), ('rate_limit', 0):
-            value = configuration.get(name, default)
-            params += f' {name}={value}' * (value != default)
+        params = _params_of_clients(configuration['threads'], configuration['clients'],
+                                    configuration)
         size = configuration.get('data_size') or None
     except (KeyError, AttributeError, TypeError):
         refuse('the JSON has no configuration: it is not an output of '

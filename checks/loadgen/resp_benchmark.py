@@ -5,16 +5,17 @@ of their source print; both programs print the same.  Times are in ms.
 Carriage returns overwrite the progress: only the last part of such a line
 counts, and the parts before it must be progress.
 
-The long text has most values twice, so they are compared.
+The long text has most values twice, so they are compared. A text may have several
+outputs; what others print around them is ignored.
 """
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
 from ..core import text as saved
-from ..core.parsers import ParseError, Record
+from ..core.parsers import Output, ParseError, Record
 
 #: Column -> metric and unit. Times are printed in ms and given in us.
 COLUMNS = {
@@ -35,12 +36,24 @@ _ORDER = tuple(f'{name}_latency_ms' for name in _SUMMARY[1:])
 # Digits are bounded so that a number stays finite.
 _N = '(?:0|[1-9][0-9]{0,14})'
 _TITLE = re.compile(r'====== (.+) ======')
-#: The beginning of an output, of a report or of --csv.
-_BEGIN = re.compile(f'{_TITLE.pattern}|"test","rps"')
 # A name never contains a result: that would be two lines without a newline.
 _NAME = '(?:(?!requests per second).)+'
 _QUIET = re.compile(rf'({_NAME}): ({_N}\.\d\d) requests per second, '
                     rf'p50=({_N}\.\d{{3}}) msec')
+#: Names of tests that stand behind a prefix.
+_KNOWN = (r'(?<![\w.])(?:PING_\w+|[HM]?SET|GET|INCR|[LR](?:PUSH|POP)|[SZX]ADD'
+          r'|[SZ]POP\w*|LRANGE_\d+)\b')
+#: The beginning of an output, of a report, of --csv or of a line of -q.
+BEGIN = re.compile(f'{_TITLE.pattern}|"test","rps"|{_KNOWN}'
+                   r'(?=[^:\n]*: [\d.]+ requests per second)')
+#: A command line of the program, and its options.
+CALL = re.compile(r'(?:^|[\s/])(?:redis|valkey|keydb)-benchmark (.*)', re.MULTILINE)
+#: What redis-benchmark to 6.0 prints: a line of a report, of -q, a row of --csv.
+_OLD = re.compile(r'\d+\.\d\d% <= \d+(?:\.\d)? milliseconds'
+                  rf'|(?:{_NAME}: )?[\d.]+ requests per second|"[^"]+","[\d.]+"')
+#: A part of an output, which is damage outside of one.
+_PART = re.compile(r'(?<![\w.:])\d+\.\d{2,3}(?![\w.])|\brequests\b|\brps\b|msec'
+                   r'|percentile|[cC]umulative|={4}|summary|^"|milliseconds')
 _PROGRESS = re.compile(rf'({_NAME}): rps=\S+ \(overall: \S+\) '
                        r'avg_msec=\S+ \(overall: \S+\)')
 _NODES = re.compile(r'Cluster has \d+ .*nodes:|'
@@ -73,10 +86,10 @@ REPORT = (
     _make_report_step(rf'  (?P<size>{_N}) bytes payload'),
     _make_report_step(r'  keep alive: \d+'),
     _make_report_step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
-                      r'|    (?:save|appendonly): .*|  host configuration "\w+": .*',
+                      r'|    (?:save|appendonly):.*|  host configuration "\w+":.*',
                       0, _MANY),
     _make_report_step('  multi-thread: (?:yes|no)'),
-    _make_report_step(r'  threads: \d+', 0),
+    _make_report_step(r'  threads: (?P<threads>\d+)', 0),
     # Valkey 9, if a rate was requested: the distribution of the rate.
     _make_report_step('RPS Summary:', 0),
     _make_report_step(r'  target RPS: [\d.]+', 0),
@@ -102,19 +115,18 @@ class Test(NamedTuple):
     line: int
     size: int | None
     values: dict[str, float]
-    #: Number of connections; None: the text does not have it.
-    connections: str | None = None
+    #: What the text or the command line above it has of the clients: ` name=value`.
+    clients: str = ''
 
     @property
     def params(self) -> str:
         """Parameters of its test case, as the checks name them."""
         operation = re.sub('[^a-z0-9]+', '_', self.name.lower()).strip('_')
-        return f'operation={operation}' + (
-            f' connections={self.connections}' if self.connections else '')
+        return f'operation={operation}{self.clients}'
 
 
-def parse(text: str) -> tuple[Record, ...]:
-    """The values of one output.
+def parse(text: str) -> list[Output]:
+    """The outputs in a text.
 
     The test is a parameter: `operation=set`.
 
@@ -124,18 +136,21 @@ def parse(text: str) -> tuple[Record, ...]:
 
 
 class _Reader:
-    """Reads one output line by line."""
+    """Reads a text line by line."""
 
     def __init__(self, text: str):
         self.complete = text.endswith('\n')
-        # Nothing that stands before a title is a row.
-        self.lines = saved.strip_prefixes(text.split('\n'), _BEGIN, re.compile('(?!)'))
+        self.text = text.split('\n')
+        self.lines, self.progress = _strip_prefixes(self.text)
         self.number = 0
+        #: Columns of --csv, and the line of a header that has no row yet.
         self.header: list[str] = []
         self.cells = re.compile('')
-        self.quiet = False
-        self.tests: list[Test] = []
-        self.names: set[str] = set()
+        self.without_row = 0
+        #: Options of the last command line.
+        self.options: dict[str, str] = {}
+        #: The tests of each output; a test that occurs again begins another one.
+        self.outputs: list[dict[str, Test]] = [{}]
         #: The current report: its title, the position in REPORT, the
         #: matches of that step, and the values by name.
         self.title = ''
@@ -144,91 +159,85 @@ class _Reader:
 
     def raise_parse_error(self, reason: str, line: int | None = None) -> NoReturn:
         line = line or max(self.number, 1)
-        raise ParseError(line, self.lines[line - 1].removesuffix('\r'),
-                         reason)
+        raise ParseError(line, self.text[line - 1].removesuffix('\r'), reason)
 
-    def read(self) -> tuple[Record, ...]:
+    def read(self) -> list[Output]:
         for number, line in enumerate(self.lines, 1):
             self.number = number
-            *before, last = line.removesuffix('\r').split('\r')
-            for part in before:
-                self.check_progress(part, last)
-            if last.strip():
-                self.read_line(last)
+            for part in self.progress[number - 1]:
+                self.check_progress(part, line)
+            if line.strip():
+                self.read_line(line)
         if self.title:
             self.raise_parse_error(f'the report of {self.title} is incomplete')
-        if not self.tests:
+        if self.without_row:
+            self.raise_parse_error('the header has no row below it', self.without_row)
+        if not self.outputs[0]:
             self.raise_parse_error(
-                'the output has no row: the benchmark did not finish'
-            )
+                'the text has no output of redis-benchmark, valkey-benchmark or '
+                'memtier_benchmark, or the benchmark did not finish', 1)
         if not self.complete:
             self.raise_parse_error('the last line is incomplete')
-        return tuple(self.records_of_tests())
-
-    def records_of_tests(self) -> Iterator[Record]:
-        units = {column: (*what, 1000 if what[1] == 'us' else 1)
-                 for column, what in COLUMNS.items()}
-        for test in self.tests:
-            for column, value in test.values.items():
-                metric, unit, factor = units[column]
-                # Three decimals in, none lost: 0.535 ms are 535 us.
-                yield Record('redis-benchmark', '', test.size,
-                             metric, round(value * factor, 3), unit, test.line,
-                             test.params)
+        return [Output(tuple(_records_of_tests(tests.values())))
+                for tests in self.outputs]
 
     def check_progress(self, part: str, result: str) -> None:
         """Check progress that was overwritten by the result of a test."""
-        if not part.strip():
-            return
-        match = _PROGRESS.fullmatch(part)
-        if not match:
+        match = _PROGRESS.match(part.strip())
+        if part.strip() and not match:
             self.raise_parse_error(f'unexpected words {part[:60]!r}')
-        if ' requests per second' in result and not result.startswith(
+        if match and not result.strip():
+            self.raise_parse_error(f'{match[1]} has progress but no result')
+        if match and ' requests per second' in result and not result.startswith(
                 f'{match[1]}: '):
             self.raise_parse_error(f'progress of {match[1]} before another result')
 
     def read_line(self, line: str) -> None:
         """Read one line that is not blank."""
-        if not self.title and saved.AROUND.match(line):
-            return
-        # On a terminal blanks overwrite the progress, and are copied.
-        if line.startswith('======') or 'requests per second, p50' in line:
-            line = line.rstrip(' ')
         if self.title:
             self.read_report_line(line)
-        elif _WARNING.match(line) or (
-                not self.tests and not self.header
-                and _NODES.fullmatch(line)):
-            return
-        elif self.header:
-            self.read_csv_row(line)
-        elif (title := _TITLE.fullmatch(line)) and not self.quiet:
+        elif title := _TITLE.fullmatch(line):
             self.title = title[1]
             self.step = self.times = 0
             self.values_by_name = {}
-        elif (quiet := _QUIET.fullmatch(line)) and (
-                self.quiet or not self.tests):
-            self.quiet = True
+        elif quiet := _QUIET.fullmatch(line):
             self.add_test(quiet[1], None, {
                 'rps': float(quiet[2]), 'p50_latency_ms': float(quiet[3])})
-        elif not self.tests:
+        elif line.startswith('"test"'):
             self.read_csv_header(line)
+        elif self.header and line.startswith('"'):
+            self.read_csv_row(line)
+        elif call := CALL.search(saved.last_command(line, CALL)):
+            self.options = saved.options_of_command(call[1])
         else:
-            self.raise_parse_error(f'unexpected line {line[:60]!r}')
+            self.check_foreign_line(line)
+
+    def check_foreign_line(self, line: str) -> None:
+        """Refuse a line outside of an output that is a part of one, or reports that
+        the program failed."""
+        if _WARNING.match(line) or _NODES.fullmatch(line) or saved.AROUND.match(line):
+            return
+        if _FAILURE.search(line):
+            self.raise_parse_error(f'the benchmark failed: {line[:60]}')
+        if _OLD.fullmatch(line):
+            self.raise_parse_error('redis-benchmark 6.0 or older wrote this, which is '
+                                   'not read: use 6.2 or newer')
+        if _PART.search(line):
+            self.raise_parse_error(
+                f'unexpected line {line[:60]!r}: it is not of redis-benchmark, '
+                'valkey-benchmark or memtier_benchmark, or it is damaged')
 
     def read_csv_header(self, line: str) -> None:
-        """Read the header of --csv, or report why there are no values."""
+        """Read the header of --csv."""
+        if self.without_row:
+            self.raise_parse_error('the header has no row below it', self.without_row)
         header = re.findall('"([^"]*)"', line)
-        if header[:1] == ['test'] and sorted(header[1:]) == sorted(COLUMNS):
-            self.header = header
-            places = [2 if name == 'rps' else 3 for name in header[1:]]
-            self.cells = re.compile('"([^"]+)"' + ''.join(
-                rf',"({_N}\.\d{{{count}}})"' for count in places))
-        elif _FAILURE.search(line) and 'rps' not in header:
-            self.raise_parse_error(f'the benchmark failed: {line[:60]}')
-        else:
-            self.raise_parse_error('expected the header of redis-benchmark --csv, a '
-                                   f'report or a line of -q, got {line[:60]!r}')
+        if sorted(header[1:]) != sorted(COLUMNS):
+            self.raise_parse_error('the header is not that of redis-benchmark --csv')
+        self.header, self.without_row = header, self.number
+        places = [2 if name == 'rps' else 3 for name in header[1:]]
+        self.cells = re.compile('"([^"]+)"' + ''.join(
+            rf',"({_N}\.\d{{{count}}})"' for count in places))
 
     def read_csv_row(self, line: str) -> None:
         """Read a row of --csv."""
@@ -236,6 +245,7 @@ class _Reader:
         if not match:
             self.raise_parse_error('the row does not have the columns of its header, '
                                    'each a number in quotation marks')
+        self.without_row = 0
         name, *values = match.groups()
         self.add_test(name, None, dict(zip(
             self.header[1:], map(float, values), strict=True)))
@@ -245,6 +255,8 @@ class _Reader:
         while not ((step := REPORT[self.step]).pattern.fullmatch(line)
                    and self.times < step.maximum):
             if self.times < step.minimum:
+                if _OLD.fullmatch(line):
+                    self.check_foreign_line(line)
                 self.raise_parse_error(f'unexpected line {line[:60]!r} in the report '
                                        f'of {self.title}')
             self.step, self.times = self.step + 1, 0
@@ -294,21 +306,66 @@ class _Reader:
         self.add_test(self.title, int(result['size'][0]), {
             'rps': rps, **{f'{name}_latency_ms': value
                            for name, value in summary.items()}},
-            result['connections'][0])
+            result['connections'][0], result.get('threads', [''])[0])
         self.title = ''
 
     def add_test(self, name: str, size: int | None, values: dict[str, float],
-                 connections: str | None = None) -> None:
-        """Add a complete test, if its values are plausible and it is new."""
+                 connections: str = '', threads: str = '') -> None:
+        """Add a complete test, if its values are plausible and are not those of
+        another output again."""
         if values['rps'] == 0:
             self.raise_parse_error('rps is 0.00, which is not possible')
-        if name in self.names:
-            self.raise_parse_error(
-                f'{name} occurs twice: the text has more than one output'
-            )
         order = [values[key] for key in _ORDER if key in values]
         mean = values.get('avg_latency_ms', order[0])
         if order != sorted(order) or not order[0] <= mean <= order[-1]:
             self.raise_parse_error('the latencies are not in ascending order')
-        self.names.add(name)
-        self.tests.append(Test(name, self.number, size, values, connections))
+        options = self.options
+        params = {'connections': connections or options.get('c', ''),
+                  'client_threads': threads or options.get('threads', ''),
+                  'pipeline': options.get('P', '')}
+        given = options.get('d', '')
+        if any(name in tests and tests[name].values == values
+               for tests in self.outputs):
+            self.raise_parse_error(f'{name} occurs twice, with the same values to the '
+                                   'last digit: lines were doubled')
+        if name in self.outputs[-1]:
+            self.outputs.append({})
+        self.outputs[-1][name] = Test(
+            name, self.number, int(given) if size is None and given.isdecimal() else
+            size, values, ''.join(f' {key}={value}' for key, value in params.items()
+                                  if value and (key, value) != ('pipeline', '1')))
+
+
+def _strip_prefixes(text: list[str]) -> tuple[list[str], list[list[str]]]:
+    """The lines without prefixes and progress, and the progress of each."""
+    lines, progress = [], []
+    for number, line in enumerate(text):
+        first, *between = line.rstrip('\r').split('\r')
+        last = between.pop() if between else ''
+        title = _TITLE.fullmatch(last.rstrip())
+        name = title or _QUIET.fullmatch(last.rstrip())
+        # The prefix stands before the progress, and before the lines below.
+        before = (first.partition(f'{name[1]}: rps=')[0] if name else first).rstrip()
+        before = '' if _FAILURE.search(before) else before
+        progress.append([first.removeprefix(before), *between] * bool(last))
+        if title:
+            tag = re.sub(r'\d+', r'\\d+', re.escape(before))
+            below = re.match(rf'{tag}(\s*)  \d', ''.join(text[number + 1:number + 2]))
+            last = f'{before}{below[1] if below else ""}{last}'
+        lines.append(last or first)
+    # Nothing that stands before a title is a row. On a terminal blanks overwrite the
+    # progress, and are copied.
+    return [line.rstrip() for line in saved.strip_prefixes(
+        lines, BEGIN, re.compile('(?!)'))], progress
+
+
+def _records_of_tests(tests: Iterable[Test]) -> Iterator[Record]:
+    units = {column: (*what, 1000 if what[1] == 'us' else 1)
+             for column, what in COLUMNS.items()}
+    for test in tests:
+        for column, value in test.values.items():
+            metric, unit, factor = units[column]
+            # Three decimals in, none lost: 0.535 ms are 535 us.
+            yield Record('redis-benchmark', '', test.size,
+                         metric, round(value * factor, 3), unit, test.line,
+                         test.params)

@@ -186,7 +186,7 @@ def test_cut_anywhere(name):
     for end in range(0, len(text), step):
         harmless(name, text[:end], want)
     refused(text.rstrip()[:-3], '.')
-    refused('', 'no row|empty')
+    refused('', 'no output|empty')
 
 
 @each(GOOD)
@@ -243,10 +243,8 @@ def test_twice_in_one(name):
     ('redis-benchmark-7.0.15.text.txt', r'^[^\r]*\r', 'Error: x\r',
      'unexpected words'),
     ('redis-benchmark-7.0.15.quiet.txt', 'msec', 'usec', 'unexpected|expect'),
-    ('redis-benchmark-7.0.15.quiet.txt', r'\rGET: .*req', '\rSET: 1.00 req',
-     'twice'),
     ('redis-benchmark-7.0.15.csv.txt', 'p50_latency_ms', 'p50_latency_us',
-     'expected the header'),
+     'the header is not'),
     ('redis-benchmark-7.0.15.csv.txt', r'"(SET.*)",', r'"\1,',
      'columns|quotation|not possible'),
     ('memtier-2.3.0.get.txt', r'KB/sec *\n', 'MB/sec\n', 'unknown column'),
@@ -281,7 +279,5 @@ def test_what_cannot_be_trusted(name, old, new, reason):
 
 
 def test_whose_output_it_is():
-    with pytest.raises(ParseError, match='expected the header of redis-ben'):
-        keyvalue.parse('OSU\n')
     with pytest.raises(ParseError, match='no configuration'):
         keyvalue.parse(json.dumps({'program': 'other'}))

@@ -27,3 +27,110 @@ def test_public_output_is_refused_with_its_cause(name, line, reason):
     with pytest.raises(ParseError, match=reason) as err:
         keyvalue.parse((PUBLIC / name).read_text())
     assert err.value.line == line
+
+
+QUIET = ('SET: {set:.2f} requests per second, p50=0.151 msec\n'
+         'GET: {get:.2f} requests per second, p50=0.199 msec\n\n')
+
+
+def text_of(name: str) -> str:
+    return (ROOT / 'tests' / 'keyvalue' / 'golden' / name).read_bytes().decode()
+
+
+def rates(text: str) -> list:
+    return [(record.program, f'{output.params} {record.params}'.strip(), record.value)
+            for output in keyvalue.parse_log(text) for record in output.records
+            if record.metric == 'operations']
+
+
+def test_runs_of_redis_benchmark_with_other_options_are_other_test_cases():
+    """Only the command lines name the connections and the requests in flight."""
+    text = ('$ redis-benchmark -t set,get -c 50 -P 16 -q\n'
+            + QUIET.format(set=70000, get=71000)
+            + 'cd /opt && ./redis-benchmark -t set,get -c 100 -d 1024 -q | tee b.txt\n'
+            + QUIET.format(set=60000, get=61000))
+    name = 'redis-benchmark'
+    assert rates(text) == [
+        (name, 'operation=set connections=50 pipeline=16', 70000),
+        (name, 'operation=get connections=50 pipeline=16', 71000),
+        (name, 'operation=set connections=100', 60000),
+        (name, 'operation=get connections=100', 61000)]
+    assert {record.size for record in keyvalue.parse(text)} == {None, 1024}
+
+
+def test_threads_of_redis_benchmark_make_another_test_case():
+    text = text_of('redis-benchmark-6.2.14.pipeline.txt')
+    assert 'threads: 2' in text
+    assert rates(text)[0][1] == 'operation=set connections=20 client_threads=2'
+
+
+def test_options_of_memtier_above_its_text():
+    text = ('+ memtier_benchmark -s n1 --pipeline=16 --ratio 1:1 -d 256\n'
+            + text_of('memtier-2.3.0.get.txt'))
+    [output] = keyvalue.parse_log(text)
+    assert output.params == 'connections=10 pipeline=16 ratio=1:1'
+    assert {record.size for record in output.records} == {256}
+
+
+def test_outputs_of_several_programs_in_a_text():
+    text = (text_of('redis-benchmark-7.0.15.csv') + text_of('memtier-2.3.0.get.txt')
+            + '=== third ===\n' + text_of('valkey-benchmark-8.1.1.quiet.txt'))
+    assert [program for program, _, _ in rates(text)] == [
+        *['redis-benchmark'] * 3, 'memtier_benchmark', *['redis-benchmark'] * 2]
+    for record in keyvalue.parse(text):
+        line = text.split('\n')[record.line - 1]
+        if record.metric == 'operations':
+            assert f'{record.value:.2f}' in line
+
+
+def test_what_others_print_beside_a_json_document():
+    text = text_of('memtier-2.3.0.mixed.json')
+    for around in (f'Json file x\n{text}\ndone\n', f'{{"level": "info"}}\n{text}',
+                   text_of('memtier-2.3.0.mixed.txt') + text):
+        assert rates(around) == rates(text)
+    plain = text_of('memtier-2.3.0.get.txt')
+    assert rates('{"level": "info"}\n' + plain) == rates(plain)
+
+
+OLD_REPORT = '''====== SET ======
+  100000 requests completed in 1.18 seconds
+  50 parallel clients
+  3 bytes payload
+  keep alive: 1
+{config}
+99.24% <= 1 milliseconds
+100.00% <= 2 milliseconds
+84745.77 requests per second
+
+'''
+
+
+@pytest.mark.parametrize('text, line', [
+    (OLD_REPORT.format(config=''), 7),
+    (OLD_REPORT.format(config='  host configuration "save": \n'
+                       '  host configuration "appendonly": no\n'
+                       '  multi-thread: no\n'), 10),
+    ('SET: 84745.77 requests per second\n', 1), ('"SET","84745.77"\n', 1)])
+def test_old_versions_of_redis_benchmark_are_named(text, line):
+    with pytest.raises(ParseError, match='redis-benchmark 6.0 or older') as err:
+        keyvalue.parse(text)
+    assert err.value.line == line
+
+
+@pytest.mark.parametrize('text', [
+    '[OVERALL], RunTime(ms), 10110\n[READ], AverageLatency(us), 610.2\n',
+    '#type       avg     std     min\nread       98.5    40.1    51.2\n'
+    'Total QPS = 98765.4 (493827 / 5.0s)\n',
+    'servers : 127.0.0.1:11211\nset proportion: set_prop=0.10\n', '\n', 'OSU\n'])
+def test_the_output_of_another_program_is_refused(text):
+    with pytest.raises(ParseError, match='of redis-benchmark, valkey-benchmark or '
+                       'memtier_benchmark'):
+        keyvalue.parse(text)
+
+
+def test_a_header_without_rows_is_refused():
+    header = text_of('redis-benchmark-7.0.15.csv').split('\n')[0]
+    for text in (f'{header}\n', f'{header}\n{text_of("redis-benchmark-7.0.15.csv")}'):
+        with pytest.raises(ParseError, match='the header has no row below it') as err:
+            keyvalue.parse(text)
+        assert err.value.line == 1

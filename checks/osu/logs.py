@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shlex
 from dataclasses import dataclass
 
 from ..core import text as saved
@@ -52,6 +51,8 @@ _BEGIN, _END = 'METRICS OPERATOR COLLECTION START', 'METRICS OPERATOR COLLECTION
 _NO_ROW = re.compile(r'\d{4}-\d\d-\d\d\b|\d\d:\d\d:\d\d\b|\d+(?:\.\d+){3}$')
 _OMB_LINE = re.compile(r'#|\s*[-+.]?\d|\s*(?:nan|inf)\b|nprocs: |This is a test with',
                        re.IGNORECASE)
+#: Titles of OMB-Py and OMB-J, which have no version.
+_OTHER_OMB = re.compile(r'# OMB[- ]Py|# OSU (?:Open MPI )?[\w-]+ Test\s*$')
 #: A row whose first characters were damaged.
 _DAMAGED_ROW = re.compile(r'(?=\S*\d)\S{1,20}(?: +\S*\d\S*)+')
 
@@ -117,9 +118,9 @@ def parse_json_logs(text: str) -> list[Output]:
 
 def _parse_lines(raw: list[str]) -> list[Output]:
     for number, line in enumerate(raw, 1):
-        if '# OMB-Py ' in line:
-            raise ParseError(number, line, 'OMB-Py, the programs of OMB in Python, is '
-                             'not read: use the programs osu_*')
+        if _OTHER_OMB.search(line):
+            raise ParseError(number, line, 'the programs of OMB in Python (OMB-Py) and '
+                             'Java (OMB-J) are not read: use the programs osu_*')
         if len(line) > LONGEST and not line.startswith('METADATA '):
             raise ParseError(number, line, f'the line has {len(line)} characters')
     lines = strip_prefixes(raw)
@@ -131,6 +132,10 @@ def _parse_lines(raw: list[str]) -> list[Output]:
                              'beginning or an end of the collection without the other')
     segments = _split_into_segments(lines)
     if not segments:
+        failed = saved.find_failure(lines)
+        if failed is not None:
+            raise ParseError(failed + 1, raw[failed],
+                             f'the run failed: {lines[failed].strip()[:60]!r}')
         raise ParseError(1, raw[0], 'the text has no title of an OSU program')
     # The metrics operator prints each command.
     if marks or any(one.command for one in segments):
@@ -221,13 +226,18 @@ def _parse_segment(segment: _Segment, lines: list[str], allocated: list[str],
     records = tuple(one._replace(line=one.line + first) for one in records)
     program, version = records[0].program, records[0].version
     about = dict(zip(('allocated_nodes',), allocated, strict=False))
-    about |= parse_setup(text)
+    row = programs.find_program(program)
+    about |= parse_setup(text, row.validation_type if row else '')
     if ('sender_threads' in about) != ('receiver_threads' in about):
         raise ParseError(first + 1, '', 'a number of threads is missing')
-    nodes = ranks = None
+    nodes, ranks = None, next(
+        (int(one.value) for one in records if one.metric == 'ranks'), None)
+    if pairs := about.pop('pairs', None):
+        ranks = 2 * int(pairs)
     if command:
-        nodes, ranks, mapping = _read_command(command)
-        _check_command(command, records, ranks)
+        nodes, given, mapping = _read_command(command)
+        ranks = given or ranks
+        _check_command(command, records, given)
         about |= mapping | _place_of_ranks(program, nodes, ranks)
     records += tuple(one._replace(program=program, version=version) for one in times)
     return Output(records, num_nodes=nodes, num_tasks=ranks, params=' '.join(
@@ -251,7 +261,7 @@ def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
                                                    dict[str, str]]:
     """Nodes, ranks, and parameters of the test case, of a command line."""
     launcher = command['launcher'].split(' ')[0]
-    given = _launcher_options(command['before'])
+    given = saved.options_of_command(command['before'])
 
     def value(name: str) -> str:
         return next((given[key] for key in _OPTIONS[name] if key in given), '')
@@ -279,26 +289,12 @@ def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
     return nodes or None, ranks or None, about
 
 
-def _launcher_options(text: str) -> dict[str, str]:
-    """Options of a launcher and their values; an option without one is '1'."""
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        words = text.split()
-    given: dict[str, str] = {}
-    for number, word in enumerate(words, 1):
-        after = ''.join(words[number:number + 1])
-        if match := re.fullmatch(r'-{1,2}([A-Za-z][\w-]*?)(?:=(.*)|(\d+))?', word):
-            given.setdefault(match[1], match[2] or match[3] or (
-                '1' if after.startswith('-') else after))
-    return given
-
-
 def _check_command(command: re.Match[str], records: tuple[Record, ...],
                    ranks: int | None) -> None:
     """Refuse an output that is not the whole output of its command."""
     first, last = records[0], records[-1]
-    if first.program != command['program']:
+    if first.program != command['program'] and any(
+            map(programs.find_program, (first.program, command['program']))):
         raise ParseError(first.line, command.string, f'the output is of {first.program}'
                          f', but the command line is of {command["program"]}')
     for record in records:

@@ -113,7 +113,15 @@ _SETUP = {name: re.compile(rf'^# {pattern}\s*$', re.MULTILINE) for name, pattern
     'sender_threads': r'Number of Sender threads: ([1-9][0-9]{0,5})',
     'receiver_threads': r'Number of Receiver threads: ([1-9][0-9]{0,5})',
     'synchronisation': r'Synchronization: MPI_Win_(\w+)(?:/[\w/]+)?',
-    'window': r'Window creation: MPI_Win_(?:create_)?(\w+)'}.items()}
+    'window': r'Window creation: MPI_Win_(?:create_)?(\w+)',
+    'pairs': r'\[ pairs: ([1-9][0-9]{0,8}) \].*',
+    'window_size': r'\[ pairs: \d+ \] \[ window size: ([1-9][0-9]{0,8}) \]',
+    'buffers': r'OSU \S+?-(CUDA MANAGED|CUDA|ROCM|OPENACC|MANAGED) .*'}.items()}
+#: Places of the buffers of both ranks, if they are on a GPU: device or host.
+_PLACES = re.compile(r'^# (?:Send Buffer|Rank 0 Memory) on \w+ \(([DHM])\) and '
+                     r'(?:Receive Buffer|Rank 1 Memory) on \w+ \(([DHM])\)\s*$',
+                     re.MULTILINE)
+_ANY_TYPE = re.compile(f'^{_TYPE.pattern}', re.MULTILINE)
 _USAGE = re.compile(r' *usage *:', re.IGNORECASE)
 
 # Digits are bounded so that a number stays finite.
@@ -140,6 +148,8 @@ def program_of_title(what: str, topology: bool = False) -> str:
     # Remove the place of the buffers: MPI-CUDA, MPI_Put-ROCM, MPI-CUDA
     # MANAGED.
     title = re.sub(r'-[A-Z]{3,}(?: MANAGED)?(?= )', '', what).lower()
+    if match := re.fullmatch('[nr]ccl (.*)', title):
+        return program_of_title(f'MPI {match[1]}').replace('osu_', 'osu_xccl_', 1)
     title, persistent = re.subn(' persistent(?= |$)', '', title)
     after = '_persistent' if persistent else ''
     if title in _TITLES:
@@ -325,7 +335,8 @@ class _Reader:
             match = _PHRASE.match(line, place)
             if not match:
                 words = re.split('  +', line[place:].strip())[0]
-                self.refuse(f'the header has an unknown column {words!r}')
+                self.refuse(f'the header has an unknown column {words!r}'
+                            + saved.foreign_cause([line]))
             if match['known']:
                 columns.append(_PHRASES[match['known']])
             else:
@@ -383,7 +394,8 @@ class _Reader:
             # A barrier of 7.1.
             header = _BARE.get((self.program, len(words)))
             if not header or version_numbers(self.version)[:2] != (7, 1):
-                self.refuse('the row has no header above it')
+                self.refuse('the row has no header above it'
+                            + saved.foreign_cause([line]))
             self.tables.append(Table(self.number, self.columns_of(header)[0]))
         table = self.tables[-1]
         if self.heading and not table.columns[1].name.startswith(self.heading.name):
@@ -509,12 +521,30 @@ def parse(text: str) -> tuple[Record, ...]:
     return _Reader(text).read()
 
 
-def parse_setup(text: str) -> dict[str, str]:
+def parse_setup(text: str, validation_type: str = '') -> dict[str, str]:
     """What an output says of itself, under the names of the checks' parameters: how a
-    one-sided program made its window and synchronised, and the threads of
-    osu_latency_mt."""
+    one-sided program made its window and synchronised, the threads of osu_latency_mt,
+    the pairs of osu_mbw_mr, buffers on a GPU, and data types.
+
+    :arg validation_type: data type with which the checks validate the program
+    """
     setup = {name: match[1] for name, pattern in _SETUP.items()
              if (match := pattern.search(text))}
     if 'synchronisation' in setup:      # its calls, such as lock/unlock
         setup['synchronisation'] = setup['synchronisation'].replace('post', 'pscw')
+    if setup.get('window_size') == '64':
+        del setup['window_size']
+    if 'buffers' in setup:
+        setup['buffers'] = setup['buffers'].lower()
+        places = _PLACES.search(text)
+        if places and places.groups() == ('H', 'H'):
+            del setup['buffers']
+        elif places and places.groups() != ('D', 'D'):
+            setup['buffers'] += f'-{places[1]}-{places[2]}'
+    if 'Transmit Size' in text:
+        setup['derived_type'] = 'yes'
+    types = set(_ANY_TYPE.findall(text))
+    validated = validation_type.upper() if 'Validation' in text else ''
+    if len(types) == 1 and types != {validated or 'MPI_CHAR'}:
+        setup |= {'type': types.pop()}
     return setup

@@ -122,7 +122,7 @@ def test_prefixes_of_launchers(prefix):
     ('mpiexec -n 4 --ppn 4 osu_hello', 1, 4, ''),
     ('jsrun -n 2 -a 2 -c 1 -r 1 -l cpu-cpu osu_hello', 2, 4, ''),
     ('flux run -N 2 -n 4 osu_hello', 2, 4, ''),
-    ('mpirun osu_hello', None, None, ''),
+    ('mpirun osu_hello', None, 4, ''),
     ('mpirun -np 4 osu_hello -x 3', None, 4, 'options=-x_3')])
 def test_ranks_nodes_and_mapping_of_a_command(command, nodes, ranks, params):
     [output] = osu.parse_log(f'{command}\n{HELLO}')

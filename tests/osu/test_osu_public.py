@@ -76,3 +76,86 @@ def test_lines_before_the_title_belong_to_its_output(name):
         program, 'osu_latency', program]
     assert outputs[0].params == outputs[2].params
     assert ('sender_threads=1' in outputs[2].params) == ('_mt' in program)
+
+
+ROWS = '1                       1.23\n2                       1.27\n'
+TITLE = '# OSU MPI{place} {what} Test v5.9\n'
+DEVICES = '# Send Buffer on {} and Receive Buffer on {}\n'
+HOST, DEVICE, MANAGED = 'HOST (H)', 'DEVICE (D)', 'MANAGED (M)'
+
+
+@pytest.mark.parametrize('head, params', [
+    (TITLE.format(place='-CUDA', what='Latency') + DEVICES.format(HOST, HOST), ''),
+    (TITLE.format(place='-CUDA', what='Latency') + DEVICES.format(DEVICE, DEVICE),
+     'buffers=cuda'),
+    (TITLE.format(place='-ROCM', what='Latency') + DEVICES.format(HOST, DEVICE),
+     'buffers=rocm-H-D'),
+    (TITLE.format(place='-CUDA', what='Latency') + DEVICES.format(MANAGED, MANAGED),
+     'buffers=cuda-M-M'),
+    (TITLE.format(place='_Put-CUDA', what='Latency')
+     + '# Window creation: MPI_Win_create\n# Synchronization: MPI_Win_flush\n'
+     '# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on HOST (H)\n',
+     'synchronisation=flush window=create buffers=cuda-D-H'),
+    (TITLE.format(place='', what='Latency') + '# Datatype: MPI_CHAR.\n', ''),
+    (TITLE.format(place='', what='Latency') + '# Datatype: MPI_FLOAT.\n',
+     'type=MPI_FLOAT'),
+])
+def test_what_a_title_says_makes_another_test_case(head, params):
+    [output] = osu.parse_log(f'{head}# Size          Latency (us)\n{ROWS}')
+    assert output.params == params
+
+
+def test_windows_and_pairs_of_osu_mbw_mr_make_another_test_case():
+    text = ('# OSU MPI Multiple Bandwidth / Message Rate Test v5.9\n'
+            '# [ pairs: 4 ] [ window size: {} ]\n'
+            '# Size                  MB/s        Messages/s\n'
+            '1                       4.00        4000000.00\n')
+    outputs = [*osu.parse_log(text.format(64)), *osu.parse_log(text.format(16))]
+    assert [(output.num_tasks, output.params) for output in outputs] == [
+        (8, ''), (8, 'window_size=16')]
+
+
+def test_ranks_of_osu_init_come_from_its_sentence():
+    text = '# OSU MPI Init Test v7.2\nnprocs: {}, min: 9 ms, max: 9 ms, avg: 9 ms\n'
+    outputs = osu.parse_log(text.format(2) + text.format(96))
+    assert [output.num_tasks for output in outputs] == [2, 96]
+
+
+@pytest.mark.parametrize('title', [
+    '# OMB Python MPI Latency Test', '# OSU Latency Test',
+    '# OSU Open MPI Bi-Bandwidth Test'])
+def test_programs_in_other_languages_are_named(title):
+    with pytest.raises(ParseError, match=r'OMB-Py.*OMB-J.*not read'):
+        osu.parse_log(f'{title}\n# Size [B]\t\tLatency [us]\n1\t\t1.2\n')
+
+
+@pytest.mark.parametrize('command', ['', 'mpirun -np 8 osu_xccl_allreduce -d cuda\n'])
+def test_programs_of_nccl_are_read(command):
+    [output] = osu.parse_log(
+        f'{command}#Using NCCL\n# OSU NCCL-CUDA Allreduce Latency Test v7.4\n'
+        '# Size       Avg Latency(us)\n4                       1.23\n')
+    assert (output.records[0].program, output.records[0].metric) == (
+        'osu_xccl_allreduce', 'latency')
+    assert output.params.startswith('buffers=cuda')
+
+
+TABLE = f'{TITLE.format(place="", what="Latency")}# Size          Latency (us)\n{ROWS}'
+
+
+@pytest.mark.parametrize('text, line, reason', [
+    (TABLE + 'slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-03-10T04:11:07 '
+     'DUE TO TIME LIMIT ***\n', 5, 'CANCELLED AT'),
+    (TABLE + '=>> PBS: job killed: walltime 120 exceeded limit 60\n', 5, 'PBS'),
+    ('loading\nbash: osu_latency: command not found\n', 2, 'command not found'),
+    ('srun: error: Unable to create step for job 12\n', 1, 'Unable to create'),
+    (TABLE.replace('     Lat', '\tLat').replace('       ', '\t'), 2,
+     'tabs in place of blanks')])
+def test_what_ended_a_run_is_the_reason(text, line, reason):
+    with pytest.raises(ParseError, match=reason) as err:
+        osu.parse_log(text)
+    assert err.value.line == line
+
+
+def test_a_notice_of_a_scheduler_is_no_failure():
+    [output] = osu.parse_log(f'The job will be killed after 1 hour\n{TABLE}')
+    assert len(output.records) == 2

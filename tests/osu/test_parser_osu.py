@@ -229,7 +229,7 @@ OLD_FULL = FULL.replace('Min Comm.(us), Max Comm.(us), ', '')
      'osu_igather', 'overall_time compute_time pure_comm_time overlap '
      'overall_time_p50'),
     (table('NCCL Bandwidth Test v6.1', names='Bandwidth (MB/s)'),
-     'osu_nccl_bandwidth', 'bandwidth'),
+     'osu_xccl_bw', 'bandwidth'),
     (table('OpenSHMEM Put Message Rate Test v5.8', names='Messages/s'),
      'osu_openshmem_put_message_rate', 'message_rate'),
     (table('OpenSHMEM Put_nbi Test v5.8',

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from checks.core import text as saved
 from checks.core.parsers import Output, ParseError, Remark, load_parser_module
 from config import families
 from config.records.tables import write_csv
@@ -138,14 +139,6 @@ def _with_time(output: Output, file: str) -> Output:
 def _read_text(file: str) -> str:
     """The text of a file, line ends as they are."""
     if file == '-':
-        data = sys.stdin.buffer.read()
-    else:
-        with open(file, 'rb') as stream:
-            data = stream.read()
-    if b'\0' in data:
-        raise ValueError('a binary file, not the text of a program')
-    try:
-        return data.decode('utf-8-sig')
-    except UnicodeDecodeError as error:
-        raise ValueError(f'not UTF-8 at byte {error.start}: not the text '
-                         'of a program') from None
+        return saved.decode(sys.stdin.buffer.read())
+    with open(file, 'rb') as stream:
+        return saved.decode(stream.read())

@@ -1,0 +1,69 @@
+"""What terminals, pages and launchers make of the output of any program, through
+`plumb parse`."""
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from cli.session import parse
+from tests.conftest import ROOT
+
+TESTS = ROOT / 'tests'
+#: Family -> an output that it reads.
+OUTPUTS = {
+    'osu': TESTS / 'osu' / 'golden' / '5.8' / 'osu_latency.txt',
+    'nccl': TESTS / 'data' / 'public' / 'nccl' / 'm3-float.txt',
+    'keyvalue': TESTS / 'keyvalue' / 'golden' / 'redis-benchmark-7.0.15.text.txt',
+    'taobench': TESTS / 'data' / 'public' / 'taobench' / 't2b-report-good.txt',
+}
+
+
+def values(tmp_path, family: str, data: bytes) -> list:
+    file = tmp_path / 'saved'
+    file.write_bytes(data)
+    out, err = io.StringIO(), io.StringIO()
+    code = parse.convert_output_to_csv(family, [str(file)], out, err)
+    assert code == 0, err.getvalue()
+    return [[row[name] for name in ('program', 'params', 'size', 'metric', 'value')]
+            for row in csv.DictReader(io.StringIO(out.getvalue()))]
+
+
+def with_each_line(change):
+    return lambda text: ''.join(f'{change(line)}\n' for line in text.split('\n')[:-1])
+
+
+@pytest.mark.parametrize('family', OUTPUTS)
+@pytest.mark.parametrize('change', [
+    with_each_line(lambda line: f'\x1b[36mbench-1  |\x1b[0m {line}'),
+    with_each_line(lambda line: f'\x1b[32m{line}\x1b[0m'),
+    with_each_line(lambda line: f'[1,0]<stdout>:{line}'),
+    with_each_line(lambda line: line.replace(' ', '\xa0')),
+    with_each_line(lambda line: f'{line}\r'),
+    lambda text: f'\x1b]0;user@n1\x07\x1b[?2004l\r{text}\x1b[?2004h',
+    lambda text: f'starting job 12 on n1\n10.0.0.1\n{text}----------\ndone\n10.0.0.1\n',
+], ids=['colour of a prefix', 'colour of lines', 'tag', 'page', 'Windows', 'typescript',
+        'lines around'])
+def test_what_stands_around_an_output_changes_no_value(tmp_path, family, change):
+    text = OUTPUTS[family].read_bytes().decode()
+    want = values(tmp_path, family, text.encode())
+    assert want == values(tmp_path, family, change(text).encode())
+
+
+def test_powershell_writes_utf_16(tmp_path):
+    text = OUTPUTS['osu'].read_text()
+    assert values(tmp_path, 'osu', text.encode('utf-16')) == values(
+        tmp_path, 'osu', text.encode())
+
+
+@pytest.mark.parametrize('data, reason', [
+    (b'\x7fELF\0\0', 'a binary file'), (b'\xff\xd8\xff\xe0', 'not UTF-8 at byte 0')])
+def test_what_is_no_text_is_refused(tmp_path, data, reason):
+    (tmp_path / 'saved').write_bytes(data)
+    err = io.StringIO()
+    assert parse.convert_output_to_csv(
+        'osu', [str(tmp_path / 'saved')], io.StringIO(), err) == 2
+    assert err.getvalue() == f'{tmp_path / "saved"}: {reason}' + (
+        ': not the text of a program\n' if 'UTF' in reason
+        else ', not the text of a program\n')

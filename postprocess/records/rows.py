@@ -174,6 +174,10 @@ def copy_whole_lines(handle: BinaryIO, out: BinaryIO, reported: Collection[str]
             continue
         if line == header and layout.has_header:
             continue
+        if b'job_completion_time' in line:
+            faults.append((number, 'the file has another header here; the rest is not '
+                           'read: move it to a file of its own'))
+            break
         columns = line.count(mark) + 1
         if not _is_text(line):
             faults.append((number, f'not text; {REPAIR}'))

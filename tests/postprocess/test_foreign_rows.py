@@ -231,6 +231,13 @@ def test_files_that_came_from_windows(tmp_path):
     assert set(frame['metric']) == {'triad', 'copy', 'completed'}
 
 
+def test_another_header_gives_no_value_a_wrong_name(tmp_path):
+    frame, [fault] = read(tmp_path / 'Stream.log', lines(
+        *STOCK, STOCK[0].replace('copy_', 'add_'), STOCK[1]))
+    assert fault.line == 4 and 'another header' in fault.reason
+    assert (frame['metric'] == 'copy').sum() == 1
+
+
 @pytest.mark.parametrize('text', [
     '{"check_name": "Stream", "check_perf_value": 1.5}\n',
     'job_completion_time", "name": "name", "value": perf_value}\n'

@@ -49,8 +49,13 @@ _ALLOCATED = re.compile(r'Number of tasks total \(across (\d+) nodes\) is \d+'
 _BEGIN, _END = 'METRICS OPERATOR COLLECTION START', 'METRICS OPERATOR COLLECTION END'
 #: First words of lines that are no rows: dates, times of day, addresses.
 _NO_ROW = re.compile(r'\d{4}-\d\d-\d\d\b|\d\d:\d\d:\d\d\b|\d+(?:\.\d+){3}$')
-_OMB_LINE = re.compile(r'#|\s*[-+.]?\d|\s*(?:nan|inf)\b|nprocs: |This is a test with',
-                       re.IGNORECASE)
+#: A header, a row, or what may be left of one.
+_OMB_LINE = re.compile(
+    r'# *(?:\d|OSU|Size|Datatype|Avg|Overall|Operation|Bandwidth|Latency|Uni-dir'
+    r'|Message|MB/s)|\s*[-+.]?\d\S*(?:\s{2,}|(?:\s+(?:\S*\d\S*|Pass|Fail|-?nan|inf))*\s*$)'
+    r'|\s*(?:nan|inf)\b|nprocs: |This is a test with', re.IGNORECASE)
+#: A variable of a shell in a line of a script, which is no command that ran.
+_VARIABLE = re.compile(r'\$[\w{(@*]')
 #: Titles of OMB-Py and OMB-J, which have no version.
 _OTHER_OMB = re.compile(r'# OMB[- ]Py|# OSU (?:Open MPI )?[\w-]+ Test\s*$')
 #: A row whose first characters were damaged.
@@ -158,7 +163,8 @@ def _split_into_segments(lines: list[str]) -> list[_Segment]:
     for number, line in enumerate(lines):
         stripped = line.strip()
         here = segments[-1] if segments else None
-        if match := _COMMAND.fullmatch(saved.last_command(stripped, _PROGRAM)):
+        match = _COMMAND.fullmatch(saved.last_command(stripped, _PROGRAM))
+        if match and not _VARIABLE.search(stripped):
             segments.append(_Segment(number, match))
             lines[number] = ''
         elif line.startswith(TITLE_START) and stripped != last:

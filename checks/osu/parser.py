@@ -100,6 +100,7 @@ _HEADINGS = {
 }
 # No comment of OMB matches: it is a damaged row, or was joined with a row.
 _HIDDEN_ROW = re.compile(r'# *[0-9.]+( +[0-9.]+)+$|[0-9] +[0-9]+\.[0-9]{2}\b')
+_DECIMALS = re.compile(r'\d\.\d\d?\b')
 _ROW = re.compile(r' *[-+]?(?:[0-9.]|nan\b|inf\b)', re.IGNORECASE)
 _NUMBERS = re.compile(r' *[-+]?(?:[0-9]+\.[0-9]+|[0-9]+(?: +[-+]?(?:[0-9]+'
                       r'(?:\.[0-9]*)?|nan|inf))(?: .*)?)')
@@ -264,7 +265,8 @@ class _Reader:
             self.read_single_result(line, self.row.result)
         elif _ROW.match(line):
             self.read_row(line)
-        else:
+        # Tools that start with the program print above the first row.
+        elif self.records or _DECIMALS.search(line) or ' ' not in line.strip():
             self.refuse(f'this is not a line of OMB: {line[:60]!r}'
                         + saved.foreign_cause([line]))
 

@@ -156,6 +156,26 @@ def test_what_ended_a_run_is_the_reason(text, line, reason):
     assert err.value.line == line
 
 
+def test_tools_print_above_the_first_row():
+    lines = TABLE.splitlines(True)
+    tool = '== CALIPER: (0): Initialized\n'
+    [output] = osu.parse_log(''.join([*lines[:2], tool, *lines[2:]]))
+    assert len(output.records) == 2
+    with pytest.raises(ParseError, match='not a line of OMB') as err:
+        osu.parse_log(''.join([*lines[:3], tool, *lines[3:]]))
+    assert err.value.line == 4
+
+
+def test_what_a_script_prints_around_outputs_in_a_loop():
+    script = ('for i in 1 2; do\n    flux run -N 2 -n 2 --requires="hosts:${i}" '
+              '/opt/osu/osu_latency\ndone\n')
+    after = ('RUN END\n0% [Working]\n0% [2 Packages 12.7 kB/128 kB 10%]\n'
+             '0 upgraded, 0 newly installed\n# next step\n{"version": 1}\n')
+    outputs = osu.parse_log(f'{script}RUN 1\n{TABLE}RUN END\nRUN 2\n{TABLE}{after}')
+    assert [(len(output.records), output.num_tasks) for output in outputs] == [
+        (2, None)] * 2
+
+
 def test_a_notice_of_a_scheduler_is_no_failure():
     [output] = osu.parse_log(f'The job will be killed after 1 hour\n{TABLE}')
     assert len(output.records) == 2

@@ -84,7 +84,8 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
     """
     lines = list(enumerate(text.split('\n'), 1))
     printed = read_printed_statistics(lines)
-    call = _CALL.search(text)
+    bare = table.strip_prefixes([line for _, line in lines], _TITLE)
+    call = _CALL.search('\n'.join(bare))
     parameters = {'type': 'optcast', **dict(_OPTION.findall(call[1]))} if call else {}
     if printed:
         client = logs.parse_client_log('\n'.join(
@@ -331,8 +332,8 @@ def _parse_settings(text: str) -> dict[str, Any]:
 def _require_result(client: Log, result: nccl.Output | None) -> nccl.Output | None:
     """The table of clients, or None if the server's own client printed a bandwidth."""
     if not result and not client.bandwidths:
-        raise ParseError(len(client.rest) + len(client.spans), '', 'the log has no '
-                         'result: no table of nccl-tests and no line with the '
+        raise ParseError(max(1, len(client.rest) + len(client.spans)), '', 'the log '
+                         'has no result: no table of nccl-tests and no line with the '
                          "bandwidth of the server's own client")
     return result
 

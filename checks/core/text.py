@@ -54,8 +54,8 @@ _CONTROL = re.compile(r'\x1b(?:\[\?2004l\r?|\[[0-?]*[ -/]*[@-~]|[()][0-9A-B]'
 
 
 def decode(data: bytes) -> str:
-    """The text of a saved file, line ends as they are; without the control sequences
-    of a terminal, and with a blank for each blank that does not break (of a page).
+    """The text of a saved file without the control sequences of a terminal and without
+    blanks at the end of lines; a blank that does not break (of a page) is a blank.
 
     :raises ValueError: it is not text
     """
@@ -68,7 +68,8 @@ def decode(data: bytes) -> str:
                          ) from None
     if '\0' in text:
         raise ValueError('a binary file, not the text of a program')
-    return _CONTROL.sub('', text).replace('\xa0', ' ')
+    text = _CONTROL.sub('', text).replace('\xa0', ' ')
+    return '\n'.join(line.rstrip(' \t\r') for line in text.split('\n'))
 
 
 def foreign_cause(lines: Sequence[str]) -> str:

@@ -137,7 +137,7 @@ def _with_time(output: Output, file: str) -> Output:
 
 
 def _read_text(file: str) -> str:
-    """The text of a file, line ends as they are."""
+    """The text of a file, as the parsers read it."""
     if file == '-':
         return saved.decode(sys.stdin.buffer.read())
     with open(file, 'rb') as stream:

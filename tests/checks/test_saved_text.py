@@ -16,6 +16,7 @@ OUTPUTS = {
     'osu': TESTS / 'osu' / 'golden' / '5.8' / 'osu_latency.txt',
     'nccl': TESTS / 'data' / 'public' / 'nccl' / 'm3-float.txt',
     'keyvalue': TESTS / 'keyvalue' / 'golden' / 'redis-benchmark-7.0.15.text.txt',
+    'optcast': TESTS / 'optcast' / 'golden' / 'run_nogpu_2x2.txt',
     'taobench': TESTS / 'data' / 'public' / 'taobench' / 't2b-report-good.txt',
 }
 
@@ -41,10 +42,11 @@ def with_each_line(change):
     with_each_line(lambda line: f'[1,0]<stdout>:{line}'),
     with_each_line(lambda line: line.replace(' ', '\xa0')),
     with_each_line(lambda line: f'{line}\r'),
+    with_each_line(lambda line: f'{line} \t'),
     lambda text: f'\x1b]0;user@n1\x07\x1b[?2004l\r{text}\x1b[?2004h',
     lambda text: f'starting job 12 on n1\n10.0.0.1\n{text}----------\ndone\n10.0.0.1\n',
-], ids=['colour of a prefix', 'colour of lines', 'tag', 'page', 'Windows', 'typescript',
-        'lines around'])
+], ids=['colour of a prefix', 'colour of lines', 'tag', 'page', 'Windows', 'blanks',
+        'typescript', 'lines around'])
 def test_what_stands_around_an_output_changes_no_value(tmp_path, family, change):
     text = OUTPUTS[family].read_bytes().decode()
     want = values(tmp_path, family, text.encode())

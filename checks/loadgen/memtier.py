@@ -15,6 +15,7 @@ both streams (`> FILE 2>&1`), or use the store's own counters.
 """
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import re
@@ -111,6 +112,8 @@ class Table:
     #: Size of a value. Unit: bytes; None: the text does not have it.
     size: int | None = None
     client: Client | None = None
+    #: Time at which the run began; only in JSON.
+    time: datetime.datetime | None = None
 
     @property
     def has_own_commands(self) -> bool:
@@ -136,7 +139,8 @@ def parse(text: str) -> list[Output]:
     tables = read_tables(text)
     runs = [table for table in tables if re.match('ALL STATS|RUN #', table.title)]
     means = [table for table in tables if table.title.startswith('AGGREGATED')]
-    return [Output(tuple(_records_of_table(table)), params=table.params)
+    return [Output(tuple(_records_of_table(table)), params=table.params,
+                   time=table.time)
             for table in runs or means]
 
 
@@ -430,9 +434,12 @@ def _read_json_tables(first: int, text: str, refuse: Refuse) -> Iterator[Table]:
             rows = tuple(_read_json_rows(block, title, line, refuse))
             client = (_read_client(block, title, line, refuse)
                       if 'Client' in block else None)
-        except (KeyError, TypeError, AttributeError) as err:
+            time = datetime.datetime.fromtimestamp(
+                block['Runtime']['Start time'] // 1000, datetime.timezone.utc)
+        except (KeyError, TypeError, AttributeError, OverflowError, ValueError,
+                OSError) as err:
             refuse(f'{title}: {err} is missing or no number', line)
-        yield Table(title, line, rows, params, size, client)
+        yield Table(title, line, rows, params, size, client, time)
 
 
 def _read_client(block: dict[str, Any], title: str, line: int, refuse: Refuse

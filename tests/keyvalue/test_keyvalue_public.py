@@ -92,6 +92,11 @@ def test_what_others_print_beside_a_json_document():
     assert rates('{"level": "info"}\n' + plain) == rates(plain)
 
 
+def test_a_document_has_the_time_of_its_run():
+    [output] = keyvalue.parse_log(text_of('memtier-2.3.0.mixed.json'))
+    assert f'{output.time:%Y-%m-%dT%H:%M:%S%z}' == '2026-11-21T11:31:26+0000'
+
+
 OLD_REPORT = '''====== SET ======
   100000 requests completed in 1.18 seconds
   50 parallel clients

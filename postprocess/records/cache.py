@@ -246,7 +246,8 @@ class _Store:
                                          'the path and its permissions')]
             if layout and lines.stat().st_size:
                 self.con.execute('INSERT INTO typed '
-                                 + rows.rows_query(layout, lines, self.name(path)))
+                                 + rows.rows_query(
+                    layout, lines, path, self.name(path)))
             for line, fault in faults:
                 self._insert_fault(path, line, fault)
 

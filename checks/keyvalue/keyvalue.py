@@ -104,7 +104,7 @@ def runnable_scenarios(*generators: str) -> list[Scenario]:
         and not WITHOUT.get(store, lambda scenario: False)(scenario)
         and scenario.threads < max(2, cores)
         and (scenario.generator != 'benchmark' or store in REDIS_LIKE)
-        and has_partition_with_nodes('keyvalue', scenario.node_count)
+        and has_partition_with_nodes('keyvalue', scenario.client_nodes, 1)
     ]
 
 

@@ -39,11 +39,6 @@ class Scenario:
     #: store's own), memtier (the original).
     generator: str = 'plumbload'
 
-    @property
-    def node_count(self) -> int:
-        """Nodes of the job."""
-        return 1 + self.client_nodes
-
     def __str__(self) -> str:
         """The store, the operation, and all other fields with unusual values.
         """

@@ -55,11 +55,28 @@ def cpus_of_largest_node() -> int:
                 for part in rt.runtime().system.partitions), default=0)
 
 
-def has_partition_with_nodes(family: str, count: int) -> bool:
-    """Whether some partition of this system allows jobs of so many nodes."""
-    families.record_needed_node_count(family, count)
-    return any(features.max_nodes(part) >= count
+def has_partition_with_nodes(family: str, clients: int, servers: int) -> bool:
+    """Whether some partition of this system allows jobs of so many nodes.
+
+    The setting `server_access` is not known when the test cases are made, so where it
+    is possible the nodes of clients are enough.
+
+    :param servers: nodes that have only servers
+    """
+    families.record_needed_node_count(family, clients + servers)
+    return any(features.max_nodes(part) >= clients + (
+        0 if allows_server_access(part) else servers)
                for part in rt.runtime().system.partitions)
+
+
+def allows_server_access(partition: Any) -> bool:
+    """Whether the servers of a job can have nodes of another type.
+
+    ReFrame's squeue does not find the parts of such a job, and only srun starts
+    programs in both.
+    """
+    return (partition.scheduler.registered_name == 'slurm'
+            and partition.launcher_type.registered_name == 'srun')
 
 
 class ServiceBenchmark(Benchmark, special=True):
@@ -163,13 +180,12 @@ class ServiceBenchmark(Benchmark, special=True):
         if not self.server_access:
             return
         part = self.current_partition
-        backend = part.scheduler.registered_name
-        # ReFrame's squeue does not find the parts of a job.
-        if (backend, launch.step_key(*self.launcher_and_mpi())) != ('slurm', 'srun'):
+        if not allows_server_access(part):
             raise ValueError(
-                f'server_access: partition {part.fullname} has the scheduler {backend} '
-                f'and the launcher {part.launcher_type.registered_name}; nodes of two '
-                'types need slurm and srun')
+                f'server_access: partition {part.fullname} has the scheduler '
+                f'{part.scheduler.registered_name} and the launcher '
+                f'{part.launcher_type.registered_name}; nodes of two types need slurm '
+                'and srun')
         if not self.service_plan().has_separate_servers:
             raise ValueError('server_access: this test case has no nodes for servers '
                              'alone; select one whose clients have their own nodes')

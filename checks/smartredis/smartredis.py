@@ -78,7 +78,9 @@ def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
     environment and a partition. A setting may change the other fields."""
     return [scenario for scenario, _ in scenarios_with_first_mode(kind)
             if has_environment(f'+{DATABASES[scenario.db]}')
-            and has_partition_with_nodes('smartredis', scenario.node_count(consumers))]
+            and has_partition_with_nodes(
+                'smartredis', scenario.node_count(consumers) - scenario.db_nodes,
+                scenario.db_nodes)]
 
 
 def has_environment(*specs: str) -> bool:

@@ -168,16 +168,19 @@ def test_other_nodes_of_servers_cannot_be_distributed(suite, tmp_path):
     assert 'server_access: the nodes of such a job cannot be pinned' in done.stdout
 
 
-@pytest.mark.parametrize('family, check, scenario', [
-    ('taobench', 'TaoBench', 'str(scenario) == "64g tao_server small from 2 nodes"'),
-    ('optcast', 'OptcastAllReduce', 'scenario.client_nodes == 2 and '
-     'scenario.type == "optcast" and scenario.servers == 1')])
+@pytest.mark.parametrize('family, check, nodes, scenario', [
+    ('taobench', 'TaoBench', 2, 'str(scenario) == "64g tao_server small from 2 nodes"'),
+    ('optcast', 'OptcastAllReduce', 2, 'scenario.client_nodes == 2 and '
+     'scenario.type == "optcast" and scenario.servers == 1'),
+    ('keyvalue', 'StoreServes', 1, 'str(scenario) == "redis get client_nodes=1"'),
+    ('smartredis', 'SmartRedisThroughput', 1, 'scenario.client_nodes == 1 and '
+     'scenario.db_nodes == 3 and scenario.clients_per_node == 4')])
 def test_nodes_of_servers_are_not_those_of_the_partition(
-        suite, tmp_path, family, check, scenario):
-    """Two nodes of the partition are enough for the clients."""
+        suite, tmp_path, family, check, nodes, scenario):
+    """The partition has enough nodes for the clients alone."""
     suite.write_site(tmp_path / 'cluster', two_types('slurm').replace(
-        "'max_nodes': 4", "'max_nodes': 2").replace(
-            "'tensor_redis'", "'tensor_redis', 'tao_server', 'mpi'").replace(
+        "'max_nodes': 4", f"'max_nodes': {nodes}").replace(
+            "'tensor_redis'", "'tensor_redis', 'redis', 'tao_server', 'mpi'").replace(
             "'smartredis': {", "'optcast': {'source': 'embedded'}, 'taobench': {"
             "'source': 'embedded'}, 'smartredis': {"))
     options = ['--dry-run', '-Sbringup=1', *of_family(family), '-n', check,

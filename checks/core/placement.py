@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import reframe.core.runtime as rt
+
 from config import places
 from config.sites import launch
 
@@ -79,8 +81,15 @@ def launcher_extra(part: Any, extra: str) -> Any:
 
 
 def mpi_of_partition(part: Any) -> str:
-    return next((env.extras['mpi_library'] for env in part.environs
-                 if 'mpi_library' in env.extras), '')
+    """MPI of the first environment of a partition that has one; '' if none has.
+
+    It is read from the site, because `part.environs` has only the environments that
+    `-p` selected, and the launcher of the partition is the same with each of them.
+    """
+    option = rt.runtime().get_option
+    extras = (option(f'environments/@{name}/extras') or {} for name in
+              option(f'systems/0/partitions/@{part.name}/environs') or ())
+    return next(filter(None, (one.get('mpi_library') for one in extras)), '')
 
 
 def launcher_options(check: Any) -> list[str]:

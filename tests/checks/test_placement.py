@@ -156,9 +156,10 @@ def test_a_node_that_nobody_described():
         placement.cores_per_node(part)
 
 
-def test_a_launcher_that_cannot_leave_ranks_unbound_is_refused():
+def test_a_launcher_that_cannot_leave_ranks_unbound_is_refused(monkeypatch):
+    monkeypatch.setattr(placement, 'mpi_of_partition', lambda part: '')
     part = SimpleNamespace(
-        fullname='lake:gpu', extras={'gpu_cores': ['0-3', '4-7']}, environs=[],
+        fullname='lake:gpu', extras={'gpu_cores': ['0-3', '4-7']},
         processor=SimpleNamespace(num_cores=8, num_cpus_per_core=1, num_sockets=1,
                                   num_cpus_per_socket=8), launcher_type=SimpleNamespace(
             registered_name='clush'))

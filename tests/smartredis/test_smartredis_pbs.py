@@ -190,6 +190,19 @@ def test_nodes_of_servers_are_not_those_of_the_partition(
     assert 'Ran 0/0' in suite.reframe(*options).stdout
 
 
+def test_the_launcher_is_that_of_an_environment_that_is_not_selected(suite, tmp_path):
+    """Servers are started by the mpirun of the partition, also with -p."""
+    suite.write_site(tmp_path / 'cluster', SITE.replace(
+        "'environs': ['tensors']", "'environs': ['tensors', 'stores']").replace(
+            "'environments': [{", """'environments': [{
+        'name': 'stores', 'cc': 'cc', 'features': ['redis'], 'extras': {'programs': {
+            'keyvalue': {'source': 'system', 'prefix': '/usr'}}}}, {"""))
+    done = suite.reframe(
+        '--dry-run', '-Sbringup=1', *of_family('keyvalue'), '-p', 'stores', '-n',
+        'StoreServes', '-E', 'str(scenario) == "redis get client_nodes=1"')
+    assert 'PASSED' in done.stdout and 'Ran 0/0' not in done.stdout, done.stdout
+
+
 def test_servers_on_nodes_of_another_type(suite, tmp_path):
     """-J is for both parts; only the clients' part has the partition's options."""
     suite.write_site(tmp_path / 'cluster', two_types('slurm'))

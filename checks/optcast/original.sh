@@ -32,5 +32,11 @@ export SLURM_OVERLAP=1
 # The plots of run.py need no display.
 export MPLBACKEND=agg
 export LD_LIBRARY_PATH=$shared/nccl_plugin/src/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# Open MPI 5 does not accept run.py's -bind-to with one hyphen.
+cat >"$shared/mpirun" <<'END'
+#!/bin/bash
+exec mpirun "${@/#-bind-to/--bind-to}"
+END
+chmod +x "$shared/mpirun"
 exec "$python" "$shared/test/run.py" --shared-dir "$shared" --config "$shared/config.yaml" \
-    --log-dir "$logs" --python "$python" "$@"
+    --log-dir "$logs" --python "$python" --mpirun "$shared/mpirun" "$@"

@@ -27,6 +27,8 @@ assert os.environ['NCCL_PLUGIN_P2P'] == 'socket'
 for path in ('reduction_server/target/release/optcast-reduction-server',
              'nccl_plugin/src/.libs/libnccl-net.so', 'test/run.py'):
     assert os.path.exists(os.path.join(words['--shared-dir'], path)), path
+# Open MPI 4 and 5, with the options of the real script.
+assert not os.system(words['--mpirun'] + ' -bind-to none -np 1 true')
 if '--fail' in sys.argv:
     sys.exit('mpirun: not found')
 shutil.copytree({logs!r}, words['--log-dir'])

@@ -18,7 +18,7 @@ from config.sessions import selection
 
 from ..core import base, guards
 from ..loadgen import BUILD, EMBEDDED
-from ..loadgen.memtier import PROGRAM, STANDSTILL, read_run
+from ..loadgen.memtier import PROGRAM, read_run
 from ..machine import builds
 from ..nccl import programs as gpu_collectives
 from ..services.parser import Services
@@ -345,10 +345,8 @@ class StoreServes(StoreBenchmark):
             self.inconclusive_reasons.append(
                 'limited by the load generator, not by the store: give the '
                 'clients more CPUs or nodes')
-        if measured.longest > STANDSTILL:
-            self.standstill = (
-                f'{run.name}: an answer took {measured.longest / 1000:.1f} s: '
-                f'{self.scenario.store}, its clients or the network stood still')
+        self.standstill = (measured.standstill_note(self.scenario.store)
+                           or self.standstill)
         values = {record.metric: record.value for record in measured.records
                   if record.metric not in ('hit_operations', 'miss_operations')}
         if self.scenario.operation == 'connect':

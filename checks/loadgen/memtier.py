@@ -507,8 +507,8 @@ def _read_json_rows(block: dict[str, Any], title: str, line: int, refuse: Refuse
 
 # Clients of one run ------------------------------------------------------
 
-#: If an answer takes longer, server, clients or network stood still. On a quiet machine
-#: the longest one takes some ms. Unit: ms.
+#: If an answer takes longer, server, clients or network stood still, which is noted. On
+#: a quiet machine the longest one takes some ms. Unit: ms.
 STANDSTILL = 1000
 
 
@@ -520,6 +520,14 @@ class Run(NamedTuple):
     records: tuple[Record, ...]
     #: The longest latency. Unit: ms.
     longest: float
+
+    def standstill_note(self, server: str) -> str:
+        """A note on an answer that took longer than STANDSTILL; '': none did.
+
+        :param server: what answered
+        """
+        return (f'an answer took {self.longest / 1000:.1f} s: {server}, its clients or '
+                'the network stood still') * (self.longest > STANDSTILL)
 
 
 def read_run(text: str, count: int = 1) -> Run:

@@ -177,8 +177,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def check_and_combine(self, run: guards.Run, expected: validity.Expected,
                           logs: list[tao.Log | None], starts: list[float],
                           phases: results.Phases, node: str,
-                          limited: Sequence[str] = (), longest: float = 0
-                          ) -> dict[str, float]:
+                          limited: Sequence[str] = ()) -> dict[str, float]:
         """The values of a repetition; note each broken rule.
 
         :param logs: log of each server; None: it has no valid statistics
@@ -186,7 +185,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         :param phases: name -> begin and end of the warm-up and of the test
         :param node: of the servers
         :param limited: clients that could not send requests faster
-        :param longest: longest latency of a client, if known. Unit: ms
         """
         window = tao.counted_window_seconds(expected.test_time)
         rows = [tao.summarise_log(log, window, expected.interval) if log else None
@@ -196,7 +194,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         cpu = busy.cpu_use_between(*phases['test'])
         reasons = list(validity.find_invalidity_reasons(
             rows, expected, cpu if self.is_cpu_use_checked else None,
-            limited if self.is_cpu_use_checked else (), longest))
+            limited if self.is_cpu_use_checked else ()))
         series = results.format_points_over_time(rows, starts, expected.interval, busy,
                                                  phases)
         if not self.invalid:    # keep the first invalid repetition, or the last one
@@ -227,8 +225,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return (self.scenario.scale == 'original'
                 and not self.scenario.dcperf_job.is_standalone)
 
-    #: What a person should know about the network of the servers.
-    network_note = ''
+    #: What a person should know about the network of the servers, and about the
+    #: longest answer.
+    network_note = standstill = ''
 
     def check_network(self, cpus: int, interface: str, speed: int) -> None:
         """Check the speed of the servers' interface: the guide has a rule for the
@@ -244,8 +243,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def add_low_values_note(self) -> None:
         super().add_low_values_note()
-        self.no_reference = '; '.join(filter(None, (self.no_reference,
-                                                    self.network_note)))
+        self.no_reference = '; '.join(filter(None, (
+            self.no_reference, self.network_note, self.standstill)))
 
     #: Files of the run: path -> text.
     files: dict[str, str] = {}
@@ -357,6 +356,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         sized = self.sized_plan
         seen = memtier.read_run(output, sized.clients)
         first, test = services.servers[0], services.steps['test']
+        self.standstill = seen.standstill_note('a server') or self.standstill
         self.version = first.version
         self.check_network(self.server_machine.cpus, first.interface, first.link)
         phases = {name: (step.at, step.at + step.seconds)
@@ -375,7 +375,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             self.server_start_times(services), phases,
             first.node,
             [f'client{index}' for index, by in enumerate(seen.limited)
-             if by == 'client'], seen.longest)
+             if by == 'client'])
         return {**values, **{record.metric: record.value for record in seen.records
                              if record.metric in ('latency', 'latency_p50',
                                                   'latency_p99')},

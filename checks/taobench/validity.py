@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from checks.loadgen.memtier import STANDSTILL
 from checks.taobench.parser import (
     COLD,
     MIN_HIT_RATE,
@@ -93,19 +92,15 @@ class Expected:
 
 
 def find_invalidity_reasons(summary: Sequence[Summary | None], expected: Expected,
-                            cpu: Cpu | None = None, limited: Sequence[str] = (),
-                            longest: float = 0) -> Iterator[str]:
+                            cpu: Cpu | None = None, limited: Sequence[str] = ()
+                            ) -> Iterator[str]:
     """Broken rules of a run, each with its likely cause; none: it is valid.
 
     :param summary: summary of each server that was started, over the window of
         `expected`; None: it has no values
     :param cpu: None: not known and not checked
     :param limited: names of clients that were the limit themselves
-    :param longest: longest latency of the test, if known. Unit: ms
     """
-    if longest > STANDSTILL:
-        yield (f'an answer took {longest / 1000:.1f} s: a server, its clients or the '
-               'network stood still')
     if expected.test_time < expected.interval:
         yield 'the clients started so late that the servers ended before the test did'
         return

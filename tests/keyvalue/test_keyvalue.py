@@ -237,7 +237,7 @@ def test_a_store_that_stands_still_is_noted(suite, tmp_path):
                          'str(scenario) == "keydb get"', *SHORT)
     assert done.returncode == 0, done.stdout
     [log] = Path(suite.variables['PLUMBLINE_PERFLOGS']).rglob('StoreServes.log')
-    assert re.search(r'run.1: an answer took [0-9.]+ s: keydb, its clients or the '
+    assert re.search(r'an answer took [0-9.]+ s: keydb, its clients or the '
                      'network stood still', log.read_text())
 
 

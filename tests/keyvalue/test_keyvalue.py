@@ -233,8 +233,10 @@ def test_a_store_that_stands_still_is_noted(suite, tmp_path):
     store_of(suite, tmp_path, LIAR.replace(
         'LIE', "__import__('time').sleep(1.5) or b'' "
         "if name == b'GET' and asked[name] % 10 == 0 else b''"))
+    # Longer than an answer, so that there are some.
     done = suite.reframe(*RUN, '--mode=quick', '-n', 'StoreServes', '-E',
-                         'str(scenario) == "keydb get"', *SHORT)
+                         'str(scenario) == "keydb get"', *SHORT,
+                         '-SStoreServes.duration=5')
     assert done.returncode == 0, done.stdout
     [log] = Path(suite.variables['PLUMBLINE_PERFLOGS']).rglob('StoreServes.log')
     assert re.search(r'an answer took [0-9.]+ s: keydb, its clients or the '

@@ -22,10 +22,11 @@ from . import naming, records
 from .regressions import decisions
 from .results import MISSING, OPEN, group_into_nightly_sessions
 
-#: Result of a value -> its rank: the lowest one is that of its measurement. Only a
-#: sound one without a known fault pays for a failure.
-_RANKS = {'fail': 0, 'xfail': 1, 'inconclusive': 1, 'flaky': 2, 'xpass': 2, 'pass': 2,
-          'no_reference': 2}
+#: Result of a value -> its rank: the lowest one is that of its measurement. One that
+#: was compared pays for each failure. One that is sound but was not compared pays for
+#: the failure of a sanity check alone.
+_RANKS = {'fail': 0, 'xfail': 1, 'inconclusive': 1, 'xpass': 2, 'pass': 2,
+          'no_reference': 3, 'flaky': 3}
 
 
 class Read(NamedTuple):
@@ -200,29 +201,39 @@ def _open_failures(frame: pd.DataFrame, session: np.ndarray) -> Iterator[_Debt]:
     failed = frame['result'].eq('fail') & frame['session'].ne('')
     if not failed.any():
         return
-    rows = frame.assign(number=session, rank=frame['result'].map(_RANKS).astype(float))[
+    rank = frame['result'].map(_RANKS).astype(float)
+    has_tolerance = frame['lower'].notna() | frame['upper'].notna()
+    # It passed when it was measured again.
+    rank = rank.mask(frame['result'].eq('flaky') & has_tolerance, _RANKS['pass'])
+    rows = frame.assign(number=session, rank=rank)[
         frame['session'].ne('') & frame['test_case'].isin(
             frame['test_case'][failed].unique())].dropna(subset='rank')
     # The worst value of a measurement decides.
     rows = rows.sort_values(['rank', 'metric'], kind='stable').drop_duplicates(
         ['test_case', 'session', 'copy']).sort_values(
             ['test_case', 'number', 'time'], kind='stable')[
-                ['test_case', 'number', 'session', 'time', 'nodes', 'rank']]
+                ['test_case', 'number', 'session', 'time', 'nodes', 'rank', 'guard']]
     nodes_of = {text: frozenset(topology.nodes_of_record(str(text)))
                 for text in rows['nodes'].unique()}
     for case, of_case in itertools.groupby(
             rows.itertuples(), lambda row: row.test_case):
-        owed: dict[frozenset[str], tuple[Any, frozenset[str]]] = {}
+        # Nodes of a failure -> it, its nodes that have not passed since, and whether
+        # only a compared value pays for it.
+        owed: dict[frozenset[str], tuple[Any, frozenset[str], bool]] = {}
         for number, group in itertools.groupby(of_case, lambda row: row.number):
             together = [*group]
             for row in together:
                 nodes = nodes_of[row.nodes]
                 if row.rank == _RANKS['fail']:
-                    owed[nodes] = row, nodes
-                elif row.rank == _RANKS['pass']:
-                    owed = {key: (first, left - nodes) for key, (first, left)
-                            in owed.items() if nodes and left - nodes}
-            for row, left in owed.values():
+                    owed[nodes] = row, nodes, not row.guard or (
+                        nodes in owed and owed[nodes][2])
+                elif row.rank >= _RANKS['pass']:
+                    is_compared = row.rank == _RANKS['pass']
+                    owed = {key: (first, left if kept else left - nodes, of_value)
+                            for key, (first, left, of_value) in owed.items()
+                            for kept in [of_value and not is_compared]
+                            if kept or nodes and left - nodes}
+            for row, left, _ in owed.values():
                 if row.number != number:
                     yield _Debt(
                         row.Index, row.time.date(), str(case), str(together[0].session),

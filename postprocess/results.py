@@ -140,6 +140,8 @@ class Result(Place):
     #: The measurement that decided, and the report or file of rows that has it.
     measurement: str = ''
     file: str = ''
+    #: Of a verdict: whether its session is older than the newest one of its system.
+    is_earlier: bool = False
     #: Nodes of its jobs; empty: unknown, or none.
     nodes: frozenset[str] = frozenset()
     #: Nodes of one job.
@@ -222,16 +224,36 @@ def is_cut_short(result: str, guard: str) -> bool:
 def comparison_fault(outcomes: Collection[Result]) -> str:
     """Why too little of a session was compared; '': enough was.
 
+    Most test cases of a system were not compared, of those of its newest session. Or
+    one was not for too long, which also an earlier session can have left.
+
     :param outcomes: the results of its test cases
     """
-    uncompared = [one.uncompared for one in outcomes if one.uncompared]
-    long = sum(number >= MAX_UNCOMPARED for number in uncompared)
-    number = sum(one.is_compared for one in outcomes) + len(uncompared)
-    if 2 * len(uncompared) > number:
-        return (f'{len(uncompared)} of {count_with_noun(number, "test case")} with a '
-                'reference not compared')
-    return (f'{count_with_noun(long, "test case")} with a reference not compared for '
-            f'{MAX_UNCOMPARED} sessions or more' if long else '')
+    systems = sorted({one.system for one in outcomes})
+    faults = []
+    for system in systems:
+        current = [one for one in outcomes
+                   if one.system == system and not one.is_earlier]
+        uncompared = len({one.test_case for one in current if one.uncompared})
+        number = uncompared + compared_test_cases(current)
+        if 2 * uncompared > number:
+            faults.append(f'{uncompared} of {count_with_noun(number, "test case")} with '
+                          'a reference not compared' + f' on {system}' * (
+                              len(systems) > 1))
+    long = sum(one.uncompared >= MAX_UNCOMPARED for one in outcomes)
+    return ', '.join(faults) or (
+        f'{count_with_noun(long, "test case")} with a reference not compared for '
+        f'{MAX_UNCOMPARED} sessions or more' * bool(long))
+
+
+def compared_test_cases(outcomes: Iterable[Result]) -> int:
+    """Test cases of a session with a value that was compared with a reference or a
+    limit. An earlier session's do not count.
+
+    :param outcomes: the results of its test cases
+    """
+    return len({one.test_case for one in outcomes
+                if one.is_compared and not one.is_earlier})
 
 
 def session_state(outcomes: Collection[Result], *, regressed: bool, compared: bool,
@@ -260,8 +282,7 @@ def session_state(outcomes: Collection[Result], *, regressed: bool, compared: bo
         return 'cut short'
     if failed or incomplete or comparison_fault(outcomes):
         return 'degraded'
-    return 'good' if compared or any(
-        one.is_compared for one in outcomes) else 'not compared'
+    return 'good' if compared or compared_test_cases(outcomes) else 'not compared'
 
 
 def exit_code_of_state(state: str, require_compared: bool = False) -> int:

@@ -343,6 +343,6 @@ class NightlySession:
             verdict, session=self.summary.nightly_session, results=own,
             events=[one for one in verdict.events if one not in elsewhere],
             cases=len(measured),
-            compared=sum(one.is_compared for one in own),
+            compared=results.compared_test_cases(own),
             judged=sum(one.test_case in measured for one in verdict.baselines),
             ended_early=bool(self.summary.ended_by))

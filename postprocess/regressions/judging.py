@@ -55,7 +55,8 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     worse = {name: [one.id for one in regressions if name in one.cases]
              for one in regressions for name in one.cases}
     of_newest = results.newest_records(records)
-    outcomes = [dataclasses.replace(one, regressions=worse.get(one.test_case, []))
+    outcomes = [dataclasses.replace(one, regressions=worse.get(one.test_case, []),
+                                    is_earlier=one.session not in newest)
                 for one in results.results_of_newest_records(of_newest)]
     cases = has_run['test_case'][has_run['session'].isin(newest)].nunique()
     rerun = _test_cases_to_rerun(now)
@@ -68,7 +69,7 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
             *_incident(rerun, cases), *rerun, *_test_cases_with_few_sessions(now)],
         results=outcomes, cases=cases, again=results.count_measured_again(
             of_newest[of_newest['session'].isin(newest)]),
-        compared=_compared_test_cases(has_run),
+        compared=results.compared_test_cases(outcomes),
         judged=int(now.enough.sum()), baselines=_baselines(now), damaged=damaged,
         ended_early=sessions is not None and _is_cut_short(sessions, records))
 
@@ -78,13 +79,6 @@ def _read_switches_by_node(system: str, site: str) -> dict[str, list[str]]:
     folder = site_folder_of_name(site or default_site()).resolve()
     return topology.switches_above_nodes(
         folder if folder.name == system else SITES / system)
-
-
-def _compared_test_cases(has_run: pd.DataFrame) -> int:
-    """Test cases with a value that was compared with a reference or a limit."""
-    newest = results.newest_records(has_run)
-    return newest['test_case'][newest['result'].isin(['pass', 'xpass', 'xfail']) | (
-        newest['result'].eq('fail') & newest['guard'].eq(''))].nunique()
 
 
 def newest_sessions(records: pd.DataFrame) -> tuple[str, set[str]]:

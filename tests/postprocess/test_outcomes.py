@@ -189,6 +189,31 @@ def test_a_value_with_a_reference_was_not_compared_in_its_first_session(
     assert say(capsys, tmp_path)[0] == 1
 
 
+@pytest.mark.parametrize('system', ['alpha', 'beta'])
+@pytest.mark.parametrize('result, words, code', [
+    ('inconclusive', 'DEGRADED: 2 of 2 test cases with a reference not compared', 1),
+    ('no_reference', 'NOT COMPARED', 3)])
+def test_what_an_earlier_session_compared_does_not_count(
+        tmp_path, capsys, system, result, words, code):
+    """Another mode compared ten test cases the day before. On another system it
+    compares them the same day, and the throttled one is reported with its name."""
+    root, is_other = tmp_path / 'logs', system == 'beta'
+    write(root, [case(name, int(is_other), mode='full') for name in 'abcdefghij'])
+    write(root, [case(name, day, each, mode='nightly', system=system, time=(
+        f'2026-11-0{day + 1}T05:00:00Z'), session=f'2026110{day + 1}T050000Z-bbbbbb')
+        for name in 'ab' for day, each in ((0, 'pass'), (1, result))
+        if is_other or each == result])
+    words += ' on beta' * (is_other and code == 1)
+    if is_other and code == 3:
+        words, code = 'GOOD', 0         # of alpha, in the same session
+    end, line, _ = say(capsys, root) if code != 3 else (0, '', {})
+    if code == 3:
+        end = verdict.main(['--perflogs', str(root), '--require-compared'])
+        line = capsys.readouterr().out.splitlines()[-1]
+    assert (end, words in line) == (code, True), line
+    assert page(root, tmp_path)[0] == (code == 1)
+
+
 def test_an_invalid_test_case_without_a_reference_has_none(tmp_path, capsys):
     """It failed, beside other programs: its values are kept, and are inconclusive."""
     busy = {'inconclusive': 'other programs used 80 % of the CPUs'}
@@ -210,6 +235,11 @@ def sessions_on(*days: tuple[str, str], **more) -> list[dict]:
     ([('n1', 'pass'), ('n7', 'fail'), ('n1', 'pass'), ('n2', 'pass')], True),
     ([('n1', 'pass'), ('n7', 'fail'), ('n1', 'pass'), ('n7', 'pass')], False),
     ([('n7', 'fail'), ('n7', 'inconclusive')], True),
+    # Nothing says that the value is within its tolerance again.
+    ([('n7', 'pass'), ('n7', 'fail'), ('n7', 'no_reference')], True),
+    ([('n7', 'fail'), ('n7', 'exit_code'), ('n7', 'no_reference')], True),
+    ([('n7', 'fail'), ('n7', 'no_reference'), ('n7', 'pass')], False),
+    ([('n7', 'exit_code'), ('n7', 'no_reference')], False),
     ([('n1 n7', 'fail'), ('n1 n2', 'pass'), ('n2 n7', 'pass')], False),
     ([('n1 n7', 'fail'), ('n1 n2', 'pass')], True),
     ([('', 'fail'), ('n1', 'pass')], False)])

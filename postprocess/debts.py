@@ -60,7 +60,7 @@ def add_debts(frame: pd.DataFrame, sessions: pd.DataFrame,
     with the guard `open`. What a person retired is not owed. What a person muted is
     `xfail`.
 
-    The column `uncompared` is that of `Result`.
+    The columns `uncompared` and `failed_guard` are those of `Result`.
 
     :param frame: as records.read gives it, sorted by time
     :param sessions: as records.sessions gives it, of the same paths
@@ -68,7 +68,8 @@ def add_debts(frame: pd.DataFrame, sessions: pd.DataFrame,
     if frame.empty:
         return frame
     _, session = group_into_nightly_sessions(frame)
-    frame = frame.assign(uncompared=_uncompared_sessions(frame, session))
+    frame = frame.assign(uncompared=_uncompared_sessions(frame, session),
+                         failed_guard=frame['guard'])
     retired = {name: one.since for one in decided if one.kind == 'retired'
                for name in one.metrics}
     added = [row for row in (*_missing_records(frame, sessions),
@@ -120,15 +121,16 @@ def _is_retired(retired: Mapping[str, datetime.date], debt: _Debt) -> bool:
 
 def _mark_muted_failures(frame: pd.DataFrame, decided: Sequence[decisions.Decision]
                          ) -> pd.DataFrame:
-    """The records, with `xfail` for the failures of muted test cases."""
+    """The records, with `xfail` for the failures that a person muted."""
     muted = np.zeros(len(frame), bool)
     for one in decided:
-        if one.kind == 'muted' and one.metrics == (one.id,):
-            since, until = (pd.Timestamp(day, tz='UTC') for day in (
-                one.since, one.until))
-            muted |= (frame['test_case'].eq(one.id) & frame['time'].between(
-                since, until + pd.Timedelta(days=1), 'left')).to_numpy()
-    muted &= frame['result'].eq('fail').to_numpy()
+        if one.failures:
+            at = np.flatnonzero(frame['test_case'].isin(one.metrics)
+                                & frame['result'].eq('fail'))
+            muted[at] |= [
+                one.is_muted_on(row.time.date()) and one.hides_failure(
+                    str(row.failed_guard), topology.nodes_of_record(str(row.nodes)))
+                for row in frame.iloc[at].itertuples()]
     if not muted.any():
         return frame
     kind = pd.CategoricalDtype(frame['result'].cat.categories.union(['xfail']))

@@ -121,6 +121,8 @@ class Result(Place):
     name: str = ''
     #: The guard of the record that decided; '': none refused it.
     guard: str = ''
+    #: The guard of its failure, of which `guard` can be OPEN.
+    failed_guard: str = ''
     #: The reason of that guard, or why it is inconclusive; '': unknown.
     reason: str = ''
     #: If it failed: why, in words that all outputs print; and the date (UTC).
@@ -237,9 +239,9 @@ def comparison_fault(outcomes: Collection[Result]) -> str:
         uncompared = len({one.test_case for one in current if one.uncompared})
         number = uncompared + compared_test_cases(current)
         if 2 * uncompared > number:
-            faults.append(f'{uncompared} of {count_with_noun(number, "test case")} with '
-                          'a reference not compared' + f' on {system}' * (
-                              len(systems) > 1))
+            faults.append(
+                f'{uncompared} of {count_with_noun(number, "test case")} with a '
+                'reference not compared' + f' on {system}' * (len(systems) > 1))
     long = sum(one.uncompared >= MAX_UNCOMPARED for one in outcomes)
     return ', '.join(faults) or (
         f'{count_with_noun(long, "test case")} with a reference not compared for '
@@ -345,6 +347,7 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
         results.append(Result(
             **place_fields(row), session=str(row.session), result=str(row.result),
             copy=str(row.copy), name=str(row.name), guard=str(row.guard),
+            failed_guard=str(getattr(row, 'failed_guard', row.guard)),
             reason=str(row.reason), why=_why_failed(row, text) * (
                 row.result in FAILED), date=f'{row.time:%Y-%m-%d}', metric=metric,
             transient=bool(row.transient), note=str(row.note),

@@ -9,21 +9,28 @@
       reason: firmware 2.1, ticket 42
       decided: 2026-11-23
       metrics: ['c0ffee00 latency']
+      failures: {}           # of muted failures: {exit_code: [n7]}
 
 `accepted`: the sessions from `since` on are the baseline of these metrics.
-`muted`: the regression or test case does not fail the verdict, until the end of the
-day `until`. `retired`: a test case that was last measured on or before `since` is no
+`muted`: the regression or failure does not fail the verdict, until the end of the day
+`until`. `retired`: a test case that was last measured on or before `since` is no
 longer missing, and its failures until then are no longer open.
 
 A metric is TEST_CASE [METRIC [POINT]], with the short id of the test case: without a
 point all of the curve, without a metric all of the test case. A retired one is
 TEST_CASE [COPY]: the failure of a test case on some nodes.
+
+A muted failure has a guard ('': a value out of tolerance) and the nodes on which it
+failed. It hides failures with this guard that share a node with it, or whose nodes are
+unknown; without nodes ([]) all failures with this guard.
 """
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +38,12 @@ import yaml
 
 from config import strict
 from config.regular import write_files_atomically
+from config.sessions import lock
 
 FILE = 'decisions.yaml'
 KINDS = ('accepted', 'muted', 'retired')
+#: Longest wait for another person's decision. Unit: seconds.
+LOCK_LIMIT = 60.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,21 @@ class Decision:
     reason: str
     decided: datetime.date
     metrics: tuple[str, ...]
+    #: Of muted failures: guard -> nodes; (): all nodes.
+    failures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def hides_failure(self, guard: str, nodes: Collection[str]) -> bool:
+        """Whether a failure of its test case is one of its muted failures.
+
+        :param nodes: of the failure; empty: unknown
+        """
+        own = self.failures.get(guard)
+        return own is not None and (
+            not own or not nodes or not set(own).isdisjoint(nodes))
+
+    def is_muted_on(self, day: datetime.date) -> bool:
+        """Whether it mutes something on a day."""
+        return self.until is not None and self.since <= day <= self.until
 
 
 def decision_target_names(test_case: str, metric: str, point: str
@@ -91,22 +116,58 @@ def _parse_decision(path: Path, number: int, row: Any) -> Decision:
              'a date like 2026-11-20' if muted else 'null, because it is not muted'),
             ('metrics', isinstance(row['metrics'], list) and row['metrics'],
              'a list of metrics'),
+            ('failures', isinstance(row['failures'], dict) and all(
+                isinstance(nodes, list) for nodes in row['failures'].values()),
+             'guards with lists of nodes'),
             ('reason', str(row['reason'] or '').strip(), 'a text')):
         if not good:
             raise ValueError(f'{where}: {key}: expected {expected}, got {row[key]!r}')
     return Decision(str(row['id']), row['kind'], row['since'], row['until'],
                     str(row['reason']), row['decided'],
-                    tuple(map(str, row['metrics'])))
+                    tuple(map(str, row['metrics'])),
+                    {str(guard): tuple(map(str, nodes))
+                     for guard, nodes in row['failures'].items()})
+
+
+@contextmanager
+def _hold_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of the file while it is read, changed and written: two people may
+    decide at once.
+
+    :raises ValueError: the folder cannot be written
+    """
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f'cannot write {folder / FILE}: the folder does not exist or '
+                         'is read-only; name another one with --perflogs')
+    with lock.hold_file_lock(folder / '.decisions.lock', LOCK_LIMIT, shared=True,
+                             busy=f'{folder / FILE} is written by'):
+        yield
 
 
 def add_decision(folder: Path, new: Decision) -> Path:
     """Adds an entry, in place of one of the same id; returns the file.
 
+    The failures that the latter still mutes stay muted, until the date of the new one.
+
     :raises ValueError: the file is damaged
+    :raises LockError: another process holds its lock
     """
-    kept = [one for one in load_decisions(folder) if one.id != new.id]
-    write_files_atomically(folder, {FILE: _decisions_as_yaml([*kept, new])})
+    with _hold_lock(folder):
+        known = {one.id: one for one in load_decisions(folder)}
+        before = known.pop(new.id, None)
+        if before and new.failures and before.is_muted_on(new.decided):
+            new = replace(new, since=min(before.since, new.since), failures={
+                guard: _nodes_of_both(before.failures.get(guard), new.failures.get(
+                    guard)) for guard in {**before.failures, **new.failures}})
+        write_files_atomically(folder, {
+            FILE: _decisions_as_yaml([*known.values(), new])})
     return folder / FILE
+
+
+def _nodes_of_both(*parts: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The nodes of a guard in two decisions; None: it does not have the guard."""
+    known = [nodes for nodes in parts if nodes is not None]
+    return tuple(sorted({*known[0], *known[-1]})) if all(known) else ()
 
 
 def complete_id(ident: str, texts: Mapping[str, str], what: str, where: str) -> str:
@@ -130,17 +191,20 @@ def undo_decision(folder: Path, ident: str) -> Decision:
     """Removes the entry with an ID, or with the only one that begins so; returns it.
 
     :raises ValueError: there is none, or several; or the file is damaged
+    :raises LockError: another process holds its lock
     """
-    known = {one.id: one for one in load_decisions(folder)}
-    undone = known.pop(complete_id(ident, {
-        one.id: f'{one.id} {one.kind}: {one.reason}' for one in known.values()},
-        'decision', str(folder / FILE)))
-    write_files_atomically(folder, {FILE: _decisions_as_yaml(known.values())})
+    with _hold_lock(folder):
+        known = {one.id: one for one in load_decisions(folder)}
+        undone = known.pop(complete_id(ident, {
+            one.id: f'{one.id} {one.kind}: {one.reason}' for one in known.values()},
+            'decision', str(folder / FILE)))
+        write_files_atomically(folder, {FILE: _decisions_as_yaml(known.values())})
     return undone
 
 
 def _decisions_as_yaml(rows: Iterable[Decision]) -> bytes:
     head = '# Written by ./plumb verdict accept, mute, retire and undo.\n'
     return (head + yaml.safe_dump([
-        {**vars(row), 'metrics': list(row.metrics)} for row in rows],
-        sort_keys=False, allow_unicode=True, width=79)).encode()
+        {**vars(row), 'metrics': list(row.metrics), 'failures': {
+            guard: list(nodes) for guard, nodes in row.failures.items()}}
+        for row in rows], sort_keys=False, allow_unicode=True, width=79)).encode()

@@ -89,7 +89,9 @@ class Deviations:
             for row in {row for name in one.metrics
                         for row in rows_of_name.get(name, ())}:
                 if one.kind == 'muted':
-                    self.muted[row] = one
+                    # A value out of tolerance has a regression, too.
+                    if not one.failures or '' in one.failures:
+                        self.muted[row] = one
                     continue
                 first[row] = max(first[row], since)
         return first

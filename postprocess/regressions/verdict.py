@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from config.commandline import STATE_CODES, Parser, add_require_compared_option
 from config.console import count_with_noun
+from config.sessions import lock
 
 from .. import debts, options, records
 from ..files import git_commit_hint
-from ..results import exit_code_of_state
+from ..results import Result, exit_code_of_state
 from . import decisions, junit
 from .decisions import Decision
 from .events import (
@@ -67,7 +68,9 @@ Marks a regression, or the failures of a test case, as a known problem until a d
 
 `plumb verdict` shows the ID. Until the end of that day the verdict lists the
 regression as muted, and the failures as known faults, and does not fail because of
-them. After the date they count again.
+them. After the date they count again. Of a test case, later failures of the same sanity
+check, or values out of tolerance, are muted if they share a node with these failures.
+Others count. Muted again, a test case keeps the failures that it has.
 
 Exit codes: 0 muted; 2 wrong usage, a date that is over, or an unknown ID.
 """, 'ID', 'the ID of the regression or test case, or the beginning of the ID',
@@ -166,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.print_faults('verdict', faults)
         return _decide(action, args, verdict) if action else _write_output(
             args, verdict)
-    except (OSError, ValueError) as err:
+    except (OSError, ValueError, lock.LockError) as err:
         print(f'plumb verdict: {err}', file=sys.stderr)
         return 2
 
@@ -224,7 +227,8 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
         ident, {'accept': 'accepted', 'mute': 'muted', 'retire': 'retired'}[action],
         datetime.date.fromisoformat(max(one.since for one in chosen)), until,
         args.reason, today, tuple(dict.fromkeys(
-            name for one in chosen for name in one.metrics))))
+            name for one in chosen for name in one.metrics)),
+        {} if action == 'retire' else subject.failures))
     print(f'{path}: {ident} is {text}{git_commit_hint(path)}')
     return 0
 
@@ -237,6 +241,7 @@ class Subject(NamedTuple):
     since: str
     #: As `Decision` has them.
     metrics: list[str]
+    failures: dict[str, tuple[str, ...]] = {}
 
 
 def _regressions(verdict: Verdict) -> list[Subject]:
@@ -249,8 +254,19 @@ def _regressions(verdict: Verdict) -> list[Subject]:
 
 def _failures(verdict: Verdict) -> list[Subject]:
     """The test cases that failed, each with all its copies."""
-    return [*{one.test_case: Subject(one.test_case, failure_text(one), one.date, [
-        one.test_case]) for one in verdict.results if one.result == 'fail'}.values()]
+    failed: dict[str, list[Result]] = {}
+    for one in verdict.results:
+        if one.result == 'fail':
+            failed.setdefault(one.test_case, []).append(one)
+    return [Subject(name, failure_text(copies[-1]), copies[-1].date, [name], {
+        guard: _nodes_of_failure(copies, guard) for guard in dict.fromkeys(
+            one.failed_guard for one in copies)}) for name, copies in failed.items()]
+
+
+def _nodes_of_failure(copies: Sequence[Result], guard: str) -> tuple[str, ...]:
+    """The nodes on which copies of a test case failed with a guard; (): unknown."""
+    nodes = [one.nodes for one in copies if one.failed_guard == guard]
+    return tuple(sorted(frozenset().union(*nodes))) if all(nodes) else ()
 
 
 def _retired(pattern: str, verdict: Verdict) -> tuple[str, list[Subject]]:

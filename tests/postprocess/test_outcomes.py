@@ -3,17 +3,20 @@ from __future__ import annotations
 
 import contextlib
 import io
+import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from perflogs_factory import case, record, short_id, write
 
+from config.sessions import lock
 from postprocess import debts, results
 from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
-from postprocess.regressions import verdict
+from postprocess.regressions import decisions, verdict
 from postprocess.report import build as report
 
 
@@ -312,6 +315,63 @@ def test_a_muted_failure_is_a_known_fault_until_its_date(tmp_path, capsys):
     path = tmp_path / 'decisions.yaml'
     path.write_text(path.read_text().replace('2099-01-01', '2026-11-01'))
     assert say(capsys, tmp_path)[0] == 1
+
+
+@pytest.mark.parametrize('later, code', [
+    ({'nodes': 'n7'}, 0), ({'nodes': 'n6 n7'}, 0), ({'nodes': ''}, 0),
+    ({'nodes': 'n1'}, 1), ({'nodes': 'n7', 'result': 'sanity'}, 1),
+    ({'nodes': 'n7', 'result': 'fail'}, 1)])
+def test_a_mute_hides_the_same_failure_of_its_nodes_alone(
+        tmp_path, capsys, later, code):
+    write(tmp_path, sessions_on(('n7', 'exit_code'), ('n1', 'pass')))
+    words = ['mute', short_id(case('a', 0)), '--until', '2099-01-01', '--perflogs',
+             str(tmp_path), '--reason']
+    assert verdict.main([*words, 'cable of n7']) == 0
+    write(tmp_path, [case('b', day) for day in range(5)] + [case('a', 4, **{
+        'result': 'exit_code', 'reason': 'Bus error', 'mode': 'nightly', **later})])
+    capsys.readouterr()
+    assert say(capsys, tmp_path)[0] == code
+    if code:
+        # The first one stays muted.
+        assert verdict.main([*words, 'another']) == 0
+        capsys.readouterr()
+        assert say(capsys, tmp_path)[0] == 0
+
+
+def test_two_people_who_decide_at_once_lose_no_decision(tmp_path, monkeypatch):
+    """The second one waits until the first one, who has read the file, has written."""
+    write(tmp_path, [case(name, 0, 'exit_code') for name in 'ab'])
+    waits, read, hold = (threading.Event(), decisions.load_decisions,
+                         lock.hold_file_lock)
+    reads: list[Path] = []
+    holds: list[Path] = []
+
+    def mute(name: str) -> None:
+        assert verdict.main(['mute', short_id(case(name, 0)), '--until', '2099-01-01',
+                             '--reason', name, '--perflogs', str(tmp_path)]) == 0
+        waits.set()
+
+    second = threading.Thread(target=mute, args='b')
+
+    def read_while_the_second_one_begins(folder: Path) -> list[decisions.Decision]:
+        found = read(folder)
+        reads.append(folder)
+        if len(reads) == 2:         # the first time is for the verdict
+            second.start()
+            waits.wait()
+        return found
+
+    def hold_and_count(path: Path, *args: Any, **more: Any) -> Any:
+        holds.append(path)
+        if len(holds) == 2:
+            waits.set()
+        return hold(path, *args, **more)
+
+    monkeypatch.setattr(decisions, 'load_decisions', read_while_the_second_one_begins)
+    monkeypatch.setattr(lock, 'hold_file_lock', hold_and_count)
+    mute('a')
+    second.join()
+    assert {one.reason for one in read(tmp_path)} == {'a', 'b'}
 
 
 def test_what_is_missing_is_retired(tmp_path, capsys):

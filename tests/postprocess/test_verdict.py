@@ -426,7 +426,8 @@ def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
 @pytest.mark.parametrize('row, words', [
     ('{id: 1}', 'entry 1: expected the keys id, '),
     ('{id: a, kind: muted, since: 2026-01-01, until: 2026-02-01, reason: "", '
-     'decided: 2026-01-01, metrics: [a]}', "reason: expected a text, got ''")])
+     'decided: 2026-01-01, metrics: [a], failures: {}}',
+     "reason: expected a text, got ''")])
 def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
                                         words):
     path = tmp_path / 'decisions.yaml'

@@ -171,16 +171,14 @@ class NightlySession:
         return ended
 
     def read_records(self) -> None:
-        """Read all records of the system, and the results of this nightly session; the
-        page reports what is damaged.
+        """Read all records of the system, and the results of this nightly session.
 
         :raises SetupError: the file of decisions is damaged
         """
-        read = commands.read_perflogs(self.work.perflog_folder)
-        #: All records of the system, and what people decided about them.
-        self.decided = read.decided
-        self.frame = read.frame[read.frame['system'] == self.system].reset_index(
-            drop=True)
+        #: The perflogs, and all records of the system.
+        self.perflogs = commands.read_perflogs(self.work.perflog_folder)
+        frame = self.perflogs.frame
+        self.frame = frame[frame['system'] == self.system].reset_index(drop=True)
         self.summary.results = [*results.results_of_nightly_session(
             self.frame, self.summary.nightly_session).values()]
 
@@ -309,12 +307,14 @@ class NightlySession:
         return plan
 
     def newest_verdict(self) -> Verdict:
-        """The verdict on the newest session of the system.
+        """The verdict on the newest session of the system, as `plumb verdict` has it.
 
         :raises SetupError: the file of its switches is damaged
         """
         try:
-            return judge_session(self.frame, decisions=self.decided)
+            return judge_session(
+                self.frame, decisions=self.perflogs.decided,
+                sessions=self.perflogs.sessions, damaged=len(self.perflogs.faults))
         except ValueError as err:
             raise SetupError(str(err)) from None
 
@@ -322,8 +322,7 @@ class NightlySession:
 
     def write_page(self) -> None:
         """Write the page, and add nodes and the verdict to the summary."""
-        own = self.summary.results
-        if not own:
+        if not self.summary.results:
             return
         self.add_nodes_to_summary()
         page, _ = commands.write_report_page(self.work.perflog_folder)
@@ -331,18 +330,6 @@ class NightlySession:
         if not page:
             self.summary.broken = 'the page was not written'
         verdict = self.newest_verdict()
-        measured = {one.test_case for one in own}
-        sessions = {part.session for one in own for part in one.sessions}
-        # What other sessions have left.
-        elsewhere = [
-            one for one in verdict.regressions if measured.isdisjoint(one.cases)] + [
-            one for one in verdict.failures
-            if sessions.isdisjoint(result.session for result in one.failed)]
-        self.summary.elsewhere = len(elsewhere)
         self.summary.verdict = dataclasses.replace(
-            verdict, session=self.summary.nightly_session, results=own,
-            events=[one for one in verdict.events if one not in elsewhere],
-            cases=len(measured),
-            compared=results.compared_test_cases(own),
-            judged=sum(one.test_case in measured for one in verdict.baselines),
-            ended_early=bool(self.summary.ended_by))
+            verdict, session=self.summary.nightly_session,
+            ended_early=verdict.ended_early or bool(self.summary.ended_by))

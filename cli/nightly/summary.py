@@ -1,6 +1,7 @@
 """The summary of a nightly session: a text, and the same as data."""
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 import time
@@ -8,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cli.site.schedulers import Pool
-from config.console import count_with_noun
 from config.places import CALIBRATE, site_option
 from config.version import VERSION
 from postprocess.regressions import events
@@ -36,11 +36,11 @@ class Summary:
     nightly_session: str = ''
     #: Further remarks, the most important first.
     notes: list[str] = field(default_factory=list)
+    #: The results of its test cases.
     results: list[Result] = field(default_factory=list)
-    #: The verdict on the session; None: nothing was measured.
+    #: The verdict on the system, as page and `plumb verdict` have it; None: nothing was
+    #: measured.
     verdict: events.Verdict | None = None
-    #: Failures and regressions that other sessions have left.
-    elsewhere: int = 0
     #: Nodes of each partition of Slurm at the end, and how many of those that take jobs
     #: were measured.
     nodes: list[tuple[Pool, int]] = field(default_factory=list)
@@ -57,6 +57,16 @@ class Summary:
         """Nodes that take no jobs at the end -> the same with state and reason."""
         return {node.name: str(node) for pool, _ in self.nodes
                 for node in pool.unusable_nodes}
+
+    @property
+    def left_by_others(self) -> list[events.Event]:
+        """Failures and regressions that other sessions have left. They count, too."""
+        measured = {one.test_case for one in self.results}
+        sessions = {part.session for one in self.results for part in one.sessions}
+        return [one for one in self.verdict.events if (
+            one.kind == 'regression' and measured.isdisjoint(one.cases)
+            or one.kind in ('failure', 'missing') and sessions.isdisjoint(
+                result.session for result in one.failed))] if self.verdict else []
 
     def add_note(self, text: str) -> None:
         """Add a remark, and print it at once."""
@@ -98,7 +108,7 @@ class Summary:
                           f'{self.headline}'.split()),
                  *(f'! {note}' for note in [*filter(None, [self.ended_by]),
                                             *self.notes]),
-                 *(events.verdict_lines(self.verdict) if self.verdict else [])]
+                 *self._verdict_lines()]
         again = [text for one in self.results for text in self._rerun_lines(one)]
         lines += ['Measured again:', *again] if again else []
         lines += [f'Nodes: {measured} of {len(pool.usable_nodes)} that take jobs '
@@ -109,11 +119,18 @@ class Summary:
                          f'{CALIBRATE}{site} --mode {self.mode}')
         if self.page:
             lines.append(f'Page: {self.page_url or self.page}')
-        if self.elsewhere:
-            lines.append('Not part of this result: '
-                         f'{count_with_noun(self.elsewhere, "fault")} of other '
-                         f'sessions, which ./plumb verdict{site} lists')
         return lines
+
+    def _verdict_lines(self) -> list[str]:
+        """The events of the session, and apart from them what others have left."""
+        if not self.verdict:
+            return []
+        others = self.left_by_others
+        own = [one for one in self.verdict.events if one not in others]
+        of_own, of_others = (events.verdict_lines(dataclasses.replace(
+            self.verdict, events=some)) for some in (own, others))
+        return of_own + ['Left by other sessions:', *(
+            f'  {text}' for text in of_others)] * bool(others)
 
     def data(self) -> dict[str, Any]:
         """The summary for a program, such as a status page; `text` is the text."""
@@ -131,7 +148,8 @@ class Summary:
             'nodes': [{'pool': pool.name, 'usable': len(pool.usable_nodes),
                        'measured': measured, 'out': [*map(str, pool.unusable_nodes)]}
                       for pool, measured in self.nodes],
-            'elsewhere': self.elsewhere, 'page': self.page_url or self.page,
+            'elsewhere': len(self.left_by_others),
+            'page': self.page_url or self.page,
             'components': self._components()}
 
     def _components(self) -> list[dict[str, Any]]:

@@ -42,7 +42,9 @@ from config.sessions import clock, lock, session_id
 from config.sites import topology
 from postprocess import records, results
 from postprocess.regressions import sessions as sessions_of
+from postprocess.regressions import verdict
 from postprocess.regressions.events import Verdict
+from postprocess.report import build
 from postprocess.results import Result
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
@@ -261,6 +263,37 @@ def test_a_failure_of_an_earlier_session_is_open_until_its_node_passes(
         assert ': failed on n3 on ' in text and 'FAILED: 1 test case failed. 2 ' in text
 
 
+@pytest.mark.parametrize('left, state', [
+    ('failure', 'failed'), ('cut short', 'cut short'), ('damaged', 'degraded')])
+def test_what_other_sessions_left_counts_as_in_page_and_verdict(
+        night, capsys, tmp_path, left, state):
+    """A test case that the mode does not have failed, a session of today was killed, or
+    a report is damaged."""
+    today = datetime.datetime.now(datetime.timezone.utc)
+    one = {'nodes': 'n3', 'program': 'c', 'params': 'program=c'}
+    if left == 'failure':
+        write(night.folder, [bad(f'{today - datetime.timedelta(1):%Y%m%dT%H%M%SZ}-'
+                                 'abcdef', reason='Bus error', **one)], '-n c')
+    elif left == 'cut short':
+        write(night.folder, [good(f'{today:%Y%m%d}T000000Z-abcdef', **one)], '-n c',
+              ended=False)
+    else:
+        (night.folder / 'sessions').mkdir()
+        (night.folder / 'sessions' / '20261101T000000Z-abcdef.json').write_text('{')
+    result = night.go()
+    assert (result.state, result.exit_code) == (state, 1)
+    lines = result.summary_lines()
+    assert f' of alpha: {state.upper()}: ' in lines[0]
+    at = lines.index('Left by other sessions:') if left == 'failure' else -1
+    assert left != 'failure' or 'Bus error' in lines[at + 2]
+    # The verdict and the page agree.
+    assert verdict.main(['--perflogs', str(night.folder), '--site', 'alpha']) == 1
+    assert f': {state.upper()}' in capsys.readouterr().out
+    assert build.main(['--perflogs', str(night.folder), '--output',
+                       str(tmp_path / 'page')]) == 1
+    assert f'<b>{state.upper()}.</b>' in (tmp_path / 'page' / 'index.html').read_text()
+
+
 def test_a_failure_that_is_gone_is_flaky_and_no_pass(night):
     night.bad = {('a', 1)}
     result = night.go()
@@ -465,14 +498,6 @@ def test_a_nightly_session_in_a_word_and_its_exit_code(some, more, word, code):
     assert json.dumps(result.data())
 
 
-def test_the_summary_has_one_result_and_counts_what_others_left():
-    """An interrupted session of the same day has failed test cases, too."""
-    text = output(whole(trial(result='pass')), elsewhere=2).summary_lines()
-    assert ' of alpha: GOOD: no regression. 1 test case ran; compared: 1 ' in text[0]
-    assert text[-1] == ('Not part of this result: 2 faults of other sessions, which '
-                        './plumb verdict --site alpha lists')
-
-
 def test_the_data_has_the_status_of_each_family_and_partition():
     def one(name: str, family: str, result: str = 'pass', partition: str = 'cpu'
             ) -> Result:
@@ -636,7 +661,9 @@ def test_after_a_nightly_session_that_was_killed_the_next_one_is_clean(suite):
         job.kill()
         job.wait()
     done = suite.plumb('nightly', '--mode', 'quick', '--', *OSU, *TINY)
-    assert done.returncode == 0, done.stdout + done.stderr
+    # As the verdict has it, of what the first one left.
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert ': CUT SHORT: 1 test case did not run. 1 test case ran; ' in done.stdout
     frame = records.read(suite.tmp / 'perflogs')    # no damaged line
     ended = {str(program): set(group['guard']) for program, group in
              frame.groupby('program', observed=True)}

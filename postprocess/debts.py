@@ -30,7 +30,7 @@ _RANKS = {'fail': 0, 'xfail': 1, 'inconclusive': 1, 'xpass': 2, 'pass': 2,
 
 
 class Read(NamedTuple):
-    """The perflogs of a folder, and what people decided about them."""
+    """The perflogs of folders, and what people decided about them."""
     #: As records.read gives it, with `add_debts`.
     frame: pd.DataFrame
     #: As records.sessions gives it.
@@ -39,13 +39,14 @@ class Read(NamedTuple):
     faults: records.Faults
 
 
-def read(folder: str) -> Read:
-    """The records of a folder, with those of the debts of its sessions.
+def read(*folders: str | Path) -> Read:
+    """The records of folders, with those of the debts of their sessions.
 
-    :raises ValueError: the file of decisions is damaged
+    :raises ValueError: a file of decisions is damaged
     """
-    frame, sessions, faults = records.read_with_sessions(folder)
-    decided = decisions.load_decisions(Path(folder))
+    frame, sessions, faults = records.read_with_sessions(folders)
+    decided = [one for folder in folders
+               for one in decisions.load_decisions(Path(folder))]
     return Read(add_debts(frame, sessions, decided), sessions, decided, faults)
 
 

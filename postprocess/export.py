@@ -31,7 +31,8 @@ sql`. Empty cells are NULL, times are UTC.
 
 --openmetrics has the newest values of each test case: a gauge plumb_METRIC for each
 judged metric (plumb_METRIC_value if the name ends like a counter of Prometheus),
-plumb_case_failed (0 or 1) and plumb_case_run_seconds (the time of the session).
+plumb_case_failed (1: as `plumb verdict` has it, also missing, or an open failure; else
+0) and plumb_case_run_seconds (the time of the session).
 
 CSV and JSON of any selection: `plumb sql`. JUnit: `plumb verdict --junit`.
 
@@ -94,9 +95,8 @@ def _export_folders(args: argparse.Namespace, folders: Sequence[Path],
             options.write_answer(args.parquet,
                                  functools.partial(write_parquet, con))
     if args.openmetrics:
-        from . import records
-        frame = options.records_of_site(records.read_with_sessions(folders)[0],
-                                        args.site)
+        from . import debts
+        frame = options.records_of_site(debts.read(*folders).frame, args.site)
         options.write_text_answer(args.openmetrics,
                                   '\n'.join(openmetrics_lines(frame)) + '\n')
     return 0
@@ -123,24 +123,28 @@ def write_parquet(con: duckdb.DuckDBPyConnection, file: Path) -> None:
 def openmetrics_lines(frame: pd.DataFrame) -> Iterator[str]:
     """Lines of OpenMetrics text, which is Prometheus' own format too.
 
-    :param frame: as records.read gives it
+    :param frame: as records.read and debts.add_debts give it
     """
     from . import results
     families: dict[str, tuple[str, dict[str, str]]] = {
-        'plumb_case_failed': ('1 if the test case failed in its newest '
-                              'session', {}),
+        'plumb_case_failed': ('1 if the test case failed in its newest session, has a '
+                              'failure that is open, or is missing', {}),
         'plumb_case_run_seconds': ('Time of the newest session of the test '
                                    'case, in seconds since 1970', {})}
     known = all_metrics()
-    records = results.newest_records(frame)
-    # One record decides how a test case ended.
-    deciding = records.assign(rank=records['result'].map(results.ORDER.index)
-                              ).sort_values('rank', kind='stable')
-    for row in deciding.drop_duplicates(['test_case', 'copy']).itertuples():
-        labels = _format_labels(_labels_of_record(row))
-        families['plumb_case_failed'][1][labels] = str(
-            int(row.result in results.FAILED))
-        families['plumb_case_run_seconds'][1][labels] = str(int(row.time.timestamp()))
+    # What is owed has no values, and did not run.
+    records = results.newest_records(frame[~frame['guard'].isin(
+        (results.MISSING, results.OPEN))])
+    for newest, name, number_of in (
+            (results.newest_records(frame), 'plumb_case_failed',
+             lambda row: row.result in results.FAILED),
+            (records, 'plumb_case_run_seconds', lambda row: row.time.timestamp())):
+        # One record decides how a test case ended.
+        deciding = newest.assign(rank=newest['result'].map(results.ORDER.index)
+                                 ).sort_values('rank', kind='stable')
+        for row in deciding.drop_duplicates(['test_case', 'copy']).itertuples():
+            families[name][1][_format_labels(_labels_of_record(row))] = str(
+                int(number_of(row)))
     for row in records[records['metric'] != 'completed'].itertuples():
         name = 'plumb_' + re.sub(r'\W', '_', str(row.metric), flags=re.ASCII)
         name += '_value' * bool(_KEPT.search(name))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import perflogs_factory as make
 import pytest
 
 from config.sessions import judged
-from postprocess import export, history, naming
+from postprocess import debts, export, history, naming
 from postprocess.records import read as read_records
 from postprocess.records import sql
 from postprocess.regressions import verdict
@@ -220,6 +221,28 @@ def test_openmetrics_can_be_parsed(tree, tmp_path):
             families['plumb_latency'].samples} == {
         (f'program={name}', f'{size} B'): 1.5 for name in 'ab'
         for size in (8, 1024)}
+
+
+def test_openmetrics_has_what_is_missing_or_open(tmp_path):
+    """As the verdict has it, with the values of the session that measured it last."""
+    make.write(tmp_path, [
+        *(make.case('a', day, result, nodes=node, mode='nightly')
+          for day, (node, result) in enumerate([('n7', 'exit_code'), ('n1', 'pass')])),
+        make.case('b', 0, mode='nightly'), make.case('c', 0, mode='nightly'),
+        make.case('c', 1, mode='nightly')])
+    lines = [*export.openmetrics_lines(debts.read(tmp_path).frame)]
+    file = tmp_path / 'plumb.prom'
+    assert export.main(['--perflogs', str(tmp_path), '--openmetrics', str(file)]) == 0
+    assert file.read_text().splitlines() == lines
+    found = {(name, program, copy): float(value) for line in lines for name, program,
+             copy, value in re.findall(
+                 r'(\w+){.*program="(\w)".*,copy="([^"]*)".* (\S+)$', line)}
+    assert {key[1:]: value for key, value in found.items()
+            if key[0] == 'plumb_case_failed'} == {
+        ('a', ''): 0, ('a', 'nodes=n7'): 1, ('b', ''): 1, ('c', ''): 0}
+    assert found['plumb_latency', 'b', ''] == 1
+    began = found['plumb_case_run_seconds', 'b', '']
+    assert began == found['plumb_case_run_seconds', 'c', ''] - 24 * 3600
 
 
 def test_export_errors(tree, tmp_path, capsys):

@@ -190,7 +190,7 @@ def reference_folder_of_site(site: Path, given: str | None) -> Path:
     A folder that `plumb env` set for another site is ignored.
 
     :param given: folder that a person set; None or '': none
-    :raises PlaceError: it has references of another site
+    :raises PlaceError: it does not exist, or has references of another site
     """
     default = default_reference_folder(site)
     if not given or _is_same_path(Path(given), default):
@@ -210,6 +210,9 @@ def reference_folder_of_site(site: Path, given: str | None) -> Path:
             f'RFM_REFERENCE_PREFIX is {given}, which has the references of '
             f'the site {owner.name}, not of {site.name}; unset '
             'RFM_REFERENCE_PREFIX')
+    if not Path(given).is_dir():
+        raise PlaceError(f'RFM_REFERENCE_PREFIX is {given}, which is not a folder; '
+                         'make it, or unset RFM_REFERENCE_PREFIX')
     return Path(given)
 
 

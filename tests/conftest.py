@@ -727,6 +727,7 @@ def suite_in(tmp_path: Path) -> Suite:
     # Installed programs are shared; what a run writes is not.
     own = tmp_path / 'work'
     own.mkdir()
+    (tmp_path / 'references').mkdir()
     for name in ('venv', 'mpi', 'mpich', 'stores', 'bin'):
         if (work / name).exists():
             (own / name).symlink_to(work / name)

@@ -123,6 +123,9 @@ def test_references_of_another_site_are_refused(suite, other_site, tmp_path):
     theirs = other_site / 'references'
     assert 'of the site other, not of local' in complaint(
         suite.plumb('run', RFM_REFERENCE_PREFIX=str(theirs)))
+    # Else no test case had a reference.
+    assert 'RFM_REFERENCE_PREFIX is /no/such, which is not a folder' in complaint(
+        suite.plumb('run', RFM_REFERENCE_PREFIX='/no/such'))
     # Set for one site, and used with another one.
     assert 'of the site local, not of other' in complaint(
         suite.plumb('run', '--site', str(other_site), PLUMBLINE_SITE='local'))

@@ -21,6 +21,7 @@ from . import changes, detect
 from .deviations import Deviations
 from .events import Event, Member, test_case_text
 from .grouping import Worse
+from .sessions import History
 
 #: A spell at the new level before: first and last date, number of sessions.
 Spell = tuple[str, str, int]
@@ -65,11 +66,14 @@ def _describe_metric(now: Deviations, kind: str, rows: list[int]) -> Event:
     row, hist, walk = rows[0], now.hist, now.walk
     usual, start = walk.baseline.of_series(row), int(walk.start[row])
     centre = float(usual.centre)
+    before = 0.0 if hist.is_zero(row, slice(start)) else now.value_of_level(row, centre)
     since, _ = _mean_per_session(hist.x[[row], start:])
     change = detect.compare_with_baseline(since, usual)
+    after = 0.0 if hist.is_zero(row, slice(start, None)) else now.value_of_level(
+        row, centre + change.size)
     return _event(now, kind, _MetricChange(
         'metric', '', rows, start, len(since), np.ones(now.case_z.shape, bool), change,
-        now.value_of_level(row, centre), [] if kind == 'improvement' else
+        (before, after), [] if kind == 'improvement' else
         _earlier_spells(now, hist.x[[row], :start], centre, change)))
 
 
@@ -94,7 +98,7 @@ def _describe_group(now: Deviations, worse: Worse) -> Event:
             counts, now.log_of_all_sessions[rows], np.nan)[:, :start], centre, change)
     return _event(now, 'regression', _MetricChange(
         group.kind, group.name, rows, start, int((at >= start).sum()), group.there,
-        change, None, spells,
+        change, (), spells,
         int(group.there[:, start:worse.last + 1].any(1).sum())))
 
 
@@ -111,8 +115,8 @@ class _MetricChange(NamedTuple):
     there: np.ndarray
     #: Of the new level from the baseline; None: unknown.
     distance: detect.Change | None
-    #: The value of the baseline; None: several metrics.
-    before: float | None
+    #: The values of the baseline and of the new level; (): several metrics.
+    levels: tuple[float, float] | tuple[()]
     earlier: list[Spell]
     #: Test cases of the group that ran since then; 0: no group.
     ran: int = 0
@@ -142,12 +146,17 @@ def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
     signs = now.hist.worse_direction_sign()[rows]
     members = [Member(
         **results.place_fields(one), metric=str(one.metric), point=str(one.point),
-        ratio=math.exp(sign * np.nanmean(of_metric))
-        if np.isfinite(of_metric).any() else None)
-        for one, sign, of_metric in zip(series.itertuples(), signs, log, strict=True)]
+        ratio=_ratio_of_metric(
+            now.hist, row, start, change.there[now.of[row]],
+            math.exp(sign * np.nanmean(of_metric))
+            if np.isfinite(of_metric).any() else None))
+        for row, one, sign, of_metric in zip(
+            rows, series.itertuples(), signs, log, strict=True)]
     ratios = [math.exp((-1 if better == 'higher' else 1) * min(part, 700.0))
               for part in change.distance or ()]
-    ratio = ratios[0] if ratios else None
+    before, after = change.levels or (None, None)
+    if change.levels and 0 in change.levels:
+        ratios = [0.0] if before else []
     nodes, muted = since['nodes'].unique(), now.muted.get(rows[0])
     where = (test_case_text(members[0]) if scope == 'metric' else
              f'{_group_text(scope, change.group, common)} ({len(cases)} of '
@@ -163,9 +172,8 @@ def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
             scope, ident, cause, cases, system),
         id=ident, scope=scope, group=change.group,
         since_session=next(iter(since['session'][since['day'] == start]), ''),
-        before=change.before, now=change.before and ratio and change.before * ratio,
-        ratio=ratio, low=min(ratios[1:], default=None),
-        high=max(ratios[1:], default=None),
+        before=before, now=after, ratio=next(iter(ratios), None),
+        low=min(ratios[1:], default=None), high=max(ratios[1:], default=None),
         cause=cause, earlier=change.earlier, members=members,
         nodes=str(nodes[0]) if len(nodes) == 1
         and now.hist.ran['nodes'].nunique() > 1 else '')
@@ -173,6 +181,20 @@ def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
     return dataclasses.replace(event, title=' '.join(filter(None, [
         f'{where}:', what + f' at {point_text(point)}' * bool(point),
         _size_text(event, unit, better), f'[{ident}]'])))
+
+
+def _ratio_of_metric(hist: History, row: int, start: int, there: np.ndarray,
+                     ratio: float | None) -> float | None:
+    """The ratio of a metric since a change; 0: it is 0 since. None: it was 0 before, or
+    is unknown.
+
+    :param there: the sessions that count
+    :param ratio: of the logs, which have no 0
+    """
+    since, before = there.copy(), there.copy()
+    since[:start], before[start:] = False, False
+    return None if hist.is_zero(row, before) else \
+        0.0 if hist.is_zero(row, since) else ratio
 
 
 def _mean_per_session(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -206,10 +228,12 @@ def _median_and_range_lines(members: Sequence[Member]) -> list[str]:
         return []
     sides = {all_metrics().get(one.metric, {}).get('better') for one in worst}
     if len(sides) > 1:
-        ratios = sorted(one.times_as_bad for one in worst)
+        ratios = sorted(one.times_as_bad for one in worst if one.ratio)
+    zeros = sum(one.ratio == 0 for one in worst)
     return [f'test cases: median {change_text(statistics.median(ratios))}, '
             f'from {change_text(ratios[0])} to {change_text(ratios[-1])}'
-            + ' (+ is worse)' * (len(sides) > 1)]
+            + ' (+ is worse)' * (len(sides) > 1)
+            + f'; {zeros} fell to 0' * bool(zeros)]
 
 
 def _earlier_lines(earlier: Sequence[Spell]) -> list[str]:
@@ -230,9 +254,12 @@ def _group_text(scope: str, group: str, common: Mapping[str, str]) -> str:
 
 
 def _size_text(event: Event, unit: str, better: str) -> str:
-    """The size of a change: `+5.0 % (+4.1 to +5.9 %)`."""
+    """The size of a change: `+5.0 % (+4.1 to +5.9 %), 10 µs -> 10.5 µs`. A level of 0
+    has no size."""
+    values = ' -> '.join(value_text(one, unit) for one in (event.before, event.now)
+                         if one is not None)
     if not (event.ratio and event.low and event.high):
-        return ''
+        return values
     sizes = event.ratio, event.low, event.high
     if not 0.5 <= event.ratio <= 2:
         text = '{:.3g} x{} ({:.3g} to {:.3g})'.format(
@@ -245,9 +272,7 @@ def _size_text(event: Event, unit: str, better: str) -> str:
         part, *ends = (100 * sign * (part - 1) for part in sizes)
         text = (f'{part:.1f} % {"worse" if sign > 0 else "better"} '
                 f'({min(ends):.1f} to {max(ends):.1f} %)')
-    values = [value_text(one, unit) for one in (event.before, event.now)
-              if one is not None]
-    return text + f', {" -> ".join(values)}' * bool(values)
+    return text + f', {values}' * bool(values)
 
 
 def _advice_text(kind: str, ident: str, cause: str, cases: Sequence[str], system: str

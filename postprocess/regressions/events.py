@@ -15,7 +15,7 @@ from config import places
 from config.console import LISTED, count_with_noun, print_lines, print_table
 from config.families import all_metrics
 from config.records.units import point_text
-from config.sessions import clock
+from config.sessions import clock, judged
 from config.sites import topology
 
 from ..names import short_name
@@ -53,16 +53,16 @@ class Member(Place):
     metric: str = ''
     #: '8 B', or ''.
     point: str = ''
-    #: Level since over that before; None: unknown.
+    #: Level since over that before; 0: the value is 0 since. None: unknown.
     ratio: float | None = None
 
     @property
     def times_as_bad(self) -> float:
         """How many times as bad it is, whichever side is better; 1: unknown."""
-        if not self.ratio or self.ratio < 0:
+        if self.ratio is None:
             return 1.0
         better = all_metrics().get(self.metric, {}).get('better')
-        return 1 / self.ratio if better == 'higher' else self.ratio
+        return judged.worsening_ratio(str(better), self.ratio, 1.0)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class Event:
     #: Centre of the baseline, and level since; None: several metrics.
     before: float | None = None
     now: float | None = None
-    #: Level since over the centre before, with an interval of 95 %; None: unknown.
+    #: Level since over the centre before (0: the value is 0 since), with an interval of
+    #: 95 %; None: unknown.
     ratio: float | None = None
     low: float | None = None
     high: float | None = None

@@ -10,6 +10,7 @@ import pandas as pd
 
 from config.console import count_with_noun
 from config.places import SITES, default_site, site_folder_of_name
+from config.sessions.judged import INFINITE
 from config.sites import topology
 
 from .. import results
@@ -218,6 +219,8 @@ def _test_cases_to_rerun(now: Deviations) -> list[Event]:
     row_of_case = {int(now.of[row]): row for row in sorted(
         rows.tolist(), key=lambda row: float(worse[row]))}
     return [_event_of_metric(now, 'rerun', row, _reason_to_rerun(now, row),
+                             INFINITE if worse[row] and hist.is_zero(
+                                 row, slice(last[row], None)) else
                              math.exp(min(worse[row], 700.0)) if worse[row] else None)
             for row in row_of_case.values()]
 
@@ -232,9 +235,11 @@ def _incident(rerun: Sequence[Event], cases: int) -> Iterator[Event]:
         yield Event(
             'incident', f'Incident: {count_with_noun(len(far), "test case")} of '
             f'{cases} {"was" if len(far) == 1 else "were"} worse in this session alone '
-            'than noise explains, up to '
-            f'{far[0].ratio:.3g} times as bad ({test_case_text(far[0].members[0])}); '
-            'measure again to decide whether it is a regression',
+            'than noise explains, ' + (
+                'down to 0' if far[0].ratio == INFINITE else
+                f'up to {far[0].ratio:.3g} times as bad')
+            + f' ({test_case_text(far[0].members[0])}); measure again to decide '
+            'whether it is a regression',
             [name for one in far for name in one.cases], ratio=far[0].ratio)
 
 

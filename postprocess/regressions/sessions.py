@@ -40,7 +40,9 @@ class History(NamedTuple):
     metrics: pd.DataFrame
     #: Sessions, sorted: numpy days.
     sessions: np.ndarray
-    #: Log of the value, signed so that more is worse.
+    #: The value, in the unit of its metric.
+    value: np.ndarray
+    #: Its log, signed so that more is worse; of a value of 0 a stand-in, see `_logs`.
     x: np.ndarray
     #: Measurements of the session, and their standard deviation in the unit of x.
     runs: np.ndarray
@@ -60,6 +62,15 @@ class History(NamedTuple):
     def worse_direction_sign(self) -> np.ndarray:
         """1 where lower is better, else -1."""
         return np.where(self.metrics['better'] == 'lower', 1.0, -1.0)
+
+    def is_zero(self, row: int, there: slice | np.ndarray) -> bool:
+        """Whether the median of some sessions of a series is 0, or less.
+
+        :param there: the sessions
+        """
+        values = self.value[row, there]
+        known = values[np.isfinite(values)]
+        return bool(len(known) and np.median(known) <= 0)
 
     def share_of_value(self, rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Changes for the worse of metrics as shares of their values: 0.05 is 5 %.
@@ -119,7 +130,8 @@ def metric_histories(frame: pd.DataFrame) -> History:
                       for family, metric, size in zip(
                           metrics['family'], metrics['metric'],
                           np.nanmedian(np.abs(value), 1), strict=True)])
-    return History(metrics, days, x, runs, within, np.maximum(MINIMUM, digit), ran)
+    return History(metrics, days, value, x, runs, within, np.maximum(MINIMUM, digit),
+                   ran)
 
 
 def _node_of_copy(copy: str) -> str:

@@ -255,6 +255,29 @@ def test_zeros_and_constants(judge):
     json.loads(verdict_.json())
 
 
+def test_a_bandwidth_that_fell_to_0_has_no_ratio(tmp_path, capsys):
+    """The stand-in of a 0 in a series of logs is no value."""
+    records = sessions(metric='bandwidth')
+    zeros = [{**r, 'value': 0.0} if r['params'].endswith('n=3') else r
+             for r in records[-4 * CASES:]]
+    words = '--perflogs', tmp_path / 'logs'
+    factory.write(tmp_path / 'logs', [*records[:-4 * CASES], *zeros[:CASES]])
+    code, output = run(capsys, *words)
+    assert code == 0
+    assert 'noise explains, down to 0 (osu_' in ' '.join(output.out.split())
+    factory.write(tmp_path / 'logs', zeros[CASES:])
+    code, output = run(capsys, *words)
+    text = ' '.join(output.out.split())
+    assert code == 1
+    assert re.search(r' at 8 B 4[\d.]* MB/s -> 0 MB/s \[\w+\], since ', text), text
+    [one] = regressions(run(capsys, *words, '--json', '-')[1])
+    assert (one['now'], one['ratio'], one['low']) == (0, 0, None)
+    assert one['members'][0]['ratio'] == 0
+    build.write_page(str(tmp_path / 'logs'), tmp_path / 'page')
+    text = (tmp_path / 'page' / 'index.html').read_text('utf-8')
+    assert 'MB/s → 0 MB/s' in text
+
+
 def run(capsys, *words):
     code = verdict.main([*map(str, words)])
     return code, capsys.readouterr()

@@ -6,10 +6,12 @@ From the logs of these values:
 
     ratio = exp(mean(B) - mean(A)),  interval: Welch's t at 95 %
 
-(Biometrika 34, 1947). A side with fewer than OWN runs takes its spread from
-all runs of its metric that the perflogs have, so that two sessions can be
-compared. A difference of one digit that the program prints is never certain: the
-interval is wider by a digit on both sides, and the test has one digit less. A metric
+(Biometrika 34, 1947). Mean and spread are those of the verdict
+(`detect.estimate_noise`), with its floor. A side with fewer than OWN runs takes its
+spread from all runs of its metric that the perflogs have, so that two sessions can be
+compared. A difference that is smaller than the verdict's (`detect.MINIMUM`), or of one
+digit that the program prints, is never certain: the interval is wider by a digit on
+both sides, and the test has one digit less. A metric
 that is 0 in most sessions of a side has no logarithm: 0 is worse or better than any
 other value. A curve is one metric more: the mean of its logs over the sizes that
 both have, a value a run. The p of all metrics of a comparison are corrected
@@ -496,27 +498,28 @@ def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
 
     :param digit: the last digit printed, in the unit of the logs
     """
-    size = float(b.mean() - a.mean())
-    variances, free = [], []
+    # As the verdict takes them: smaller ones are rounding.
+    smallest = max(detect.MINIMUM, digit)
+    floor = smallest / math.sqrt(12)
+    centres, variances, free = [], [], []
     for logs in (a, b):
+        [centre], [spread], _ = detect.estimate_noise(logs[None], floor=floor)
+        centres.append(float(centre) if len(logs) >= OWN else float(logs.mean()))
         if len(logs) >= OWN or known is None and len(logs) >= 2:
-            variances.append(float(logs.var(ddof=1)) / len(logs))
+            variances.append(float(spread) ** 2 / len(logs))
             free.append(len(logs) - 1.0)
         elif known is not None:
-            variances.append(known[0] ** 2 / len(logs))
+            variances.append(max(known[0], floor) ** 2 / len(logs))
             free.append(known[1])
-    base = Row(**_texts_of_row(first), point=point, a=math.exp(a.mean()),
-               b=math.exp(b.mean()), runs_a=len(a), runs_b=len(b),
+    size = centres[1] - centres[0]
+    base = Row(**_texts_of_row(first), point=point, a=math.exp(centres[0]),
+               b=math.exp(centres[1]), runs_a=len(a), runs_b=len(b),
                ratio=math.exp(size), low=None, high=None, p=None,
                outcome='undecided', needs=max(OWN - min(len(a), len(b)), 0))
     if len(variances) < 2:
         return base
     both = sum(variances)
-    beyond = max(abs(size) - 1.001 * digit, 0.0)
-    if both <= 0:
-        return dataclasses.replace(
-            base, low=math.exp(size - digit), high=math.exp(size + digit),
-            p=0.0 if beyond > 1e-9 else 1.0)
+    beyond = max(abs(size) - 1.001 * digit, 0.0) if abs(size) > smallest else 0.0
     df = both ** 2 / sum(v ** 2 / f for v, f in zip(variances, free,
                                                     strict=True))
     error = math.sqrt(both)

@@ -218,3 +218,24 @@ def test_a_metric_that_one_side_lacks_is_listed(tmp_path, capsys):
     [line] = [line for line in output.splitlines() if line.startswith('missing')]
     assert line.split()[1:5] == ['1', 'µs', '6,', '0'] and 'latency 64 B' in line
     assert '1 missing on one side' in output
+
+
+def test_a_difference_that_the_verdict_takes_for_rounding_is_not_certain(
+        tmp_path, capsys):
+    """14 sessions of 1000 MB/s, then 6 of 1002: the verdict is GOOD."""
+    factory.write(tmp_path, [
+        factory.record('bandwidth', 1000.0 if day <= 14 else 1002.0, 8, day=day,
+                       unit='MB/s') for day in range(1, 21)])
+    words = ['--perflogs', str(tmp_path), ':2026-11-15', '2026-11-16:']
+    assert compare.main(words) == 0
+    assert '1 metric in common: 1 same' in capsys.readouterr().out
+
+
+def test_one_session_that_went_wrong_does_not_hide_a_difference(tmp_path):
+    """The noise is that of the verdict, on which a single session counts little."""
+    wrong = [*CALM, 1.0, 1.01, 0.99, 1.8]
+    frame = read(tmp_path, [*factory.latencies(wrong, (8,), system='aa'),
+                            *factory.latencies([1.1 * v for v in CALM], (8,),
+                                               system='bb')])
+    [row] = compare.compare_metrics(frame, 'aa', 'bb')
+    assert row.outcome == 'worse' and 1.07 < row.ratio < 1.12

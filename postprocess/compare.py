@@ -26,7 +26,7 @@ import dataclasses
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,13 @@ FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',
 #: Columns by which A and B are matched, if both have a value in common.
 MATCHED = ['system', 'partition', 'environ', 'source', 'check', 'params', 'settings',
            'program']
+#: What else distinguishes runs of a test case. Sides are matched by it where one has
+#: several, and both have a value in common.
+DISTINCT = ['num_nodes', 'num_tasks', 'version']
+#: Name of a thing -> column or parameters that have it, where no record has that name.
+ALIASES = {'environment': ('environ',), 'mpi': ('stack',), 'store': ('db',)}
+#: Value of a setting that a test case does not have.
+DEFAULT = 'default'
 #: Runs of a side from which on its own spread counts.
 OWN = 5
 #: Sizes that make a curve.
@@ -79,9 +86,13 @@ conditions are separated by commas:
   network=ib0 network=eth0       two values of a parameter
   before after --from before.csv after.csv   saved results (`plumb parse`)
 
---across NAME compares each value of the column or parameter NAME with A, or without A
-with the value that comes first in the alphabet: `--across db`, `--across network ib0`,
-`--across environ`.
+If a side has several environments, versions or numbers of nodes of a test case, and
+the other side has none of them, each is compared: they are never mixed.
+
+--across NAME compares each value of a column, parameter or setting with A, or without A
+with the value that comes first in the alphabet: `--across store`, `--across network
+ib0`, `--across environment`, `--across mpi`, `--across version`. A test case without a
+setting that others have is `default`: `--across pin default off`.
 
 """ + ANSWER_CODES
 
@@ -132,8 +143,9 @@ def parser() -> Parser:
     options.add_saved_results_option(options.add_record_options(cmd))
     comparison = cmd.add_argument_group('comparison')
     comparison.add_argument(
-        '--across', metavar='NAME', help='compare all values of a column or parameter, '
-        'such as db, environ or network; A and B are values of it')
+        '--across', metavar='NAME', help='compare all values of a column, parameter or '
+        'setting, such as store, environment, mpi, version or pin; A and B are values '
+        'of it')
     comparison.add_argument(
         '--min-change', type=float, default=0.05, metavar='X',
         help='the smallest difference that matters, as a fraction (default: '
@@ -163,10 +175,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         frame = options.records_of_site(frame, args.site)
         pairs = (pairs_across(frame, args.across, args.a, args.b) if args.across
                  else [(args.a, args.b)])
-        rows, left_out = {}, []
+        rows: dict[tuple[str, str], list[Row]] = {}
+        left_out: list[str] = []
         for a, b in pairs:
             try:
-                rows[a, b] = compare_metrics(frame, a, b, args.min_change)
+                for row in compare_metrics(frame, a, b, args.min_change,
+                                           left_out.append):
+                    rows.setdefault((row.side_a, row.side_b), []).append(row)
             except ValueError as err:
                 left_out.append(str(err))
         if not rows:
@@ -209,27 +224,37 @@ def pairs_across(frame: pd.DataFrame, name: str, a: str | None, b: str | None
 
 
 def _texts_of_name(frame: pd.DataFrame, name: str) -> pd.Series:
-    """The text that each record has in a column, or of a parameter; '' if none.
+    """The text that each record has in a column, or of a parameter or setting; '' if
+    none. A test case without a setting that others have is DEFAULT.
 
-    :raises ValueError: no record has such a column or parameter
+    :raises ValueError: no record has such a column, parameter or setting
     """
-    if name in frame:
-        return frame[name].astype(str)
-    params = frame['params'].astype(str)
-    value = {text: parameters_by_name(text).get(name) for text in params.unique()}
-    if not any(one is not None for one in value.values()):
-        raise ValueError(f'the records have no column or parameter {name!r} '
-                         '(`plumb sql "SELECT DISTINCT params FROM results"` lists the '
-                         'parameters)')
-    return params.map({text: one or '' for text, one in value.items()})
+    names = [other for other in (name, *ALIASES.get(name, ())) if other in frame]
+    if names:
+        return frame[names[0]].astype(str).replace({'<NA>': '', 'nan': ''})
+    names = [name, *ALIASES.get(name, ())]
+    found = pd.Series('', frame.index)
+    of_settings = frame['settings'].astype(str)
+    for column in (frame['params'].astype(str), of_settings):
+        values = {text: next(filter(None, map(parameters_by_name(text).get, names)), '')
+                  for text in column.unique()}
+        found = found.where(found != '', column.map(values))
+        if column is of_settings and any(values.values()):
+            found = found.replace({'': DEFAULT})
+    if not found.any():
+        raise ValueError(f'the records have no column, parameter or setting {name!r} '
+                         '(`plumb sql "SELECT DISTINCT params, settings FROM results"` '
+                         'lists them)')
+    return found
 
 
-def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
-            ) -> list[Row]:
+def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05,
+                    report: Callable[[str], Any] = print) -> list[Row]:
     """B against A, the metrics that tell most first.
 
     :param frame: as records.read gives it
     :param a, b: what is compared, as on the command line
+    :param report: called with one line for each part of a side that is left out
     :raises ValueError: nothing is chosen, or nothing of it matches
     """
     if frame.empty:
@@ -244,22 +269,64 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: all measurements failed or are inconclusive')
+    rows = _compare_sides(frame, (a, b), sides, minimum, report)
+    return sorted(rows, key=_sort_key)
+
+
+def _compare_sides(frame: pd.DataFrame, names: tuple[str, str],
+                   sides: list[pd.DataFrame], minimum: float,
+                   report: Callable[[str], Any]) -> list[Row]:
+    """The rows of two sides. If a side has several values of a column in which the
+    sides differ, within one test case, each value is compared: they are never mixed.
+
+    :param names: what is compared, as on the command line
+    :param sides: the records of each
+    :raises ValueError: nothing matches, or both sides have several values
+    """
     keys, alike = _matching_columns_and_compared_words(*sides)
-    sides = _without_parameters_of_one_side(sides, keys)
-    # A parameter that is compared is the same for both.
-    alike |= {f'{term.partition("=")[0].strip()}=': '*'
-              for term in f'{a},{b}'.split(',') if '=' in term}
-    values = [_values_per_session(side, keys, alike) for side in sides]
-    if not values[0].index.intersection(values[1].index).size:
-        raise ValueError(f'{a} and {b} have no metric of a test case in '
-                         'common')
-    spreads = _spread_per_metric(frame, keys, alike)
-    rows = [row for key, rows_a in values[0].groupby(level=0)
-            if (row := _compare_metric(key, rows_a, values[1], spreads, minimum))]
-    rows += _compare_curves(values[0], values[1], keys, spreads, minimum)
-    rows += _missing_rows(values[0], values[1])
-    return sorted((dataclasses.replace(row, side_a=a, side_b=b)
-                   for row in _apply_holm_correction(rows, minimum)), key=_sort_key)
+    compared = _compared_parameters(names, sides)
+    masked = [_without_compared_parameters(side, compared, alike) for side in sides]
+    reduced = _without_parameters_of_one_side(masked)
+    mixed = _values_of_mixed_sides(sides, reduced, keys, compared)
+    if mixed:
+        column, values = mixed
+        if all(len(of_side) > 1 for of_side in values):
+            raise ValueError('; '.join(
+                f'{name} has ' + ' and '.join(f'{column}={value}' for value in of_side)
+                for name, of_side in zip(names, values, strict=True))
+                + f': give one of each, such as {names[0]},{column}={values[0][0]} '
+                f'and {names[1]},{column}={values[1][0]}')
+        number = int(len(values[1]) > 1)
+        rows: list[Row] = []
+        left_out = []
+        for value in values[number]:
+            one, of_one = list(names), list(sides)
+            one[number] += f',{column}={value}'
+            of_one[number] = sides[number][
+                _texts_of_name(sides[number], column) == value]
+            try:
+                rows += _compare_sides(frame, (one[0], one[1]), of_one, minimum, report)
+            except ValueError as err:
+                left_out.append(str(err))
+        if not rows:
+            raise ValueError(left_out[0])
+        for reason in left_out:
+            report(reason)
+        return rows
+    sides = _with_whole_parameters_where_mixed(masked, reduced, keys)
+    sides = _with_distinct_words(sides, keys)
+    values_of = [_values_per_session(side, keys) for side in sides]
+    if not values_of[0].index.intersection(values_of[1].index).size:
+        raise ValueError(f'{names[0]} and {names[1]} have no metric of a test case in '
+                         'common' + _hint_of_mixed_parameters(names, masked, reduced,
+                                                              keys))
+    spreads = _spread_per_metric(frame, keys, compared, alike)
+    rows = [row for key, rows_a in values_of[0].groupby(level=0)
+            if (row := _compare_metric(key, rows_a, values_of[1], spreads, minimum))]
+    rows += _compare_curves(values_of[0], values_of[1], keys, spreads, minimum)
+    rows += _missing_rows(values_of[0], values_of[1])
+    return [dataclasses.replace(row, side_a=names[0], side_b=names[1])
+            for row in _apply_holm_correction(rows, minimum)]
 
 
 def _selection_mask(
@@ -317,35 +384,153 @@ def _matching_columns_and_compared_words(a: pd.DataFrame, b: pd.DataFrame
     return keys, alike
 
 
-def _without_parameters_of_one_side(sides: list[pd.DataFrame], keys: list[str]
-                                    ) -> list[pd.DataFrame]:
-    """The sides without the parameters that only one of them has.
-
-    Saved results name fewer parameters, or others, than a check does. Test cases that
-    would become equal keep all of their parameters, so that they are never mixed.
-    """
-    texts = [side['params'].astype(str) for side in sides]
-    common = set.intersection(*(
-        set().union(*map(parameters_by_name, of_side.unique())) for of_side in texts))
-    reduced_sides = []
-    for side, of_side in zip(sides, texts, strict=True):
-        fewer = {text: ' '.join(word for word in text.split()
-                                if word.partition('=')[0] in common)
-                 for text in of_side.unique()}
-        reduced = side.assign(params=of_side.map(fewer), whole=of_side)
-        count = reduced.groupby([*keys, 'settings'] if 'settings' not in keys else keys,
-                                observed=True)['whole'].transform('nunique')
-        reduced['params'] = reduced['params'].where(count == 1, reduced['whole'])
-        reduced_sides.append(reduced.drop(columns='whole'))
-    return reduced_sides
+def _compared_parameters(names: tuple[str, str], sides: list[pd.DataFrame]
+                         ) -> set[str]:
+    """The parameters and settings that the sides name and have no value of in common.
+    They are what is compared."""
+    compared = set()
+    for term in ','.join(names).split(','):
+        name, equals, _ = term.strip().partition('=')
+        if not equals or name in sides[0]:
+            continue
+        try:
+            values = [set(_texts_of_name(side, name)) for side in sides]
+        except ValueError:      # only one side has it
+            continue
+        if not values[0] & values[1]:
+            compared |= {name, *ALIASES.get(name, ())}
+    return compared
 
 
-def _values_per_session(side: pd.DataFrame, keys: list[str], alike: dict[str, str]
-            ) -> pd.DataFrame:
+def _without_compared_parameters(side: pd.DataFrame, compared: set[str],
+                                 alike: dict[str, str]) -> pd.DataFrame:
+    """A side whose parameters and settings do not have the values that are compared."""
+    def masked_parameters(text: str) -> str:
+        words = (word.rpartition('=') for word in text.split(' '))
+        return ' '.join(f'{name}{sep}' + (
+            '*' if name in compared else alike.get(value, value))
+            for name, sep, value in words)
+
+    def other_settings(text: str) -> str:
+        return ' '.join(word for word in text.split(' ')
+                        if word.partition('=')[0] not in compared)
+
+    params, settings = side['params'].astype(str), side['settings'].astype(str)
+    return side.assign(
+        params=params.map({text: masked_parameters(text) for text in params.unique()}),
+        settings=settings.map({text: other_settings(text)
+                               for text in settings.unique()}))
+
+
+def _without_parameters_of_one_side(sides: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """The sides without the parameters that only one of them has: saved results name
+    fewer parameters, or others, than a check does."""
+    names = [set().union(*map(parameters_by_name, side['params'].unique()))
+             for side in sides]
+    common = set.intersection(*names)
+    return [side.assign(params=side['params'].map({
+        text: ' '.join(word for word in text.split()
+                       if word.partition('=')[0] in common)
+        for text in side['params'].unique()})) for side in sides]
+
+
+def _values_of_mixed_sides(sides: list[pd.DataFrame], reduced: list[pd.DataFrame],
+                           keys: list[str], compared: set[str]
+                           ) -> tuple[str, list[list[str]]] | None:
+    """A column or parameter in which the sides differ, and of which a side has several
+    values within a metric that both have; and its values of each side. None: there is
+    none."""
+    names = [name for name in MATCHED if name not in keys and name != 'params']
+    # A history of one environment with several versions is one test case.
+    others = DISTINCT if 'environ' not in keys else DISTINCT[:2]
+    metric = [*keys, 'metric', 'point']
+    tables = []
+    for side, fewer in zip(sides, reduced, strict=True):
+        table = fewer[[*metric, *names, *others]].astype(str).assign(**{
+            name: _texts_of_name(side, name) for name in compared
+            if _has_name(side, name)})
+        tables.append(table.drop_duplicates().set_index(metric))
+    common = tables[0].index.intersection(tables[1].index)
+    tables = [table[table.index.isin(common)] for table in tables]
+    for name in [*names, *sorted(compared), *others]:
+        if name in others and set(tables[0][name]) & set(tables[1][name]):
+            continue            # _with_distinct_words matches it
+        if any((table.groupby(level=[*range(len(metric))])[name].nunique() > 1).any()
+               for table in tables if name in table):
+            return name, [sorted(set(table[name])) if name in table else ['']
+                          for table in tables]
+    return None
+
+
+def _has_name(side: pd.DataFrame, name: str) -> bool:
+    return any(name in parameters_by_name(text) for column in ('params', 'settings')
+               for text in side[column].astype(str).unique())
+
+
+def _with_whole_parameters_where_mixed(
+        masked: list[pd.DataFrame], reduced: list[pd.DataFrame], keys: list[str]
+        ) -> list[pd.DataFrame]:
+    """The reduced sides. Test cases that would become equal keep all of their
+    parameters, so that they are never mixed."""
+    sides = []
+    for whole, fewer in zip(masked, reduced, strict=True):
+        count = fewer.assign(whole=whole['params']).groupby(
+            _test_case_columns(keys), observed=True)['whole'].transform('nunique')
+        sides.append(fewer.assign(params=fewer['params'].where(
+            count == 1, whole['params'])))
+    return sides
+
+
+def _test_case_columns(keys: list[str]) -> list[str]:
+    return keys if 'settings' in keys else [*keys, 'settings']
+
+
+def _with_distinct_words(sides: list[pd.DataFrame], keys: list[str]
+                         ) -> list[pd.DataFrame]:
+    """The sides with the number of nodes, for example, as a parameter of the test
+    cases of which a side has several numbers, so that equal numbers are compared."""
+    for name in DISTINCT if 'environ' not in keys else DISTINCT[:2]:
+        several = set()
+        for side in sides:
+            count = side.groupby(keys, observed=True)[name].transform('nunique')
+            several |= set(pd.MultiIndex.from_frame(side.loc[count > 1, keys]))
+        if several:
+            sides = [side.assign(params=side['params'].where(
+                ~pd.MultiIndex.from_frame(side[keys]).isin(several),
+                side['params'] + f' {name}=' + side[name].astype(str)))
+                for side in sides]
+    return sides
+
+
+def _hint_of_mixed_parameters(
+        names: tuple[str, str], masked: list[pd.DataFrame],
+        reduced: list[pd.DataFrame], keys: list[str]) -> str:
+    """The parameters that only one side has, with several values: what to select; ''
+    if there is none."""
+    hints = []
+    for number, (whole, fewer) in enumerate(zip(masked, reduced, strict=True)):
+        texts = fewer.assign(whole=whole['params'])
+        other = pd.MultiIndex.from_frame(reduced[1 - number][keys])
+        texts = texts[pd.MultiIndex.from_frame(fewer[keys]).isin(other)]
+        values: dict[str, set[str]] = {}
+        for text in texts['whole'].unique():
+            for name, value in parameters_by_name(text).items():
+                values.setdefault(name, set()).add(value)
+        left = set().union(*map(parameters_by_name, texts['params'].unique()))
+        several = {name: min(of_name) for name, of_name in values.items()
+                   if len(of_name) > 1 and name not in left}
+        if several:
+            hints.append(f'; {names[number]} has several values of '
+                         + ', '.join(several) + ': give one of each, such as '
+                         + ','.join([names[number], *(
+                             f'{name}={value}' for name, value in several.items())]))
+    return ''.join(hints)
+
+
+def _values_per_session(side: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """A value a run of every metric, and of every curve: an index of keys,
     with columns run, value, and texts for people."""
-    side = side.assign(params=_params_without_compared_words(side['params'], alike),
-                       better=side['better'].astype(str))
+    side = side.assign(better=side['better'].astype(str))
     table = median_per_session(side, [*keys, 'family', 'unit', 'better'])
     table = table[table['value'] >= 0]
     table['point'] = table['point'].map(judged.point_with_unit)
@@ -360,29 +545,16 @@ def _values_per_session(side: pd.DataFrame, keys: list[str], alike: dict[str, st
         table[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
 
 
-def _params_without_compared_words(
-    params: pd.Series, alike: dict[str, str]
-) -> pd.Series:
-    """Parameters without the words that are what is compared."""
-    def mask_compared_words(text: str) -> str:
-        words = (word.rpartition('=') for word in text.split(' '))
-        return ' '.join(f'{head}{sep}{alike.get(head + sep, alike.get(tail, tail))}'
-                        for head, sep, tail in words)
-
-    texts = params.astype(str)
-    return texts.map({text: mask_compared_words(text) for text in texts.unique()})
-
-
-def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
-             ) -> dict[Any, tuple[float, float]]:
+def _spread_per_metric(frame: pd.DataFrame, keys: list[str], compared: set[str],
+                       alike: dict[str, str]) -> dict[Any, tuple[float, float]]:
     """Metric -> spread and degrees of freedom of all its runs."""
     good = usable_records(frame, include_reference_failures=True)[0]
     good = good[good['metric'] != 'completed']
     # A test case is one only with all that names it.
     table = median_per_session(good.assign(params=good['params']), MATCHED)
     table = table[table['value'] > 0]
-    table['params'] = _params_without_compared_words(table['params'], alike)
     table['point'] = table['point'].map(judged.point_with_unit)
+    masked = _without_compared_parameters(table, compared, alike)
     spreads: dict[Any, tuple[float, float]] = {}
     for _, group in table.groupby([*MATCHED, 'metric', 'point'], observed=True,
                                   sort=False):
@@ -390,7 +562,7 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, st
             continue
         spread, free = detect.spread_between_sessions(
             np.log(group['value'].to_numpy()))
-        first = group.iloc[0]
+        first = masked.loc[group.index[0]]
         key = tuple(str(first[name]) for name in (*keys, 'metric', 'point'))
         old = spreads.get(key, (0.0, 0.0))
         spreads[key] = max(old, (spread, free))

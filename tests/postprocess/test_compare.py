@@ -84,6 +84,104 @@ def test_an_own_result_is_compared_with_a_saved_one_without_parameters(
     assert '1 metric in common: 1 same' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('column, values', [
+    ('environ', ('openmpi', 'mpich')), ('partition', ('cpu', 'gpu')),
+    ('version', ('7.0.15', '8.2.3')), ('num_nodes', ('2', '4'))])
+def test_each_of_several_values_of_a_side_is_compared(
+        tmp_path, capsys, column, values):
+    """Own MPICH is three times slower; a mean of both libraries is no result."""
+    study = {'environ': 'saved', 'partition': 'saved', 'source': 'saved',
+             'program': 'osu_latency', 'check': 'osu_latency', 'system': 'study',
+             'params': ''}
+    factory.write(tmp_path, [
+        *(record for value, factor, day in zip(values, (1.0, 3.0), (0, 9), strict=True)
+          for record in factory.latencies([v * factor for v in CALM], (8,), day,
+                                          system='mine', **{column: value})),
+        *factory.latencies(CALM, (8,), **study)])
+    assert compare.main(['mine', 'study', '--perflogs', str(tmp_path),
+                         '--json', '-']) == 0
+    output = capsys.readouterr()
+    assert {(row['side_a'], round(row['ratio'], 2), row['runs_a'])
+            for row in json.loads(output.out)} == {
+        (f'mine,{column}={values[0]}', 1.0, 6), (f'mine,{column}={values[1]}', .33, 6)}
+    assert not output.err
+    assert compare.main([f'mine,{column}={values[1]}', 'study', '--perflogs',
+                         str(tmp_path)]) == 0
+    assert 'study compared with mine,' in capsys.readouterr().out
+
+
+def test_two_sides_of_several_environments_are_refused(tmp_path, capsys):
+    factory.write(tmp_path, [
+        record for system, environs in (('mine', ('gcc', 'clang')),
+                                        ('other', ('cce', 'intel')))
+        for environ in environs
+        for record in factory.latencies(CALM, (8,), system=system, environ=environ)])
+    words = ['--perflogs', str(tmp_path)]
+    assert compare.main(['mine', 'other', *words]) == 2
+    assert capsys.readouterr().err == (
+        'plumb compare: mine has environ=clang and environ=gcc; other has environ=cce '
+        'and environ=intel: give one of each, such as mine,environ=clang and '
+        'other,environ=cce\n')
+    assert compare.main(['mine,environ=clang', 'other,environ=cce', *words]) == 0
+
+
+def test_equal_numbers_of_nodes_are_compared(tmp_path):
+    """A study has 2, 4 and 8 nodes, and only 4 are those of the cluster."""
+    frame = read(tmp_path, [record for system, counts in (
+        ('mine', (4,)), ('study', (2, 4, 8))) for nodes in counts
+        for record in factory.latencies([nodes * v for v in CALM], (8,), 9 * nodes,
+                                        system=system, num_nodes=nodes)])
+    [row] = compare.compare_metrics(frame, 'mine', 'study')
+    assert (row.ratio, row.runs_a, row.runs_b) == (1.0, 6, 6)
+    assert row.params.endswith(' num_nodes=4')
+
+
+def test_a_message_names_what_selects_one_of_several_test_cases(tmp_path, capsys):
+    factory.write(tmp_path, [
+        *(record for pipeline in (1, 16) for record in factory.latencies(
+            CALM, (8,), system='mine', params=f'operation=get pipeline={pipeline}')),
+        *factory.latencies(CALM, (8,), system='study', params='operation=get')])
+    words = ['--perflogs', str(tmp_path)]
+    assert compare.main(['mine', 'study', *words]) == 2
+    assert capsys.readouterr().err == (
+        'plumb compare: mine and study have no metric of a test case in common; mine '
+        'has several values of pipeline: give one of each, such as mine,pipeline=1\n')
+    assert compare.main(['mine,pipeline=1', 'study', *words]) == 0
+
+
+def test_a_parameter_of_a_condition_does_not_mix_the_other_side(tmp_path):
+    frame = read(tmp_path, [
+        record for system, pipelines in (('mine', (1, 16)), ('study', (1, 16)))
+        for pipeline in pipelines for record in factory.latencies(
+            [v * pipeline for v in CALM], (8,), system=system,
+            params=f'pipeline={pipeline}')])
+    [row] = compare.compare_metrics(frame, 'system=mine,pipeline=16', 'study')
+    assert (row.ratio, row.runs_b) == (1.0, 6)
+
+
+@pytest.mark.parametrize('name, a, b', [
+    ('mpi', 'mpich 4', 'openmpi 5'), ('environment', 'mpich', 'openmpi'),
+    ('version', '4', '5'), ('store', 'keydb', 'redis'), ('pin', 'default', 'off'),
+    ('network', 'eth0', 'ib0')])
+def test_fields_of_the_identity_are_compared(tmp_path, capsys, name, a, b):
+    """By the names that people give them; other settings stay matched."""
+    side = {'mpi': lambda text: {'stack': text, 'environ': text.split()[0]},
+            'environment': lambda text: {'environ': text},
+            'version': lambda text: {'version': text},
+            'store': lambda text: {'params': f'db={text}', 'environ': text},
+            'pin': lambda text: {'settings': f'iterations=9 pin={text}'.replace(
+                ' pin=default', '')},
+            'network': lambda text: {'params': f'network={text}'}}[name]
+    factory.write(tmp_path, [record for text, factor, day in ((a, 1.0, 0), (b, 2.0, 9))
+                             for record in factory.latencies(
+                                 [v * factor for v in CALM], (8,), day, **side(text))])
+    assert compare.main(['--across', name, '--perflogs', str(tmp_path), '--json',
+                         '-']) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row['side_a'], row['side_b'], round(row['ratio'], 2)) == (
+        f'{name}={a}', f'{name}={b}', 2.0)
+
+
 def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):
     """The question of SmartSim-Scaling: one database against the others."""
     factory.write(tmp_path, [factory.record(
@@ -104,7 +202,7 @@ def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):
     for more, message in ((['postgres'], 'no record has db=postgres; the values are '
                            'keydb, memcached, redis, valkey'),
                           (['--across', 'network'], 'no two values'),
-                          (['--across', 'dbs'], "no column or parameter 'dbs'")):
+                          (['--across', 'dbs'], "parameter or setting 'dbs'")):
         assert compare.main([*words, *more]) == 2
         assert message in capsys.readouterr().err
 

@@ -424,14 +424,18 @@ def _without_compared_parameters(side: pd.DataFrame, compared: set[str],
 
 def _without_parameters_of_one_side(sides: list[pd.DataFrame]) -> list[pd.DataFrame]:
     """The sides without the parameters that only one of them has: saved results name
-    fewer parameters, or others, than a check does."""
-    names = [set().union(*map(parameters_by_name, side['params'].unique()))
-             for side in sides]
-    common = set.intersection(*names)
+    fewer parameters, or others, than a check does. The others are in the order of A."""
+    names = [dict.fromkeys(name for text in side['params'].unique()
+                           for name in parameters_by_name(text)) for side in sides]
+    common = [name for name in names[0] if name in names[1]]
+
+    def common_words(text: str) -> str:
+        values = parameters_by_name(text)
+        return ' '.join(f'{name}={values[name]}' for name in common if name in values)
+
     return [side.assign(params=side['params'].map({
-        text: ' '.join(word for word in text.split()
-                       if word.partition('=')[0] in common)
-        for text in side['params'].unique()})) for side in sides]
+        text: common_words(text) for text in side['params'].unique()}))
+        for side in sides]
 
 
 def _values_of_mixed_sides(sides: list[pd.DataFrame], reduced: list[pd.DataFrame],

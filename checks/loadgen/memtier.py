@@ -34,7 +34,10 @@ OWN = ('Sets', 'Gets', 'Waits')
 CLIENT = ('CPU Seconds', 'Busiest Thread', 'Limited By', 'Histogram')
 
 #: Options that make another test case, under their names in the JSON -> default.
-_OPTIONS = {'pipeline': '1', 'ratio': '1:10', 'rate_limit': '0'}
+_OPTIONS = {'ratio': '1:10', 'rate_limit': '0'}
+#: Options that are a parameter of each test case, if the text has them -> default, and
+#: name of the parameter.
+_ALWAYS = {'pipeline': ('1', 'pipeline'), 'data_size': ('32', 'payload')}
 #: Option of a command line -> its name in the JSON.
 _OF_COMMAND = {'pipeline': 'pipeline', 'ratio': 'ratio', 'rate-limiting': 'rate_limit',
                'data-size': 'data_size', 'd': 'data_size'}
@@ -228,6 +231,8 @@ def _params_of_clients(threads: int, connections: int, options: Mapping[str, Any
     """
     text = f'connections={threads * connections}'
     text += f' client_threads={threads}' if threads > 1 else ''
+    text += ''.join(f' {parameter}={options[name]}'
+                    for name, (_, parameter) in _ALWAYS.items() if options.get(name))
     return text + ''.join(
         f' {name}={options[name]}' for name, default in _OPTIONS.items()
         if str(options.get(name, default)) != default)
@@ -300,8 +305,9 @@ class _TextReader:
         while line and not _ABOUT[0].fullmatch(line):
             if call := CALL.search(saved.last_command(line, CALL)):
                 given = saved.options_of_command(call[1])
-                self.options = {name: given[option] for option, name
-                                in _OF_COMMAND.items() if option in given}
+                self.options = {name: usual for name, (usual, _) in _ALWAYS.items()} | {
+                    name: given[option] for option, name in _OF_COMMAND.items()
+                    if option in given}
             elif _FAILURE.search(line) and not saved.AROUND.match(line):
                 self.raise_parse_error(f'the benchmark failed: {line[:60]}')
             line = self.next_line()

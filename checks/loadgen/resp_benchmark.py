@@ -208,7 +208,7 @@ class _Reader:
         elif self.header and line.startswith('"'):
             self.read_csv_row(line)
         elif call := CALL.search(saved.last_command(line, CALL)):
-            self.options = saved.options_of_command(call[1])
+            self.options = {'P': '1', **saved.options_of_command(call[1])}
         else:
             self.check_foreign_line(line)
 
@@ -324,6 +324,8 @@ class _Reader:
                   'client_threads': threads or options.get('threads', ''),
                   'pipeline': options.get('P', '')}
         given = options.get('d', '')
+        size = int(given) if size is None and given.isdecimal() else size
+        params['payload'] = '' if size is None else str(size)
         if any(name in tests and tests[name].values == values
                for tests in self.outputs):
             self.raise_parse_error(f'{name} occurs twice, with the same values to the '
@@ -331,9 +333,8 @@ class _Reader:
         if name in self.outputs[-1]:
             self.outputs.append({})
         self.outputs[-1][name] = Test(
-            name, self.number, int(given) if size is None and given.isdecimal() else
-            size, values, ''.join(f' {key}={value}' for key, value in params.items()
-                                  if value and (key, value) != ('pipeline', '1')))
+            name, self.number, size, values, ''.join(
+                f' {key}={value}' for key, value in params.items() if value))
 
 
 def _strip_prefixes(text: list[str]) -> tuple[list[str], list[list[str]]]:

@@ -1,6 +1,7 @@
 """Reader of the JSON file that nccl-tests write (-J)."""
 from __future__ import annotations
 
+import datetime
 import json
 import math
 from typing import Any, NoReturn
@@ -70,7 +71,17 @@ def _read_run(data: dict[str, Any]) -> Output:
         rows=[Row(1, int(row['size']), int(row['count']), row['type'], row['redop'],
                   int(row['root']), _read_half(row, 'out_of_place'),
                   _read_half(row, 'in_place')) for row in data['results']],
+        time=_time(data['start_time']) if 'start_time' in data else None,
         warnings=[(1, str(line)) for line in data.get('errors', ()) if line])
+
+
+def _time(text: str) -> datetime.datetime:
+    """The time at which a run began. Its zone is unknown, and UTC is assumed.
+
+    :raises ValueError: the text is not a time
+    """
+    return datetime.datetime.strptime(text, '%Y-%m-%d %H:%M:%S').replace(
+        tzinfo=datetime.timezone.utc)
 
 
 def _read_half(row: dict[str, Any], name: str) -> Half | None:

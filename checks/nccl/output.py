@@ -4,6 +4,7 @@ They are the same for text (table.py) and JSON (json_file.py).
 """
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -103,6 +104,8 @@ class Output:
     rank_tag: str = ''
     #: Column names of the table; empty: JSON.
     columns: tuple[str, ...] = ()
+    #: Time at which the run began, as its host had it; only in JSON.
+    time: datetime.datetime | None = None
     #: Lines with warnings of NCCL and with its last error.
     warnings: list[tuple[int, str]] = field(default_factory=list)
 

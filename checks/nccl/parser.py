@@ -3,7 +3,7 @@ JSON (-J, json_file.py)."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..core.parsers import Output as SavedOutput
 from ..core.parsers import ParseError, Record, Remark
@@ -12,6 +12,10 @@ from .output import Output
 
 #: What distinguishes the test cases of a run with several of them.
 _VARIED = ('type', 'redop', 'root')
+#: Values that need no parameter: the defaults of the programs, and none.
+_USUAL = ('float', 'sum', '0', 'None', '', 'none', '-1')
+#: What the check's parameter `setting` calls them.
+_SETTINGS = {'type': 'datatype', 'redop': 'operation'}
 
 
 def read_output(text: str) -> Output:
@@ -59,16 +63,29 @@ def parse_log(text: str, options: argparse.Namespace | None = None
                 f'after the other ({rank} and {out.rank_tag}): was the program built '
                 'with MPI?')
         rank = out.rank_tag or rank
-        about = {name: str(*values) for name in _VARIED
-                 if len(values := {getattr(row, name) for row in out.rows}) == 1
-                 and not values & {None, '', 'none', -1}}
+        nodes = len(out.hosts)
+        params = _parameters_of_options({
+            name: str(*values) for name in _VARIED
+            if len(values := {getattr(row, name) for row in out.rows}) == 1})
+        # A rank of nccl-tests is a GPU.
+        if nodes and not out.ranks % nodes:
+            params = [f'gpus={out.ranks // nodes}', f'nodes={nodes}', *params]
         if out.gpus * out.threads > 1:
-            about |= {'gpus_per_process': str(out.gpus * out.threads)}
+            params += [f'gpus_per_process={out.gpus * out.threads}']
         outputs.append(SavedOutput(
-            records_of_output(out), num_nodes=len(out.hosts) or None,
-            num_tasks=out.ranks, params=' '.join(
-                f'{name}={value}' for name, value in about.items())))
+            records_of_output(out), num_nodes=nodes or None, num_tasks=out.ranks,
+            params=' '.join(params), time=out.time))
     return outputs
+
+
+def _parameters_of_options(options: Mapping[str, str]) -> list[str]:
+    """The options that are not the defaults, as the check names them: its parameter
+    `setting` has one of them."""
+    others = {name: text for name, text in options.items() if text not in _USUAL}
+    name = next(iter(others), '')
+    if len(others) == 1 and name in _SETTINGS:
+        return [f'setting={_SETTINGS[name]}={others[name]}']
+    return [f'{name}={text}' for name, text in others.items()]
 
 
 def records_of_output(out: Output) -> tuple[Record, ...]:
@@ -78,7 +95,8 @@ def records_of_output(out: Output) -> tuple[Record, ...]:
               if len({getattr(row, name) for row in out.rows}) > 1]
     results: list[Record] = []
     for row in out.rows:
-        params = ' '.join(f'{name}={getattr(row, name)}' for name in varied)
+        params = ' '.join(_parameters_of_options({
+            name: str(getattr(row, name)) for name in varied}))
         for suffix, half in row.halves_with_metric_suffix:
             if not half.checked or not row.size:
                 continue
@@ -103,11 +121,11 @@ def parse(text: str) -> tuple[Record, ...]:
     `time` (us), `algbw` and `busbw` (GB/s) are out of place. Metrics with
     `_in_place` are in place; a program that cannot check data in place
     (alltoall, sendrecv) has none of these. If a run has several types,
-    reductions or roots, they are parameters, `type=half`. Each repetition of the table
-    (-N) has its own records. Left out are sizes that
-    were rounded to 0 B, busbw of one rank (which is 0), and values that no
-    other number of the text confirms: the CPU's time of -C and, except in
-    JSON, the columns of -I.
+    reductions or roots, those that are not the default are parameters,
+    `setting=datatype=half`. Each repetition of the table (-N) has its own records. Left
+    out are sizes that were rounded to 0 B, busbw of one rank (which is 0), and values
+    that no other number of the text confirms: the CPU's time of -C and, except in JSON,
+    the columns of -I.
 
     :raises ParseError: a part of the text cannot be trusted.
     """

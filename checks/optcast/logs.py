@@ -141,6 +141,13 @@ def parse_client_log(text: str) -> Log:
     return _Reader('client', text).read()
 
 
+def begin_of_log(text: str) -> datetime.datetime | None:
+    """The time of the first line with one; None: no line has a time, as in NCCL's."""
+    match = _RUST.search(text)
+    return datetime.datetime.fromisoformat(match[1]).replace(
+        tzinfo=datetime.timezone.utc) if match else None
+
+
 def refuse_panics(text: str, side: str = '', first: int = 1) -> None:
     """:raises ParseError: a line of the text reports that a thread panicked"""
     if panicked := _PANIC.search(text):

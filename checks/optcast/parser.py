@@ -13,6 +13,7 @@ mean of the values that the server's own clients print (Gb/s of 2^30 bit).
 from __future__ import annotations
 
 import argparse
+import datetime
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ from ..nccl import table
 from ..nccl.programs import PROGRAMS
 from . import logs
 from .logs import Log, Stats
+from .scenarios import RUN_SCRIPT
 
 T = TypeVar('T')
 STATISTICS = ('len', 'avg', 'sd', 'median', 'min', 'max')
@@ -65,7 +67,10 @@ _OF_TABLE = re.compile(
 _CALL = re.compile(r'^(?:\$ )?(?:\S*python\S* )?\S*\brun\.py\b(.*)', re.M)
 _OPTION = re.compile(r'--([\w-]+)[ =]+([^\s-]\S*)')
 #: Options of run.py that others have the value of.
-_NO_PARAMETERS = {"size", "config", "nrank", "xlim", "nccl-test-options"}
+_NO_PARAMETERS = {'size', 'config', 'nrank', 'xlim', 'nccl_test_options'}
+#: The commands of the clients and servers, which run.py prints.
+_STARTED = re.compile(r'^(client|server): .*?-np (\d+) .*', re.M)
+_SERVERS = re.compile(r'--reduction-servers[ =](\S+)')
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -86,7 +91,7 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
     printed = read_printed_statistics(lines)
     bare = table.strip_prefixes([line for _, line in lines], _TITLE)
     call = _CALL.search('\n'.join(bare))
-    parameters = {'type': 'optcast', **dict(_OPTION.findall(call[1]))} if call else {}
+    parameters = _parameters_of_commands(call[1], '\n'.join(bare)) if call else {}
     if printed:
         client = logs.parse_client_log('\n'.join(
             line for _, line in lines if logs.RESULT.search(line)))
@@ -106,7 +111,27 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
            for record in _records_of_stats(side, stats, line))),
         num_tasks=result.ranks if result else None,
         params=' '.join(f'{name}={value}' for name, value in sorted(parameters.items())
-                        if name not in _NO_PARAMETERS))]
+                        if name not in _NO_PARAMETERS), time=logs.begin_of_log(text))]
+
+
+def _parameters_of_commands(options: str, text: str) -> dict[str, str]:
+    """The parameters of a run, with those of the check under its names.
+
+    :param options: options of run.py
+    :param text: the output of run.py, with the commands that it started
+    """
+    found = {name.replace('-', '_'): value for name, value in _OPTION.findall(options)}
+    started = {match[1]: match for match in _STARTED.finditer(text)}
+    client = started['client'][0] if 'client' in started else ''
+    if data_type := dict(_OPTION.findall(client)).get('data-type'):
+        found.setdefault('data_type', data_type)
+    if clients := found.get('nrank') or ('client' in started and started['client'][2]):
+        found['clients'] = str(clients)
+    if servers := _SERVERS.search(client):
+        found['servers'] = str(servers[1].count(',') + 1)
+    elif 'server' in started:
+        found['servers'] = started['server'][2]
+    return {'type': 'optcast', **found}
 
 
 def read_printed_statistics(lines: Sequence[tuple[int, str]]
@@ -240,6 +265,8 @@ class Analysis:
     table: nccl.Output | None
     #: Result of a ring of the same clients, in runs of this suite.
     ring: nccl.Output | None = None
+    #: Time of the first line of the client's log that has one.
+    time: datetime.datetime | None = None
 
     @property
     def type(self) -> str:
@@ -252,6 +279,16 @@ class Analysis:
         titles = (re.match(r'# optcast (\d+\.\d+) type ', line)
                   for _, line in self.client.rest)
         return next((title[1] for title in titles if title), '')
+
+    @property
+    def parameters(self) -> str:
+        """The parameters of the test case that setting.yaml has, as the check names
+        them."""
+        names = {'data_type': 'data_type', 'clients': RUN_SCRIPT['clients'],
+                 'servers': RUN_SCRIPT['servers']}
+        return ' '.join([f'type={self.type}', *(
+            f'{name}={self.settings[option]}' for name, option in names.items()
+            if self.settings.get(option) is not None)])
 
     @property
     def logs(self) -> tuple[Log, ...]:
@@ -314,7 +351,9 @@ def analyse_log_folder(folder: Path) -> Analysis:
     if (folder / 'ring.txt').exists():
         ring = read('ring.txt', lambda text: read_table(
             enumerate(text.split('\n'), 1)))
-    return Analysis(settings, client, server, result, ring)
+    with open(folder / 'client.log', errors='replace') as lines:
+        begin = next(filter(None, map(logs.begin_of_log, lines)), None)
+    return Analysis(settings, client, server, result, ring, begin)
 
 
 def _parse_settings(text: str) -> dict[str, Any]:
@@ -375,5 +414,6 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
              for path in timeline.draw(log, result.type, given['plots'], window)
              ] if given.get('plots') else []
     return [(folder, Output(result.records,
-                            num_tasks=result.table.ranks if result.table else None))
+                            num_tasks=result.table.ranks if result.table else None,
+                            params=result.parameters, time=result.time))
             ], '\n'.join([result.bottleneck(), *(f'drawn: {path}' for path in drawn)])

@@ -79,6 +79,14 @@ class Session:
         return self.attributes.get('smartredis_version', '').strip('"')
 
     @property
+    def num_nodes(self) -> int | None:
+        """Nodes of the clients and the database; None: run.cfg does not have them."""
+        names = ('client_nodes', *(() if self.attributes.get('colocated') == '1'
+                                   else ('database_nodes',)))
+        counts = [self.attributes.get(name, '') for name in names]
+        return sum(map(int, counts)) if all(map(str.isdecimal, counts)) else None
+
+    @property
     def loop_times(self) -> list[float]:
         """The time of the loop of each rank; 0: unknown. Unit: seconds."""
         return [sum(rank.get('loop_time', ())) for rank in self.calls.values()]

@@ -114,8 +114,9 @@ def parse_folder(folder: Path, options: argparse.Namespace | None = None
         if isinstance(one, ParseError):
             sessions.append((path, one))
             continue
-        sessions.append((path, Output(one.records(), params=session_parameters(one),
-                                      time=run_time(one))))
+        sessions.append((path, Output(
+            one.records(), num_nodes=one.num_nodes, num_tasks=len(one.calls),
+            params=session_parameters(one), time=run_time(one))))
         # Not all calls of all sessions at once.
         rows += statistics_rows(one, folder) if statistics else []
         parts += [part_of_session(one)] if perflogs else []

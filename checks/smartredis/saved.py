@@ -80,6 +80,8 @@ class Part(NamedTuple):
     check: str
     version: str
     params: str
+    num_nodes: int | None
+    num_tasks: int
     records: tuple[Record, ...]
     calls: list[samples.Sample]
 
@@ -91,7 +93,8 @@ def part_of_session(session: Session) -> Part:
     return Part(time, f'{time:%Y%m%dT%H%M%SZ}-'
                 f'{hashlib.sha256(folder.encode()).hexdigest()[:6]}',
                 _CHECKS[session.kind], session.version, session_parameters(session),
-                session.records(), _thinned(session.call_samples()))
+                session.num_nodes, len(session.calls), session.records(),
+                _thinned(session.call_samples()))
 
 
 def write_perflogs(parts: Iterable[Part], folder: Path, system: str) -> None:
@@ -105,10 +108,11 @@ def write_perflogs(parts: Iterable[Part], folder: Path, system: str) -> None:
         raise ValueError(f'--perflogs: {folder} is not empty; name a new folder')
     cases: dict[tuple, list[Part]] = defaultdict(list)
     for part in parts:
-        cases[part[:5]].append(part)
+        cases[part[:7]].append(part)
     runs: dict[str, writing.Session] = {}
     calls: list[tuple[writing.Measurement, list[samples.Sample]]] = []
-    for (time, run, check, version, params), equal in sorted(cases.items()):
+    for case, equal in sorted(cases.items(), key=lambda item: str(item[0])):
+        time, run, check, version, params, nodes, ranks = case
         values: dict[tuple, list[float]] = defaultdict(list)
         for record in [record for part in equal for record in part.records]:
             values[record.metric, record.unit, record.size].append(record.value)
@@ -116,6 +120,7 @@ def write_perflogs(parts: Iterable[Part], folder: Path, system: str) -> None:
             'system': system, 'partition': SAVED, 'environ': SAVED,
             'family': 'smartredis', 'check': check, 'params': params,
             'program': PROGRAM, 'version': version, 'source': SAVED,
+            'num_nodes': nodes, 'num_tasks': ranks,
         }, writing.values_of_repetitions(
             (*key, repeated) for key, repeated in values.items()))
         runs.setdefault(run, writing.Session(run, time)).measurements.append(

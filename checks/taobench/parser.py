@@ -16,14 +16,16 @@ line was lost.  It keeps the logs of several servers in one file apart.
 """
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..core import text as saved
-from ..core.parsers import ParseError, Record, Remark, parse_json
+from ..core.parsers import Output, ParseError, Record, Remark, parse_json
 from ..loadgen import memtier
 
 #: Fields of the statistics that the original's evaluation needs.
@@ -171,6 +173,30 @@ def expected_point_count(window: float = WINDOW, interval: float = INTERVAL) -> 
     """
     count = window / interval
     return max(math.ceil(count - min(_MISSING, count * _MISSING / 72)), 1)
+
+
+def parse_log(text: str, options: Any = None) -> list[Output]:
+    """The records of a log or report; a report has the job, the number of machines of
+    clients, and its time, too.
+
+    :param options: not used
+    :raises ParseError: nothing in the text can be trusted
+    """
+    records = parse(text)
+    stripped = _strip_prefixes(text)
+    if not _REPORT.search(stripped):
+        return [Output(records)]
+    document, _, _ = _read_report(stripped)
+    job = re.fullmatch(r'tao_bench_(\w+)', str(document.get('benchmark_name')))
+    words = document.get('benchmark_args')
+    clients = re.search(r'--num-clients[ =](\d+)', ' '.join(
+        map(str, words)) if isinstance(words, list) else '')
+    seconds = document.get('timestamp')
+    return [Output(
+        records, params=' '.join(f'{name}={found[1]}' for name, found in (
+            ('job', job), ('client_nodes', clients)) if found),
+        time=datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+        if type(seconds) is int and 0 < seconds < 2 ** 32 else None)]
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -371,17 +397,7 @@ def parse_report(text: str, may_be_empty: bool = False) -> tuple[Record, ...]:
     :param may_be_empty: whether the servers may have no data points
     :raises ParseError: there is none, it is damaged, or nothing was measured
     """
-    start = _REPORT.search(text)
-    if not start:
-        raise ParseError(text.count('\n') + 1, text[-80:], 'DCPerf printed no result')
-    at = text.index('{', start.start())
-    line = text.count('\n', 0, at) + 1
-    # On one line, if benchpress does not print to a terminal.
-    end = (re.compile(r'\{.*\}[ \t\r]*$', re.MULTILINE).match(text, at)
-           or re.compile(r'^\}\s*$', re.MULTILINE).search(text, at))
-    if not end:
-        raise ParseError(line, '', 'the report is cut off: its last brace is missing')
-    document = parse_json(text[at:end.end()].rstrip(), 'the report', line)
+    document, at, line = _read_report(text)
     metrics = document.get('metrics', document)
 
     def line_of(name: str) -> int:
@@ -415,6 +431,25 @@ def parse_report(text: str, may_be_empty: bool = False) -> tuple[Record, ...]:
     return tuple(Record(DCPERF, '', None, name, float(value),
                         REPORT_UNITS[name], line_of(name))
                  for name, value in values.items())
+
+
+def _read_report(text: str) -> tuple[dict[str, Any], int, int]:
+    """The JSON that a job ends with, and the position and line of its beginning.
+
+    :raises ParseError: there is none, or it is damaged
+    """
+    start = _REPORT.search(text)
+    if not start:
+        raise ParseError(text.count('\n') + 1, text[-80:], 'DCPerf printed no result')
+    at = text.index('{', start.start())
+    line = text.count('\n', 0, at) + 1
+    # On one line, if benchpress does not print to a terminal.
+    end = (re.compile(r'\{.*\}[ \t\r]*$', re.MULTILINE).match(text, at)
+           or re.compile(r'^\}\s*$', re.MULTILINE).search(text, at))
+    if not end:
+        raise ParseError(line, '', 'the report is cut off: its last brace is missing')
+    document = parse_json(text[at:end.end()].rstrip(), 'the report', line)
+    return document, at, line
 
 
 # A client's log ------------------------------------------------------------

@@ -44,8 +44,8 @@ def test_a_damaged_row_is_refused_with_its_cause(name, line, cause):
 
 def test_different_types_are_different_test_cases():
     [single], [half] = map(nccl.parse_log, map(text_of, ('m3-float', 'm4-half')))
-    assert (single.params, half.params) == ('type=float redop=sum',
-                                            'type=half redop=sum')
+    assert (single.params, half.params) == (
+        'gpus=8 nodes=1', 'gpus=8 nodes=1 setting=datatype=half')
     assert (single.num_nodes, single.num_tasks) == (1, 8)
 
 

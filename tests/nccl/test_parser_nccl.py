@@ -99,7 +99,8 @@ def test_columns_that_others_lack():
     cpu = values(text_of('formats/v2.19.6_stub_cputime_C1.txt'))
     assert ('algbw', 1048576) in cpu and ('time', 1048576) not in cpu
     types = values(text_of('formats/v2.19.6_stub_types.txt'))
-    assert len({m for m, _ in types if m.startswith('time type')}) == 12
+    assert len({m for m, _ in types if m.startswith('time setting=datatype=')}) == 11
+    assert ('time', 65536) in types       # float, the default
     roots = values(text_of('formats/v2.19.6_stub_roots_all.txt'))
     assert ('time root=3', 4096) in roots
     cycles = nccl.parse(text_of('formats/v2.19.6_stub_cyc.txt'))
@@ -331,7 +332,7 @@ def test_plumb_parse_reports_what_it_left_out():
     out, err = io.StringIO(), io.StringIO()
     file = GOLDEN / 'formats' / 'v2.19.6_stub_sendrecv.txt'
     assert parse.convert_output_to_csv('nccl', [str(file)], out, err) == 0
-    assert ('sendrecv_perf,2.19.6,1,8,type=float redop=sum gpus_per_process=8,'
+    assert ('sendrecv_perf,2.19.6,1,8,gpus=8 nodes=1 gpus_per_process=8,'
             '1024,time,10.49,us') in out.getvalue()
     assert 'left out: values in place' in err.getvalue()
     bad = GOLDEN / 'errors' / 'v2.19.6_no_driver.txt'

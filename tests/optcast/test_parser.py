@@ -80,10 +80,11 @@ def test_published_values(number, program, average, rows):
 
 def test_the_command_above_an_output_has_its_parameters():
     [output] = parser.parse_log(EVAL[3])
-    assert output.params == 'chunksize=2M nsplit=2 type=optcast'
+    assert output.params == ('chunksize=2M clients=4 data_type=f32 nsplit=2 servers=4 '
+                             'type=optcast')
     assert output.num_tasks == 4
     [output] = parser.parse_log(EVAL[2])
-    assert output.params == 'type=nccl'
+    assert output.params == 'clients=4 data_type=f32 servers=4 type=nccl'
 
 
 def test_published_statistics():

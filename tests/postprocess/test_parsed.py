@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -149,6 +150,115 @@ def test_a_saved_result_has_the_time_of_its_file(tmp_path):
         parse.convert_output_to_csv('osu', [str(log)], out, sys.stderr)
     assert set(read(tmp_path / 'a.csv')['time'].dt.strftime('%Y-%m-%d')) == {
         '1971-01-01'}
+
+
+#: Family -> metric, parameters of the check in its perflogs, and of another test case.
+OWN = {
+    'nccl': ('busbw', 'gpus=2 nodes=1 program=all_reduce_perf',
+             'gpus=4 nodes=1 program=all_reduce_perf'),
+    'keyvalue': ('operations', 'store=redis operation=get payload=64 pipeline=1 '
+                 'connections=10 threads=1 persistence=off generator=plumbload',
+                 'store=redis operation=get payload=64 pipeline=16 '
+                 'connections=10 threads=1 persistence=off generator=plumbload'),
+    'taobench': ('total_qps', 'job=autoscale program=tao_server scale=small '
+                 'client_nodes=2', 'job=custom program=tao_server scale=small '
+                 'client_nodes=2'),
+    'optcast': ('busbw', 'type=optcast data_type=f32 clients=4 servers=4 '
+                'client_nodes=4 scale=original', 'type=optcast data_type=f32 clients=4 '
+                'servers=2 client_nodes=4 scale=original'),
+    'smartredis': ('put_tensor', 'db=redis deployment=standard db_nodes=1 db_cpus=1 '
+                   'client_nodes=2 clients_per_node=1 iterations=100 network=',
+                   'db=redis deployment=standard db_nodes=3 db_cpus=1 '
+                   'client_nodes=2 clients_per_node=1 iterations=100 network=')}
+RUN_CFG = """[run]
+date = 2023-07-05 21:26:18
+db = redis-server
+[attributes]
+colocated = 0
+client_nodes = 2
+client_per_node = 1
+client_total = 2
+database_nodes = 1
+tensor_bytes = 1024
+"""
+
+
+def saved_text(family, folder):
+    """A text or folder that a program of the family wrote, with its configuration."""
+    golden = ROOT / 'tests' / family / 'golden'
+    if family == 'nccl':
+        return golden / 'formats' / 'all_reduce.json'
+    file = folder / 'saved'
+    if family == 'keyvalue':
+        file.write_text('$ memtier_benchmark -t 1 -c 10 -d 64 --ratio 0:1\n'
+                        + (golden / 'memtier-2.3.0.get.txt').read_text())
+    elif family == 'taobench':
+        file.write_text(json.dumps({
+            'benchmark_name': 'tao_bench_autoscale', 'timestamp': 1688592378,
+            'benchmark_args': ['--num-clients', '2'], 'metrics': {
+                'fast_qps': 900.0, 'slow_qps': 100.0, 'total_qps': 1000.0,
+                'hit_ratio': 0.9, 'num_data_points': 62}}, indent=1))
+    elif family == 'optcast':
+        return golden / 'eval_run3.txt'
+    else:
+        file.mkdir()
+        (file / 'run.cfg').write_text(RUN_CFG)
+        for rank in range(2):
+            (file / f'rank_{rank}_timing.csv').write_text(''.join(
+                f'{rank},{function},0.1\n' for function in (
+                    'client()', 'put_tensor', 'unpack_tensor', 'loop_time', 'main()')))
+    return file
+
+
+def parsed_csv(family, *files):
+    out, err = io.StringIO(), io.StringIO()
+    assert parse.convert_output_to_csv(family, map(str, files), out, err) == 0
+    return out.getvalue()
+
+
+@pytest.mark.parametrize('family', OWN)
+def test_a_perflog_and_a_saved_text_have_a_metric_in_common(family, tmp_path, capsys):
+    """Of the same configuration: other test cases of the perflog are not mixed in."""
+    text = parsed_csv(family, saved_text(family, tmp_path))
+    (tmp_path / 'study.csv').write_text(text)
+    metric, *params = OWN[family]
+    one = next(row for row in csv.DictReader(io.StringIO(text))
+               if row['metric'] == metric)
+    perflogs_factory.write(tmp_path / 'perflogs', [perflogs_factory.record(
+        metric, float(one['value']) * factor, int(one['size']) if one['size'] else None,
+        unit=one['unit'], family=family, check='Check', params=text, system='mine',
+        program=one['program'] if family in ('nccl', 'optcast') else 'another',
+        environ='mine', partition='mine') for factor, text in enumerate(params, 1)])
+    words = ['study', '--from', str(tmp_path / 'study.csv'), '--perflogs',
+             str(tmp_path / 'perflogs'), '--json', '-']
+    assert compare.main(['mine', *words]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out)
+            if row['metric'] == metric and row['a'] and row['b']]
+    assert [(row['ratio'], row['runs_a'], row['runs_b']) for row in rows] == [
+        (pytest.approx(1), 1, 1)]
+
+
+@pytest.mark.parametrize('family, time', [
+    ('nccl', '2026-11-21T00:31:02Z'), ('taobench', '2023-07-05T21:26:18Z'),
+    ('smartredis', '2023-07-05T21:26:18Z')])
+def test_a_saved_result_has_the_time_of_its_text(family, time, tmp_path):
+    rows = csv.DictReader(io.StringIO(
+        parsed_csv(family, saved_text(family, tmp_path))))
+    assert {row['time'] for row in rows} == {time}
+
+
+def test_logs_of_optcast_have_the_time_of_their_first_line(tmp_path):
+    folder = ROOT / 'tests' / 'optcast' / 'golden'
+    text = parsed_csv('optcast', folder / 'run_nogpu_2x2.txt')
+    assert {row['time'] for row in csv.DictReader(io.StringIO(text))} == {
+        '2026-11-21T00:23:38Z'}
+    for file in (folder / 'nogpu').iterdir():
+        data = file.read_bytes()
+        (tmp_path / file.name.removesuffix('.gz')).write_bytes(
+            gzip.decompress(data) if file.suffix == '.gz' else data)
+    rows = [*csv.DictReader(io.StringIO(parsed_csv('optcast', tmp_path)))]
+    assert {(row['time'], row['params']) for row in rows} == {
+        ('2026-11-21T00:22:33Z', 'type=optcast data_type=f32 clients=2 servers=2')}
 
 
 def test_saved_results_are_added_to_the_perflogs(saved, tmp_path, capsys):

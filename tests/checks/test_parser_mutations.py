@@ -174,9 +174,9 @@ def point_of(line):
 
 
 @pytest.mark.parametrize('text, reason', [
-    ('"test","rps"\n' + 'x' * 200_000 + '\n', 'expected the header'),
-    ('"' + 'x' * 140_000, 'expected the header'),
-    ('[' * 100_000, 'expected the header'),
+    ('"test","rps"\n' + 'x' * 200_000 + '\n', 'the header is not that of'),
+    ('"' + 'x' * 140_000, 'unexpected line'),
+    ('[' * 100_000, 'the text has no output'),
     ('{"a":' * 100_000, 'nested too deep|no configuration|not the whole'),
     ('{"configuration": {}, "a": ' + '[' * 100_000,
      'nested too deep|no whole JSON'),

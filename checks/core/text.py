@@ -10,12 +10,16 @@ import re
 import shlex
 from collections.abc import Sequence
 
-#: Lines of a run that failed; the most telling one first.
+from .parsers import ParseError
+
+#: Lines of a run that failed; the most telling one first. Those of CRASHES are never
+#: the words of a program that something else ended, as servers are after their clients.
 FAILURES = (
-    r'Segmentation fault|SIGSEGV|signal 11\b',
-    r'Bus error|SIGBUS|signal 7\b',
-    r'Assertion .*failed|Assertion failure',
-    r'Out of memory: Killed|oom[-_]kill',
+    *(CRASHES := (
+        r'Segmentation fault|SIGSEGV|signal 11\b',
+        r'Bus error|SIGBUS|signal 7\b',
+        r'Assertion .*failed|Assertion failure',
+        r'Out of memory: Killed|oom[-_]kill')),
     r'Connection reset by peer',
     # What will be killed after some time is a scheduler's notice.
     r'MPI_Abort|exited on signal|received signal|noticed that'
@@ -81,14 +85,28 @@ def foreign_cause(lines: Sequence[str]) -> str:
     return ''
 
 
-def find_failure(lines: Sequence[str]) -> int | None:
+def find_failure(lines: Sequence[str], patterns: Sequence[str] = FAILURES
+                 ) -> int | None:
     """Index of the line that shows best why a run failed, if one does."""
-    for pattern in FAILURES:
+    for pattern in patterns:
         search = re.compile(pattern, re.IGNORECASE).search
         for number, line in enumerate(lines):
             if search(line):
                 return number
     return None
+
+
+def refuse_failed_run(lines: Sequence[str], first: int = 1,
+                      patterns: Sequence[str] = FAILURES) -> None:
+    """Refuse the lines of a run that failed, whatever else they have.
+
+    :arg first: number of the first line in its text
+    :raises ParseError: the line that shows best why the run failed
+    """
+    failed = find_failure(lines, patterns)
+    if failed is not None:
+        line = lines[failed].removesuffix('\r')
+        raise ParseError(failed + first, line, f'the run failed: {line.strip()[:60]!r}')
 
 
 def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],

@@ -160,9 +160,7 @@ def read_tables(text: str) -> list[Table]:
 
     if not text.strip():
         refuse('empty output', 1)
-    failed = saved.find_failure(lines)
-    if failed is not None:
-        refuse(f'the benchmark failed: {lines[failed].strip()[:60]}', failed + 1)
+    saved.refuse_failed_run(lines)
     tables = [
         table for first, document in _split_documents(text)
         for table in _read_json_tables(first, document, refuse)

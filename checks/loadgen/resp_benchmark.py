@@ -162,6 +162,7 @@ class _Reader:
         raise ParseError(line, self.text[line - 1].removesuffix('\r'), reason)
 
     def read(self) -> list[Output]:
+        saved.refuse_failed_run(self.lines)
         for number, line in enumerate(self.lines, 1):
             self.number = number
             for part in self.progress[number - 1]:

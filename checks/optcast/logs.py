@@ -33,6 +33,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from ..core import text as saved
 from ..core.parsers import ParseError
 
 _RUST = re.compile(
@@ -194,6 +195,8 @@ class _Reader:
             elif _OF_A_SPAN.search(line) or '[20' in line:
                 self.refuse(DAMAGED)
             else:
+                if not self.over:
+                    saved.refuse_failed_run([line], number, saved.CRASHES)
                 self.log.rest.append((number, line))
         if self.log.side == 'server':
             self.require_equal_round_counts()

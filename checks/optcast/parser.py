@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from ..core import text as saved
 from ..core.parsers import Output, ParseError, Record
 from ..nccl import output as nccl
 from ..nccl import parser as nccl_parser
@@ -88,6 +89,8 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
     :raises ParseError: a part of the text cannot be trusted
     """
     lines = list(enumerate(text.split('\n'), 1))
+    if not _OF_SERVER.search(text):
+        saved.refuse_failed_run(text.split('\n'), patterns=saved.CRASHES)
     printed = read_printed_statistics(lines)
     bare = table.strip_prefixes([line for _, line in lines], _TITLE)
     call = _CALL.search('\n'.join(bare))

@@ -137,10 +137,7 @@ def _parse_lines(raw: list[str]) -> list[Output]:
                              'beginning or an end of the collection without the other')
     segments = _split_into_segments(lines)
     if not segments:
-        failed = saved.find_failure(lines)
-        if failed is not None:
-            raise ParseError(failed + 1, raw[failed],
-                             f'the run failed: {lines[failed].strip()[:60]!r}')
+        saved.refuse_failed_run(lines)
         raise ParseError(1, raw[0], 'the text has no title of an OSU program')
     # The metrics operator prints each command.
     if marks or any(one.command for one in segments):
@@ -217,10 +214,7 @@ def _parse_segment(segment: _Segment, lines: list[str], allocated: list[str],
               default=0)
     if not end:
         raise ParseError(first + 1, '', 'the command printed no table')
-    failed = saved.find_failure(lines)
-    if failed is not None:
-        raise ParseError(first + failed + 1, lines[failed],
-                         f'the run failed: {lines[failed].strip()[:60]!r}')
+    saved.refuse_failed_run(lines, first + 1)
     text = '\n'.join([*lines[:end], ''])
     try:
         records = parse(text)

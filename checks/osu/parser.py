@@ -219,10 +219,7 @@ class _Reader:
         if not self.complete:
             self.refuse('the output is cut off: its last line has no end',
                         len(self.lines))
-        failed = saved.find_failure(self.lines)
-        if failed is not None:
-            self.refuse(f'the run failed: {self.lines[failed].strip()[:60]!r}',
-                        failed + 1)
+        saved.refuse_failed_run(self.lines)
         for number, line in enumerate(self.lines, 1):
             self.number = number
             if len(line) > LONGEST:

@@ -58,6 +58,7 @@ def parse_run(text: str) -> Run:
     :raises ParseError: another line is within the output, or the output is cut
     """
     lines = saved.strip_prefixes(text.split('\n'), _TITLE, re.compile('(?!)'))
+    saved.refuse_failed_run(lines)
     titles = [number for number, line in enumerate(lines) if _TITLE.search(line)]
     match = _OUTPUT.search('\n'.join(lines))
     if not match or len(titles) > 1:

@@ -284,6 +284,7 @@ def parse_server_logs(text: str) -> list[Log]:
     :raises ParseError: there are no statistics that can be trusted
     """
     lines = _LINE_END.split(_strip_prefixes(text))
+    saved.refuse_failed_run(lines, patterns=saved.CRASHES)
     seen: dict[str, int] = {}
     #: Of each start of a server: its points, and its program and version if known.
     starts: list[tuple[list[Point], tuple[str, ...]]] = [([], ())]
@@ -397,6 +398,7 @@ def parse_report(text: str, may_be_empty: bool = False) -> tuple[Record, ...]:
     :param may_be_empty: whether the servers may have no data points
     :raises ParseError: there is none, it is damaged, or nothing was measured
     """
+    saved.refuse_failed_run(text.split('\n'), patterns=saved.CRASHES)
     document, at, line = _read_report(text)
     metrics = document.get('metrics', document)
 

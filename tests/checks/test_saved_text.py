@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pytest
 
@@ -51,6 +52,32 @@ def test_what_stands_around_an_output_changes_no_value(tmp_path, family, change)
     text = OUTPUTS[family].read_bytes().decode()
     want = values(tmp_path, family, text.encode())
     assert want == values(tmp_path, family, change(text).encode())
+
+
+#: More of them, and families whose servers something else ends: only a crash is a
+#: failure there.
+MORE = {
+    'memtier': TESTS / 'keyvalue' / 'golden' / 'memtier-2.3.0.get.txt',
+    'taobench server': TESTS / 'taobench' / 'golden' / 'server_v1.log',
+    'optcast client': TESTS / 'optcast' / 'golden' / 'eval_run1.txt'}
+CRASHES = ('4711 Segmentation fault      (core dumped) ./program',
+           '[n1:4711] Signal: Bus error (7)',
+           "program: a.c:12: main: Assertion `n > 0' failed.",
+           'slurmstepd: error: Detected 1 oom_kill event in StepId=12.0')
+OTHERS = ('Read error: Connection reset by peer',
+          'srun: error: n1: task 0: Exited with exit code 1')
+
+
+@pytest.mark.parametrize('name, line', [
+    (name, line) for name in [*OUTPUTS, *MORE]
+    for line in (CRASHES if re.match('tao|opt', name) else CRASHES + OTHERS)])
+def test_the_failure_of_a_run_is_the_reason(tmp_path, name, line):
+    file, err = tmp_path / 'saved', io.StringIO()
+    file.write_text(f'{(OUTPUTS | MORE)[name].read_text().rstrip()}\n{line}\n')
+    family = name.partition(' ')[0].replace('memtier', 'keyvalue')
+    assert parse.convert_output_to_csv(family, [str(file)], io.StringIO(), err) == 1
+    assert f'the run failed: {line[:60]}'.replace("'", '') in re.sub(
+        '[\'"]', '', err.getvalue())
 
 
 def test_powershell_writes_utf_16(tmp_path):

@@ -35,6 +35,8 @@ def test_output_of_tensorload():
                              20)
     tagged = ''.join(f'[1,0]<stdout>: {line}' for line in LINES)
     assert parser.parse_run(ucx + tagged) == run
+    with pytest.raises(ParseError, match='the run failed: .*Segmentation fault'):
+        parser.parse_run(''.join(LINES) + '[n1:4711] Segmentation fault: 11\n')
     with pytest.raises(ParseError, match='a message of UCX') as caught:
         parser.parse_run(ucx.join(LINES))
     assert caught.value.line == 1

@@ -34,13 +34,25 @@ OWN = ('Sets', 'Gets', 'Waits')
 CLIENT = ('CPU Seconds', 'Busiest Thread', 'Limited By', 'Histogram')
 
 #: Options that make another test case, under their names in the JSON -> default.
-_OPTIONS = {'ratio': '1:10', 'rate_limit': '0'}
+_OPTIONS = {
+    'ratio': '1:10', 'rate_limit': '0', 'protocol': 'redis',
+    'unix socket': 'None', 'cluster_mode': 'false', 'tls': 'false',
+    'key_minimum': '0', 'key_maximum': '10000000', 'key_pattern': 'R:R',
+    'key_stddev': '0.0', 'key_median': '0.0', 'key_zipf_exp': '0.0',
+    'multi_key_get': '0', 'data_size_range': '0:0', 'data_size_list': '',
+    'data_size_pattern': 'R', 'random_data': 'false', 'data_import': 'None',
+    'expiry_range': '0:0', 'reconnect_interval': '0', 'wait-ratio': '0:0'}
 #: Options that are a parameter of each test case, if the text has them -> default, and
 #: name of the parameter.
 _ALWAYS = {'pipeline': ('1', 'pipeline'), 'data_size': ('32', 'payload')}
-#: Option of a command line -> its name in the JSON.
-_OF_COMMAND = {'pipeline': 'pipeline', 'ratio': 'ratio', 'rate-limiting': 'rate_limit',
-               'data-size': 'data_size', 'd': 'data_size'}
+#: Those that a command line has without a value.
+_FLAGS = ('cluster_mode', 'tls', 'random_data')
+#: Option of a command line -> its name in the JSON, where another letter or word
+#: stands for it.
+_OF_COMMAND = {
+    'rate-limiting': 'rate_limit', 'd': 'data_size', 'R': 'random_data',
+    'P': 'protocol', 'S': 'unix socket', 'unix-socket': 'unix socket',
+    'wait-ratio': 'wait-ratio', 'key-zipf-exp': 'key_zipf_exp'}
 #: Ends with a ParseError: reason, line.
 Refuse = Callable[[str, int], NoReturn]
 
@@ -231,8 +243,11 @@ def _params_of_clients(threads: int, connections: int, options: Mapping[str, Any
     text += f' client_threads={threads}' if threads > 1 else ''
     text += ''.join(f' {parameter}={options[name]}'
                     for name, (_, parameter) in _ALWAYS.items() if options.get(name))
+    # The path of a socket or of a file is of one run.
     return text + ''.join(
-        f' {name}={options[name]}' for name, default in _OPTIONS.items()
+        f' {name.replace(" ", "_")}='
+        + ('true' if default == 'None' else str(options[name]))
+        for name, default in _OPTIONS.items()
         if str(options.get(name, default)) != default)
 
 
@@ -303,9 +318,11 @@ class _TextReader:
         while line and not _ABOUT[0].fullmatch(line):
             if call := CALL.search(saved.last_command(line, CALL)):
                 given = saved.options_of_command(call[1])
-                self.options = {name: usual for name, (usual, _) in _ALWAYS.items()} | {
-                    name: given[option] for option, name in _OF_COMMAND.items()
-                    if option in given}
+                named = {_OF_COMMAND.get(option, option.replace('-', '_')): value
+                         for option, value in given.items()}
+                self.options = {
+                    name: usual for name, (usual, _) in _ALWAYS.items()} | named | (
+                    dict.fromkeys({*_FLAGS} & {*named}, 'true'))
             elif _FAILURE.search(line) and not saved.AROUND.match(line):
                 self.raise_parse_error(f'the benchmark failed: {line[:60]}')
             line = self.next_line()

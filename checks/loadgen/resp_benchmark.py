@@ -11,7 +11,8 @@ outputs; what others print around them is ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, NoReturn
 
 from ..core import text as saved
@@ -62,6 +63,15 @@ _WARNING = re.compile('WARN(?:ING)?: ')
 _FAILURE = re.compile(r'Could not connect|Connection refused|NOAUTH|WRONGPASS'
                       r'|Error |ERR |Error:|disconnected|failed', re.I)
 
+#: What distinguishes test cases -> its part of a report; its option; an option of which
+#: only the presence counts; and the values that change nothing.
+_OF_REPORT = {'client_threads': 'threads', 'keep_alive': 'keep_alive',
+              'cluster': 'cluster', 'rate_limit': 'rate_limit'}
+_OF_COMMAND = {'connections': 'c', 'client_threads': 'threads', 'pipeline': 'P',
+               'keep_alive': 'k', 'keys': 'r', 'rate_limit': 'rps'}
+_PRESENT = {'tls': 'tls', 'cluster': 'cluster', 'unix_socket': 's'}
+_DEFAULTS = {'keep_alive': ('1',), 'appendonly': ('no',), 'save': ('',)}
+
 
 class Step(NamedTuple):
     """A line of a report: its pattern and how often it may come."""
@@ -84,15 +94,16 @@ REPORT = (
                       rf'(?P<seconds>{_N}\.\d\d) seconds'),
     _make_report_step(rf'  (?P<connections>{_N}) parallel clients'),
     _make_report_step(rf'  (?P<size>{_N}) bytes payload'),
-    _make_report_step(r'  keep alive: \d+'),
-    _make_report_step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
-                      r'|    (?:save|appendonly):.*|  host configuration "\w+":.*',
-                      0, _MANY),
+    _make_report_step(r'  keep alive: (?P<keep_alive>\d+)'),
+    _make_report_step(
+        r'  cluster mode: yes \((?P<cluster>\d+) \w+\)|  node \[\d+\] configuration:'
+        r'|(?:    |  host configuration )"?(?P<setting>\w+)"?: ?(?P<set_to>.*)',
+        0, _MANY),
     _make_report_step('  multi-thread: (?:yes|no)'),
     _make_report_step(r'  threads: (?P<threads>\d+)', 0),
     # Valkey 9, if a rate was requested: the distribution of the rate.
     _make_report_step('RPS Summary:', 0),
-    _make_report_step(r'  target RPS: [\d.]+', 0),
+    _make_report_step(r'  target RPS: (?P<rate_limit>[\d.]+)', 0),
     _make_report_step(r'  RPS distribution \(reqs/sec\):', 0),
     _make_report_step(_HEAD, 0),
     _make_report_step(r'   (?: +[\d.]+){6}', 0),
@@ -265,7 +276,8 @@ class _Reader:
         assert match
         self.times += 1
         for name, value in match.groupdict().items():
-            self.values_by_name.setdefault(name, []).append(value)
+            if value is not None:
+                self.values_by_name.setdefault(name, []).append(value)
         if self.step == len(REPORT) - 1:
             self.check_and_add_report()
 
@@ -307,13 +319,20 @@ class _Reader:
         self.add_test(self.title, int(result['size'][0]), {
             'rps': rps, **{f'{name}_latency_ms': value
                            for name, value in summary.items()}},
-            result['connections'][0], result.get('threads', [''])[0])
+            {'connections': result['connections'][0], **{
+                name: result[key][0] for name, key in _OF_REPORT.items()
+                if key in result}, **{
+                name: value.replace(' ', '_') for name, value in zip(
+                    result.get('setting', ()), result.get('set_to', ()), strict=True)}})
         self.title = ''
 
     def add_test(self, name: str, size: int | None, values: dict[str, float],
-                 connections: str = '', threads: str = '') -> None:
+                 printed: Mapping[str, str] = MappingProxyType({})) -> None:
         """Add a complete test, if its values are plausible and are not those of
-        another output again."""
+        another output again.
+
+        :arg printed: parameters that its report has
+        """
         if values['rps'] == 0:
             self.raise_parse_error('rps is 0.00, which is not possible')
         order = [values[key] for key in _ORDER if key in values]
@@ -321,9 +340,10 @@ class _Reader:
         if order != sorted(order) or not order[0] <= mean <= order[-1]:
             self.raise_parse_error('the latencies are not in ascending order')
         options = self.options
-        params = {'connections': connections or options.get('c', ''),
-                  'client_threads': threads or options.get('threads', ''),
-                  'pipeline': options.get('P', '')}
+        params = {name: options[option] for name, option in _OF_COMMAND.items()
+                  if option in options}
+        params |= {name: 'true' for name, option in _PRESENT.items()
+                   if option in options} | dict(printed)
         given = options.get('d', '')
         size = int(given) if size is None and given.isdecimal() else size
         params['payload'] = '' if size is None else str(size)
@@ -335,7 +355,8 @@ class _Reader:
             self.outputs.append({})
         self.outputs[-1][name] = Test(
             name, self.number, size, values, ''.join(
-                f' {key}={value}' for key, value in params.items() if value))
+                f' {key}={value}' for key, value in params.items()
+                if value and value not in _DEFAULTS.get(key, ())))
 
 
 def _strip_prefixes(text: list[str]) -> tuple[list[str], list[list[str]]]:

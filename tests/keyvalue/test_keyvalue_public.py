@@ -1,6 +1,8 @@
 """Forms of saved output that public reports show."""
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from checks.core.parsers import ParseError
@@ -64,11 +66,46 @@ def test_threads_of_redis_benchmark_make_another_test_case():
     assert rates(text)[0][1] == 'operation=set connections=20 client_threads=2'
 
 
+@pytest.mark.parametrize('printed, other, expected', [
+    ('keep alive: 1', 'keep alive: 0', 'keep_alive=0'),
+    ('"appendonly": no', '"appendonly": yes', 'appendonly=yes'),
+    ('"save": \n', '"save": 3600 1 300 100\n', 'save=3600_1_300_100'),
+    ('  host', '  cluster mode: yes (3 masters)\n  host', 'cluster=3'),
+    ('RPS', 'RPS', 'rate_limit=1000.00'),
+    ('', '$ redis-benchmark --tls -r 1000000 -s /run/r.sock -d 64\n',
+     'keys=1000000 tls=true unix_socket=true')])
+def test_what_redis_benchmark_prints_of_its_run(printed, other, expected):
+    text = text_of('redis-benchmark-7.0.15.precision.txt')
+    if printed == 'RPS':
+        other, printed = ('\nRPS Summary:\n  target RPS: 1000.00\n\nLatency by perc',
+                          '\nLatency by perc')
+    changed = text.replace(printed, other, 1)
+    assert rates(text)[0][1] == 'operation=get connections=20'
+    assert set(rates(changed)[0][1].split()) == {
+        'operation=get', 'connections=20', *expected.split()}
+
+
+@pytest.mark.parametrize('name, value', [
+    ('key_pattern', '"S:S"'), ('tls', '"true"'), ('random_data', '"true"'),
+    ('data_size_range', '"32:512"'), ('data_size_list', '"32:50,64:50"'),
+    ('key_maximum', '1000'), ('protocol', '"resp3"'), ('reconnect_interval', '10')])
+def test_what_memtier_writes_of_its_run(name, value):
+    text = text_of('memtier-2.3.0.mixed.json')
+    [before], [after] = (keyvalue.parse_log(one) for one in (
+        text, re.sub(rf'("{name}": +)[^\n]+', rf'\g<1>{value}', text)))
+    values = value.strip('"')
+    assert (f'{name}={values}' in after.params.split()
+            and f'{name}={values}' not in before.params.split())
+
+
 def test_options_of_memtier_above_its_text():
-    text = ('+ memtier_benchmark -s n1 --pipeline=16 --ratio 1:1 -d 256\n'
+    text = ('+ memtier_benchmark -s n1 --pipeline=16 --ratio 1:1 -d 256 --cluster-mode '
+            '--tls -P resp3 --key-pattern=S:S --key-maximum=1000\n'
             + text_of('memtier-2.3.0.get.txt'))
     [output] = keyvalue.parse_log(text)
-    assert output.params == 'connections=10 pipeline=16 ratio=1:1'
+    assert output.params == (
+        'connections=10 pipeline=16 ratio=1:1 protocol=resp3 cluster_mode=true '
+        'tls=true key_maximum=1000 key_pattern=S:S')
     assert {record.size for record in output.records} == {256}
 
 

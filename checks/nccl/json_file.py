@@ -60,6 +60,10 @@ def _read_run(data: dict[str, Any]) -> Output:
     minimum, maximum = config['minimum_bytes'], config['maximum_bytes']
     return Output(
         program=name, threads=config['nthreads'], gpus=config['ngpus'],
+        options={'agg_iters': str(config.get('aggregated_iterations', 1)),
+                 'blocking': str(int(config.get('blocking_collectives') == 'true')),
+                 **{name: str(config[name]) for name in ('graph', 'unalign')
+                    if name in config}},
         minimum=minimum, maximum=maximum, request=sizes_between(
             minimum, maximum, config.get('step_factor', config.get('step_bytes', 0)),
             'step_factor' in config) or _refuse('the sizes do not grow by the step'),

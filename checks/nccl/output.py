@@ -84,6 +84,8 @@ class Output:
     #: Threads of a process, and GPUs of a thread.
     threads: int = 1
     gpus: int = 1
+    #: Options that change what a time is -> value, as the output prints them.
+    options: dict[str, str] = field(default_factory=dict)
     #: Smallest and largest requested size, in B.
     minimum: int = 0
     maximum: int = 0

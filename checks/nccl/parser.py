@@ -10,6 +10,8 @@ from ..core.parsers import ParseError, Record, Remark
 from . import json_file, table
 from .output import Output
 
+#: Options that an output prints, and that have no effect without side_work.
+_OF_SIDE_WORK = ('direction', 'work_sms')
 #: What distinguishes the test cases of a run with several of them.
 _VARIED = ('type', 'redop', 'root')
 #: Values that need no parameter: the defaults of the programs, and none.
@@ -72,6 +74,12 @@ def parse_log(text: str, options: argparse.Namespace | None = None
             params = [f'gpus={out.ranks // nodes}', f'nodes={nodes}', *params]
         if out.gpus * out.threads > 1:
             params += [f'gpus_per_process={out.gpus * out.threads}']
+        if out.threads > 1:
+            params += [f'threads_per_process={out.threads}']
+        params += [f'{name}={value}' for name, value in sorted(out.options.items())
+                   if value != ('1' if name == 'agg_iters' else '0')
+                   and (name not in _OF_SIDE_WORK
+                        or out.options.get('side_work') != '0')]
         outputs.append(SavedOutput(
             records_of_output(out), num_nodes=nodes or None, num_tasks=out.ranks,
             params=' '.join(params), time=out.time))

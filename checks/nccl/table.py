@@ -180,9 +180,14 @@ class _Reader:
             out.request = sizes_between(out.minimum, out.maximum, int(match['step']),
                                         match['kind'] == 'factor') or self.refuse(
                 'minBytes, maxBytes and step do not give a valid list of sizes')
+        out.options |= {'agg_iters': match['agg'] or '1',
+                        **dict(re.findall(r'(\w+): (\w+)', match['options']))}
         if match['checks'] == '0':
             self.refuse('the program checked no data (-c 0), so its line "Out of '
                         'bounds values : 0 OK" proves nothing')
+
+    def read_blocking(self, match: re.Match[str]) -> None:
+        self.out.options['blocking'] = '1'
 
     def read_version(self, match: re.Match[str]) -> None:
         if self.out.version:
@@ -317,9 +322,10 @@ class _Reader:
         ('parameters',
          r'# nThread (\d+) nGpus (\d+) minBytes (\d+) maxBytes (\d+) '
          r'(?:step: (?P<step>\d+)\((?P<kind>factor|bytes)\) )?warmup iters: \d+ '
-         r'iters: \d+ (?:agg iters: \d+ )?validation: (?P<checks>\d+)'
+         r'iters: \d+ (?:agg iters: (?P<agg>\d+) )?validation: (?P<checks>\d+)'
          # Each version adds options: graph, unalign, side_work, work_sms, direction.
-         r'(?: [a-z_]+: \w+)* ?', read_parameters),
+         r'(?P<options>(?: [a-z_]+: \w+)*) ?', read_parameters),
+        ('', r'# Blocking Enabled: .*', read_blocking),
         ('devices', r'# Using devices', None),
         ('', r'# +Rank +(?P<rank>\d+) (?:Group +(?P<group>\d+) )?Pid +(?P<pid>\d+) '
          r'on +(?P<host>\S+) device +\d+ \[(?P<address>[0-9a-fA-Fx:.]+)\] '

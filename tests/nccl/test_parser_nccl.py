@@ -258,6 +258,7 @@ def test_options_that_newer_versions_print_are_read():
     # As NVIDIA/dgxc-benchmarking publishes for eight H100 (nccl/README.md).
     newer = text.replace(' unalign: 0', ' side_work: 0 work_sms: 0 direction: H2D')
     assert newer != text and rows(newer) == rows(text)
+    assert nccl.parse_log(newer)[0].params == nccl.parse_log(text)[0].params
     assert 'lacks the line "# nThread' in reason(
         text.replace(' unalign: 0', ' unalign:'))
 
@@ -319,6 +320,28 @@ def test_json_with_wrong_or_unchecked_data():
     result = values(json.dumps(data))
     assert ('time', 131072) in result
     assert ('time_in_place', 131072) not in result
+
+
+@pytest.mark.parametrize('old, new, params', [
+    ('agg iters: 1', 'agg iters: 8', 'agg_iters=8'),
+    ('graph: 0', 'graph: 4', 'graph=4'), ('unalign: 0', 'unalign: 1', 'unalign=1'),
+    ('unalign: 0', 'side_work: 1 work_sms: 8 direction: H2D',
+     'direction=H2D side_work=1 work_sms=8'),
+    ('#\n', '# Blocking Enabled: wait and barrier after each iteration (-m) \n#\n',
+     'blocking=1'),
+    ('nThread 1 nGpus 2', 'nThread 2 nGpus 1', 'threads_per_process=2')])
+def test_options_that_an_output_prints_make_another_test_case(old, new, params):
+    [before], [after] = (nccl.parse_log(text) for text in (
+        text_of(MORE), text_of(MORE).replace(old, new, 1)))
+    assert after.params == f'{before.params} {params}'
+
+
+def test_options_in_json_make_another_test_case():
+    data = json.loads(text_of('formats/all_reduce.json'))
+    data['config'] |= {'graph': 2, 'blocking_collectives': 'true',
+                       'aggregated_iterations': 4}
+    [output] = nccl.parse_log(json.dumps(data))
+    assert output.params.endswith(' agg_iters=4 blocking=1 graph=2')
 
 
 def test_the_environment_is_not_kept():

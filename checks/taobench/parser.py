@@ -189,12 +189,17 @@ def parse_log(text: str, options: Any = None) -> list[Output]:
     document, _, _ = _read_report(stripped)
     job = re.fullmatch(r'tao_bench_(\w+)', str(document.get('benchmark_name')))
     words = document.get('benchmark_args')
-    clients = re.search(r'--num-clients[ =](\d+)', ' '.join(
-        map(str, words)) if isinstance(words, list) else '')
+    options = ' '.join(map(str, words)) if isinstance(words, list) else ''
+    clients = re.search(r'--num-clients[ =](\d+)', options)
+    # Without names of hosts and interfaces.
+    options = re.sub(
+        r'--(?:server-hostname|interface-name|num-clients)[ =]\S+', '', options)
+    about = {'job': job and job[1], 'client_nodes': clients and clients[1],
+             'options': re.sub(r'[\s|]+', '_', options.strip())}
     seconds = document.get('timestamp')
     return [Output(
-        records, params=' '.join(f'{name}={found[1]}' for name, found in (
-            ('job', job), ('client_nodes', clients)) if found),
+        records, params=' '.join(f'{name}={text}' for name, text in about.items()
+                                 if text),
         time=datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
         if type(seconds) is int and 0 < seconds < 2 ** 32 else None)]
 

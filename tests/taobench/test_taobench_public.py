@@ -36,6 +36,17 @@ def test_a_report_on_one_line_is_read():
         tao.parse(text[:text.rindex('}')])
 
 
+def test_jobs_with_other_memory_are_other_test_cases():
+    """The name of the machine and of its interface are those of one run."""
+    job, other, host = ({one.params for one in tao.parse_log(text)} for text in (
+        REPORT, REPORT.replace('--memsize=0', '--memsize=64'),
+        REPORT.replace('"--real"', '"--real",\n "--server-hostname=n1"')))
+    assert job == host == {
+        'job=autoscale client_nodes=1 options=--num-servers=0_--memsize=0_'
+        '--test-time=720_--real'}
+    assert {one.replace('=64', '=0') for one in other} == job != other
+
+
 def test_a_report_of_a_client_is_read():
     """benchpress prints it on a client's machine, of the test after the warm-up."""
     text = re.sub('"metrics": {[^}]*}', '"metrics": {"qps": 22206.16, "role": '

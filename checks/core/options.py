@@ -1,17 +1,21 @@
 """Options of a measured program that a user adds: `-S CHECK.options='...'`."""
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
 
-def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[str]:
+def split_options(text: str, setting: str, refused: Mapping[str, str],
+                  flags: str = '') -> list[str]:
     """The words of options, by the rules of the shell, for the program as they are.
 
     :param setting: name of the setting that has the text, for messages
     :param refused: options that decide whether a run is complete, such as
         '-m --size' -> what to use instead; -m8, --size=8 and the beginning of a long
         option are refused, too
+    :param flags: letters of the program's options without a value, which may stand
+        before another option in a word: with V, -Vm8 is -V -m8
     :raises ValueError: the quotes do not match, or an option is refused
     """
     try:
@@ -20,10 +24,12 @@ def split_options(text: str, setting: str, refused: Mapping[str, str]) -> list[s
         raise ValueError(f'{setting}: {text!r}: {err}') from None
     for word in words:
         name = word.partition('=')[0]
+        # Of -Vm8, -m8 is judged.
+        short = re.sub(f'^-[{flags}]+(?=.)', '-', word) if flags else word
         for option, instead in (
                 (option, instead) for options, instead in refused.items()
                 for option in options.split()):
-            if (name == option or len(option) == 2 and word.startswith(option)
+            if (name == option or len(option) == 2 and short.startswith(option)
                     or name.startswith('--') and len(name) > 2
                     and option.startswith(name)):
                 raise ValueError(f'{setting}: remove {word}: use {instead}')

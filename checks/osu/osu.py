@@ -122,6 +122,8 @@ class OsuBenchmark(Benchmark, special=True):
         '-c --validation': 'the setting validates',
         '-f --full': 'the setting full_output',
         '-d --accelerator': 'the parameter buffers'}
+    #: Options of OMB without a value: varied windows, sessions, in place, help.
+    FLAGS = 'VIlvh'
 
     programs = fixture(OsuPrograms, scope='environment')
 
@@ -229,7 +231,8 @@ class OsuBenchmark(Benchmark, special=True):
         """
         args = [*self.own_arguments(),
                 *split_options(self.options, 'options',
-                               {**self.RESERVED, **dict(self.row.reserved)})]
+                               {**self.RESERVED, **dict(self.row.reserved)},
+                               self.FLAGS)]
         if self.iterations:
             args += ['-i', str(self.iterations)]
         if self.warmup >= 0:

@@ -105,6 +105,8 @@ class ServiceBenchmark(Benchmark, special=True):
     #: itself -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {}
     REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = {}
+    #: Letters of the server's short options without a value.
+    FLAGS = ''
     options: str
     client_options: str
 
@@ -134,7 +136,7 @@ class ServiceBenchmark(Benchmark, special=True):
 
         :raises ValueError: an option is refused
         """
-        return (split_options(self.options, 'options', self.REFUSED),
+        return (split_options(self.options, 'options', self.REFUSED, self.FLAGS),
                 split_options(self.client_options, 'client_options',
                               self.REFUSED_OF_CLIENTS))
 

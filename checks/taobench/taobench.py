@@ -262,6 +262,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     REFUSED = {'-m': 'the setting memory', '-t': 'another job, or fewer CPUs',
                '-p': 'the free port that the job selects', '-l': 'the address of the '
                'job', '-c': 'the setting connections'}
+    FLAGS = 'AdkhivVLMrCFSZ'            # memcached's
     REFUSED_OF_CLIENTS = {
         '--test-time': 'the settings warmup_time and test_time',
         '--requests': 'the setting test_time', '--key-maximum': 'the setting keys',

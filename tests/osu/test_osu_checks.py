@@ -33,10 +33,11 @@ def test_options_that_decide_what_passes_are_refused(suite):
     done = suite.reframe(
         '--dry-run', '-Sbringup=1', *OSU, '-n', 'OsuPt2pt|OsuMulti|OsuRma', '-E',
         'program in ("osu_latency_mt", "osu_mbw_mr", "osu_put_bw")',
-        '-POsuPt2pt.options=-m 8,-t 2', '-SOsuMulti.options=-p 1',
+        '-POsuPt2pt.options=-m 8,-t 2,-If', '-SOsuMulti.options=-p 1',
         '-SOsuRma.options=-w create')
     assert done.returncode == 1, done.stdout
-    for why in ('-m: use the settings min_size and max_size',
+    for why in ('-If: use the setting full_output',
+                '-m: use the settings min_size and max_size',
                 '-t: use no option: the check sets it',
                 '-p: use the parameter layout', '-w: use the parameter window'):
         assert why in done.stdout, done.stdout
@@ -46,11 +47,18 @@ def test_options_that_decide_what_passes_are_refused(suite):
     ('-i9', '-i9: use the setting iterations'),
     ('--warmup=9', '--warmup=9: use the setting warmup'),
     ('--wa 9', '--wa: use the setting warmup'),
+    ('-Vi9', '-Vi9: use the setting iterations'),
+    ('-VIi 9', '-VIi: use the setting iterations'),
     ("-W '9", 'No closing quotation')])
 def test_no_spelling_of_an_option_is_overlooked(text, expected):
     with pytest.raises(ValueError, match=expected):
         split_options(text, 'options', {'-i': 'the setting iterations',
-                                        '--warmup': 'the setting warmup'})
+                                        '--warmup': 'the setting warmup'}, 'VI')
+
+
+def test_the_value_of_an_option_is_not_another_option():
+    assert split_options('-Ti -VT i -V --size 3', 'options', {'-i': 'x'}, 'V') == [
+        '-Ti', '-VT', 'i', '-V', '--size', '3']
 
 
 @two_cpus

@@ -355,7 +355,7 @@ class NcclBenchmark(Benchmark, special=True):
     def always_printed_message_sizes(self) -> list[int]:
         """Sizes whose rows every version prints: divisible by the ranks."""
         row, ranks = programs.PROGRAMS[self.program], self.layout.rank_count
-        if self.program == 'alltoallv_perf' or row.split and ranks & ranks - 1:
+        if row.unequal or row.split and ranks & ranks - 1:
             return []
         minimum = max(self.min_size, 16 * ranks if row.split else 1)
         return [self.min_size << n for n in range(64)

@@ -34,12 +34,12 @@ def busbw_limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
             site['gpu_link_bandwidth'] * (gpus - 1)), gpus, 'the links of a GPU'
     else:
         return None
-    if program == 'alltoallv_perf':     # depends on which ranks are near
+    if kind.unequal:                    # depends on which ranks are near
         return None
     # Bytes that enter or leave one of the parts, nodes or GPUs, over those that algbw
     # counts.
     share = (parts - 1) / parts if kind.split else 1.0
-    if program == 'alltoall_perf':      # each rank of the part sends as much
+    if kind.pairwise:                   # each rank of the part sends as much
         share *= ranks // parts
     share /= kind.algbw_to_size_byte_ratio(ranks)
     return (bandwidth / 1e3 / share * kind.busbw_factor(ranks),

@@ -28,6 +28,10 @@ class Program:
     reduces: bool = False
     #: algbw counts what a rank receives from others: size (n-1)/n.
     received: bool = False
+    #: Each rank sends a part of its own to every other rank.
+    pairwise: bool = False
+    #: The parts differ from rank to rank, so do the sizes from those requested.
+    unequal: bool = False
 
     def busbw_factor(self, ranks: int) -> float:
         """busbw over algbw."""
@@ -43,8 +47,8 @@ PROGRAMS: dict[str, Program] = {
     'all_reduce_perf': Program('2(n-1)/n', reduces=True),
     'all_gather_perf': Program('(n-1)/n', split=True),
     'reduce_scatter_perf': Program('(n-1)/n', split=True, reduces=True),
-    'alltoall_perf': Program('(n-1)/n', split=True),
-    'alltoallv_perf': Program('(n-1)/n', split=True),
+    'alltoall_perf': Program('(n-1)/n', split=True, pairwise=True),
+    'alltoallv_perf': Program('(n-1)/n', split=True, pairwise=True, unequal=True),
     'broadcast_perf': Program('1'),
     'reduce_perf': Program('1', reduces=True),
     'gather_perf': Program('(n-1)/n', split=True),

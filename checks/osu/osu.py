@@ -264,10 +264,9 @@ class OsuBenchmark(Benchmark, special=True):
     def set_program_command(self) -> None:
         self.executable = shlex.quote(self.programs.program_path(self.program))
         self.executable_opts = [*map(shlex.quote, self.arguments())]
-        if self.source != 'embedded' and self.program == 'osu_latency_mt':
-            # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
-            # with 1 after a complete table. The parser checks the table.
-            self.accept = [0, 1]
+        if self.source != 'embedded':
+            # The parser checks that the table is complete.
+            self.accept = list(self.row.exit_codes)
         self.set_validation()
 
     def set_validation(self) -> None:
@@ -404,8 +403,7 @@ class OsuPt2pt(OsuBenchmark):
         """Metric that describes the link between the two nodes, for `plumb
         locate`; '' if no single metric does."""
         link = self.placement == 'inter_node' and self.memory == 'host'
-        return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
-            self.program, '') if link else ''
+        return self.row.link_metric if link else ''
 
     def partition_launcher_extra_name(self) -> str:
         extra = super().partition_launcher_extra_name()
@@ -415,9 +413,7 @@ class OsuPt2pt(OsuBenchmark):
     def own_arguments(self) -> list[str]:
         if self.row.group != 'threaded':
             return []
-        # osu_latency_mp forks one process of each rank.
-        team = self.threads if self.program == 'osu_latency_mt' else 1
-        return ['-t', f'1:{team}']
+        return ['-t', f'1:{self.threads if self.row.starts_threads else 1}']
 
     def record_and_check_cpu_binding(self, run: guards.Run) -> None:
         super().record_and_check_cpu_binding(run)
@@ -526,8 +522,8 @@ class OsuStartup(OsuBenchmark):
     ranks_per_node = OsuCollective.ranks_per_node
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
-        # osu_hello does nothing, so the time of the job is measured.
-        own = {'job_time': run.wall} if self.program == 'osu_hello' else {}
+        # A program that does nothing has the time of its job.
+        own = {self.row.job_metric: run.wall} if self.row.job_metric else {}
         return super().parse_values(run) | own
 
 

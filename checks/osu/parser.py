@@ -362,7 +362,7 @@ class _Reader:
         the message rates."""
         if any(after != 2 * before for before, after in itertools.pairwise(windows)):
             self.refuse('each window size must be twice the size before it')
-        if self.program != 'osu_mbw_mr' or len(self.tables) != (heading == RATE):
+        if not self.row.varies_windows or len(self.tables) != (heading == RATE):
             self.refuse('a table of window sizes must not be here')
         columns = (SIZE, *(heading._replace(params=f'window={n}') for n in windows))
         if self.tables and len(columns) != len(self.tables[0].columns):

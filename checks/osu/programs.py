@@ -62,6 +62,16 @@ class Program:
     title_twice: bool = False
     #: Its rows are narrower than their header.
     narrow_rows: bool = False
+    #: Option -V prints tables over window sizes.
+    varies_windows: bool = False
+    #: Metric of the link between two nodes, for `plumb locate`; '': no single one.
+    link_metric: str = ''
+    #: Metric of the time of the whole job; '': the program measures itself.
+    job_metric: str = ''
+    #: Option -t starts threads of a rank, not processes.
+    starts_threads: bool = False
+    #: Exit codes of OMB after a complete table.
+    exit_codes: tuple[int, ...] = (0,)
     #: Options that parameters of its check set, and what to use instead.
     reserved: tuple[tuple[str, str], ...] = ()
 
@@ -80,18 +90,21 @@ _ONE_SIDED_BANDWIDTH = replace(_BANDWIDTH, group='one_sided', reserved=_WINDOW)
 
 #: All programs with a title of their own.
 PROGRAMS: dict[str, Program] = {
-    'osu_latency': replace(_PT2PT, title='mpi latency'),
-    'osu_bw': replace(_PT2PT_BANDWIDTH, title='mpi bandwidth'),
+    'osu_latency': replace(_PT2PT, title='mpi latency', link_metric='latency'),
+    'osu_bw': replace(_PT2PT_BANDWIDTH, title='mpi bandwidth',
+                      link_metric='bandwidth'),
     'osu_bibw': replace(_PT2PT_BANDWIDTH, title='mpi bi-directional bandwidth',
                         flows='both'),
-    'osu_latency_mt': replace(_THREADED, title='mpi multi-threaded latency'),
+    # OMB 7.2 and 7.4 leave out MPI_Finalize: the launcher ends with 1.
+    'osu_latency_mt': replace(_THREADED, title='mpi multi-threaded latency',
+                              starts_threads=True, exit_codes=(0, 1)),
     'osu_latency_mp': replace(_THREADED, title='mpi multi-process latency',
                               narrow_rows=True),
     'osu_multi_lat': replace(_PT2PT, title='mpi multi latency', group='multi'),
     'osu_mbw_mr': replace(_PT2PT_BANDWIDTH, group='multi', flows='pairs',
                           title='mpi multiple bandwidth / message rate',
                           metrics=('bandwidth', 'message_rate'), reserved=_PAIRS,
-                          title_twice=True),
+                          title_twice=True, varies_windows=True),
     'osu_acc_latency': replace(_ONE_SIDED, title='mpi_accumulate latency'),
     'osu_get_latency': replace(_ONE_SIDED, title='mpi_get latency'),
     'osu_put_latency': replace(_ONE_SIDED, title='mpi_put latency'),
@@ -107,7 +120,8 @@ PROGRAMS: dict[str, Program] = {
                             title='mpi_put bi-directional bandwidth',
                             group='one_sided_active'),
     'osu_hello': Program('mpi hello world', 'startup', ('job_time', 'ranks'), largest=0,
-                         has_sizes=False, result=HELLO, result_metrics=('ranks',)),
+                         has_sizes=False, result=HELLO, result_metrics=('ranks',),
+                         job_metric='job_time'),
     'osu_init': Program('mpi init', 'startup', ('init_time',), largest=0,
                         has_sizes=False, result=INIT, result_metrics=(
                             'ranks', 'init_time_min', 'init_time_max', 'init_time')),

@@ -230,6 +230,20 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
         yield work
 
 
+def refuse_several_partitions(system: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Check that --inside does not measure the same nodes in several partitions.
+
+    :param system: the site, with the partitions that fit the allocation
+    :param words: options for ReFrame
+    :raises SetupError: several fit, and no option selects one
+    """
+    names = [part['name'] for part in system['partitions']]
+    if len(names) > 1 and not any(word.startswith('--system') for word in words):
+        raise SetupError(f'--inside: the allocation is of the partitions '
+                         f'{", ".join(names)}: select one, for example '
+                         f'--system={system["name"]}:{names[0]}')
+
+
 def refuse_schedulers_that_list_no_nodes(system: Mapping[str, Any]) -> None:
     """Check that ReFrame can list the nodes of each partition for mode veto.
 
@@ -363,6 +377,8 @@ def run(args: argparse.Namespace) -> int:
             print('no test case has to be measured again')
             return 0
     with prepare_session(args) as work:
+        if args.inside and not ids:
+            refuse_several_partitions(work.system, args.reframe)
         test_cases = identities.find_test_cases(
             ids, work.system['name'],
             records.read(work.perflog_folder, on_error='collect')[0],

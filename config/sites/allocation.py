@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import socket
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from typing import Any
 from .. import places
 from ..commandline import SetupError
 from . import topology
+
+#: Partitions of Slurm, or queues of PBS, in the options for a job.
+_QUEUES = re.compile(r'(?:^| )(?:-p|-q|--partition|--queue)[ =]?([^ ]+)')
 
 
 def allocated_nodes() -> list[str]:
@@ -27,26 +31,51 @@ def allocated_nodes() -> list[str]:
                          'run the command in a job script (sbatch, qsub)')
     here = socket.gethostname()
     if here.partition('.')[0] != names[0].partition('.')[0]:
+        there = (f'srun --overlap --pty -N1 -n1 -w {names[0]} ./plumb run --inside ...'
+                 if listed else 'in a job script (qsub)')
         raise SetupError(f'--inside: this is {here}, but the first node of the '
-                         f'allocation is {names[0]}; run the command there, in a job '
-                         'script (sbatch, qsub)')
+                         f'allocation is {names[0]}; run the command there: {there}')
     return names
 
 
 def site_configuration_inside() -> dict[str, Any]:
-    """The configuration of the site, in which each partition is the allocation.
+    """The configuration of the site, with the partitions that the allocation is of.
 
-    Its scheduler is local, and its launcher stays.
+    Their scheduler is local, and their launcher stays.
 
-    :raises SetupError: as `allocated_nodes`
+    :raises SetupError: as `allocated_nodes`, or no partition fits
     """
     nodes = allocated_nodes()
     folder = places.site_folder_of_name(places.default_site())
     configuration = runpy.run_path(f'{folder}/{places.SYSTEM}')['site_configuration']
-    for part in configuration['systems'][0]['partitions']:
+    system = configuration['systems'][0]
+    system['partitions'] = partitions_of_allocation(system['partitions'])
+    for part in system['partitions']:
         part.update(scheduler='local', access=[], max_jobs=1, extras={
             **part.get('extras', {}), 'max_nodes': len(nodes), 'allocation': nodes})
     return configuration
+
+
+def partitions_of_allocation(partitions: Sequence[dict[str, Any]]
+                             ) -> list[dict[str, Any]]:
+    """The partitions of a site whose `access` names the partition of Slurm, or the
+    queue of PBS, of the allocation; if there is none, those that name none.
+
+    :raises SetupError: all name another one
+    """
+    # PBS_O_QUEUE is that of qsub, which may route the job to another one.
+    queues = {os.environ[name] for name in (
+        'SLURM_JOB_PARTITION', 'PBS_QUEUE', 'PBS_O_QUEUE') if os.environ.get(name)}
+    named = [(_QUEUES.findall(' '.join(part.get('access', []))), part)
+             for part in partitions]
+    fitting = [part for names, part in named if not queues
+               or not queues.isdisjoint(','.join(names).split(','))] or [
+        part for names, part in named if not names]
+    if not fitting:
+        raise SetupError(f'--inside: no partition of the site has '
+                         f'{" or ".join(sorted(queues))}, the partition or queue of '
+                         'the allocation, in its access')
+    return fitting
 
 
 def narrowed_variables(names: Sequence[str], ranks_per_node: int, folder: Path

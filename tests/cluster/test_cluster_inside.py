@@ -9,6 +9,9 @@ from conftest import OSU, of_family
 from rounds import left, seen
 from test_cluster_jobs import SHORT
 
+from cli.session.commands import refuse_several_partitions
+from config.commandline import SetupError
+from config.sites import allocation
 from tests.conftest import ROOT
 
 INSIDE = ('-C', str(ROOT / 'config' / 'inside.py'), '-r', '-Sbringup=1')
@@ -73,6 +76,36 @@ def test_test_cases_are_steps_of_one_job(suite, cluster, tmp_path, launcher, fam
 def test_a_place_that_is_no_allocation_is_refused(suite, variables, cause):
     done = suite.reframe(*INSIDE, *OSU, **variables)
     assert done.returncode and cause in ' '.join((done.stdout + done.stderr).split())
+
+
+PARTITIONS = [
+    {'name': 'a', 'access': ['-p', 'short'], 'environs': []},
+    {'name': 'b', 'access': ['--partition=long,gpu --exclusive']},
+    {'name': 'c', 'access': ['-q long']}, {'name': 'd', 'access': ['--exclusive']}]
+
+
+@pytest.mark.parametrize('variables, names', [
+    ({'SLURM_JOB_PARTITION': 'short'}, 'a'), ({'SLURM_JOB_PARTITION': 'gpu'}, 'b'),
+    # A job of the queue long was routed.
+    ({'PBS_QUEUE': 'small', 'PBS_O_QUEUE': 'long'}, 'bc'),
+    ({'SLURM_JOB_PARTITION': 'other'}, 'd')])
+def test_the_partitions_are_those_of_the_allocation(monkeypatch, variables, names):
+    for name in ('SLURM_JOB_PARTITION', 'PBS_QUEUE', 'PBS_O_QUEUE'):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    fitting = allocation.partitions_of_allocation(PARTITIONS)
+    assert ''.join(part['name'] for part in fitting) == names
+    with pytest.raises(SetupError, match='no partition of the site has '):
+        allocation.partitions_of_allocation(
+            [part for part in PARTITIONS[:3] if part not in fitting])
+
+
+def test_the_same_nodes_are_not_measured_in_two_partitions():
+    site = {'name': 'site', 'partitions': PARTITIONS[1:3]}
+    refuse_several_partitions(site, ['--system=site:c'])
+    with pytest.raises(SetupError, match='partitions b, c: select one, .*=site:b'):
+        refuse_several_partitions(site, ['-n', 'x'])
 
 
 @pytest.fixture

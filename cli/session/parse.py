@@ -15,13 +15,9 @@ from typing import Any, TextIO
 from checks.core import text as saved
 from checks.core.parsers import Output, ParseError, Remark, load_parser_module
 from config import families
+from config.records.columns import PARSED
 from config.records.tables import write_csv
 from postprocess.options import write_text_answer
-
-#: Columns of the tidy CSV; postprocess/records/parsed.py reads them. `output`
-#: counts the outputs in a file.
-COLUMNS = ('file', 'output', 'time', 'family', 'program', 'version', 'num_nodes',
-           'num_tasks', 'params', 'size', 'metric', 'value', 'unit')
 
 
 def add_family_options(parser: argparse.ArgumentParser, family: str) -> None:
@@ -93,7 +89,7 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
             for remark in remarks:
                 print(f'{file}:{remark}', file=err)
                 code = max(code, int(remark.serious))
-    write_csv(out, COLUMNS, rows)
+    write_csv(out, PARSED, rows)
     return code
 
 

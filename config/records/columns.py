@@ -10,6 +10,10 @@ from config import strict
 DELIMITER = '|'
 #: System, partition, environment and source of saved results without a name.
 SAVED = 'saved'
+#: Columns of the CSV of `plumb parse`, which `--from` reads. `output` counts the
+#: outputs in a file.
+PARSED = ('file', 'output', 'time', 'family', 'program', 'version', 'num_nodes',
+          'num_tasks', 'params', 'size', 'metric', 'value', 'unit')
 #: Source of records that no program measured (cli/demo). They never become references.
 MADE_UP = 'made-up'
 

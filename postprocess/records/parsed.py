@@ -23,7 +23,7 @@ from typing import Any, TextIO
 import duckdb
 
 from config.families import all_metrics
-from config.records.columns import SAVED
+from config.records.columns import PARSED, SAVED
 from config.records.writing import (
     Measurement,
     Session,
@@ -34,9 +34,6 @@ from config.records.writing import (
 
 from .typed import COUNTS, FLAGS, RESULTS, TEXTS
 
-#: Columns of `plumb parse` (cli/session/parse.py).
-COLUMNS = ('file', 'output', 'time', 'family', 'program', 'version', 'num_nodes',
-           'num_tasks', 'params', 'size', 'metric', 'value', 'unit')
 #: Columns of a measurement in the Parquet of `plumb export`.
 _EXPORTED = ('time', *(name for name in TEXTS if name != 'inconclusive'),
              *(name for name in COUNTS if name != 'number_of_values'), *FLAGS)
@@ -84,12 +81,12 @@ def _read_parsed_rows(file: str, lines: TextIO, report: Callable[[str], Any]
     known, rows = all_metrics(), []
     unknown: dict[str, int] = {}
     try:
-        if tuple(reader.fieldnames or ()) != COLUMNS:
+        if tuple(reader.fieldnames or ()) != PARSED:
             raise ValueError('not the CSV of `plumb parse`; its columns are '
-                             + ','.join(COLUMNS))
+                             + ','.join(PARSED))
         for row in reader:
             if None in row or None in row.values():
-                raise ValueError(f'the row does not have {len(COLUMNS)} cells: is '
+                raise ValueError(f'the row does not have {len(PARSED)} cells: is '
                                  'the file cut off?')
             metric = known.get(row['metric'])
             if metric is None:

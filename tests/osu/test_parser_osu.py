@@ -15,6 +15,7 @@ from checks.core.parsers import ParseError, Record
 from checks.osu import parser as osu
 from cli.session import parse
 from config import families
+from config.records.columns import PARSED
 from tests.conftest import each
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -563,7 +564,7 @@ def test_command_prints_tidy_csv():
     file = GOLDEN / '5.8' / 'osu_latency.txt'
     code, rows, err = run(file, GOLDEN / '5.8' / 'osu_init.txt')
     assert (code, err) == (0, '')
-    assert list(rows[0]) == list(parse.COLUMNS)
+    assert list(rows[0]) == list(PARSED)
     assert rows[3].pop('time')
     assert rows[3] == {
         'file': str(file), 'output': '1', 'family': 'osu', 'program': 'osu_latency',

@@ -17,8 +17,8 @@ pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
 import pandas as pd
 
-from checks.core.parsers import load_parser_module
 from cli.session import parse
+from config.records.columns import PARSED
 from postprocess import compare, export, records
 from postprocess.records import parsed, sql
 from postprocess.report import plot
@@ -73,11 +73,6 @@ def saved(tmp_path_factory):
 def read(*files) -> pd.DataFrame:
     with parsed.perflogs_of_saved_results(map(str, files), pytest.fail) as folder:
         return records.read(folder)
-
-
-def test_columns_are_those_of_plumb_parse():
-    assert parsed.COLUMNS == parse.COLUMNS
-    assert load_parser_module('osu')
 
 
 def test_records_have_all_values_of_the_csv(saved):
@@ -332,7 +327,7 @@ def test_two_files_are_compared_by_name(saved, tmp_path, capsys):
         if row['metric'] == 'latency':
             row['value'] = str(2 * float(row['value']))
     with open(slow, 'w', newline='') as out:
-        writer = csv.DictWriter(out, parse.COLUMNS)
+        writer = csv.DictWriter(out, PARSED)
         writer.writeheader()
         writer.writerows(rows)
     code = compare.main(['cloud', 'slow', '--from', str(saved), str(slow), '--json',

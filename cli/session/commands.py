@@ -560,7 +560,6 @@ def _print_regressions(verdict: Verdict | None, outcomes: Sequence[Result], site
 
     :param site: the option that selects the site of the session
     """
-    from postprocess.regressions.events import rerun_command_text
     if verdict is None:
         return False
     systems = {one.system for one in outcomes}
@@ -573,7 +572,7 @@ def _print_regressions(verdict: Verdict | None, outcomes: Sequence[Result], site
     rerun = [one for one in verdict.events_of('rerun') if one.system in systems]
     if rerun:
         print(f'Test cases that are worth measuring again: {len(rerun)} '
-              f'({rerun_command_text(site)})')
+              f'(./plumb run{site} --suspects)')
     return bool(levels or lines)
 
 

@@ -27,9 +27,9 @@ import numpy as np
 import pandas as pd
 
 from config.console import count_with_noun
-from config.places import CALIBRATE, site_option
 
 from .. import naming
+from ..printed import PrintedCommands
 from ..regressions.detect import estimate_noise
 from .progress import usable_records
 
@@ -74,11 +74,12 @@ class Level:
         return (f'{self.system}: level {100 * self.worse:+.1f} %, {judged} '
                 f'({self.date}, {self.metrics} metrics; + is worse)')
 
-    @property
-    def todo(self) -> list[str]:
+    def advice_lines(self, commands: PrintedCommands) -> list[str]:
         """What to do if it failed."""
+        calibrate = commands.measure(
+            'references calibrate', self.system, '--new-level')
         return ['to do: check clocks, power, kernel, fabric',
-                f'if intended: {CALIBRATE}{site_option(self.system)} --new-level']
+                *[f'if intended: {calibrate}'] * bool(calibrate)]
 
 
 def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level]:

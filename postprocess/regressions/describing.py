@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from config import places
 from config.console import count_with_noun
 from config.families import all_metrics, printed_name
 from config.records.units import change_text, point_text, value_text
 
 from .. import results
+from ..printed import PrintedCommands
 from . import changes, detect
 from .deviations import Deviations
 from .events import Event, Member, test_case_text
@@ -27,7 +27,8 @@ from .sessions import History
 Spell = tuple[str, str, int]
 
 
-def describe_changes(now: Deviations, groups: Sequence[Worse], alone: Collection[int]
+def describe_changes(now: Deviations, groups: Sequence[Worse], alone: Collection[int],
+                     commands: PrintedCommands
                      ) -> tuple[list[Event], list[Event], list[Event]]:
     """The events of regressions, of muted regressions, and of improvements.
 
@@ -37,8 +38,10 @@ def describe_changes(now: Deviations, groups: Sequence[Worse], alone: Collection
     muted = [row for row in sorted(now.muted)
              if now.reported[row] and now.state[row] == detect.WORSE]
     better = np.flatnonzero(now.live & (now.state == detect.BETTER) & now.named)
-    return (sorted([*(_describe_group(now, one) for one in groups),
-                    *_describe_metrics(now, 'regression', alone)], key=_sort_key),
+    worse = [*(_describe_group(now, one) for one in groups),
+             *_describe_metrics(now, 'regression', alone)]
+    return (sorted((dataclasses.replace(one, todo=_advice_text(one, commands))
+                    for one in worse), key=_sort_key),
             [_describe_metric(now, 'muted', [row]) for row in muted],
             sorted(_describe_metrics(now, 'improvement', better), key=_sort_key))
 
@@ -168,8 +171,6 @@ def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
                     for muted in [muted] if muted],
                   *[f'changed in the same session: {cause}'] * bool(cause),
                   *_median_and_range_lines(members)],
-        todo='' if kind != 'regression' else _advice_text(
-            scope, ident, cause, cases, system),
         id=ident, scope=scope, group=change.group,
         since_session=next(iter(since['session'][since['day'] == start]), ''),
         before=before, now=after, ratio=next(iter(ratios), None),
@@ -275,20 +276,22 @@ def _size_text(event: Event, unit: str, better: str) -> str:
     return text + f', {values}' * bool(values)
 
 
-def _advice_text(kind: str, ident: str, cause: str, cases: Sequence[str], system: str
-                 ) -> str:
-    """The advice for people."""
-    site = places.site_option(system)
-    known = (f'if the problem is known: ./plumb verdict mute {ident}{site} --until '
-             'DATE --reason TEXT; if the change was intended: ./plumb verdict accept '
-             f'{ident}{site} --reason TEXT')
-    if cause:
-        return f'check whether the cause is {cause.split(";")[0]}; {known}'
-    if kind in ('node', 'switch'):
-        return (f'before you drain the {kind}, measure it against others: '
-                f'./plumb locate{site}; {known}')
-    return ('run the test cases again, if possible on other nodes: '
-            f'./plumb run{site} {" ".join(cases[:3])}; {known}')
+def _advice_text(one: Event, commands: PrintedCommands) -> str:
+    """The advice for people about a regression."""
+    again = ''
+    if one.cause:
+        again = f'check whether the cause is {one.cause.split(";")[0]}'
+    elif one.scope in ('node', 'switch'):
+        if locate := commands.measure('locate', one.system):
+            again = (f'before you drain the {one.scope}, measure it against others: '
+                     f'{locate}')
+    elif run := commands.measure('run', one.system, ' '.join(one.cases[:3])):
+        again = f'run the test cases again, if possible on other nodes: {run}'
+    mute, accept = (commands.read(f'verdict {action} {one.id}', one.system, options)
+                    for action, options in (('mute', '--until DATE --reason TEXT'),
+                                            ('accept', '--reason TEXT')))
+    return '; '.join([*filter(None, [again]), f'if the problem is known: {mute}',
+                      f'if the change was intended: {accept}'])
 
 
 def _sort_key(one: Event) -> tuple:

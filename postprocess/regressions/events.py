@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from config import places
 from config.console import LISTED, count_with_noun, print_lines, print_table
 from config.families import all_metrics
 from config.records.units import point_text
@@ -19,6 +18,7 @@ from config.sessions import clock, judged
 from config.sites import topology
 
 from ..names import short_name
+from ..printed import PrintedCommands
 from ..results import (
     MISSING,
     OPEN,
@@ -168,6 +168,7 @@ class Verdict:
     ended_early: bool = False
     #: Damaged places of the perflogs.
     damaged: int = 0
+    commands: PrintedCommands = PrintedCommands()
 
     def events_of(self, *kinds: str) -> list[Event]:
         """The events of some kinds."""
@@ -298,7 +299,8 @@ def print_verdict(verdict: Verdict, every: bool = False) -> None:
     for kind, title in reversed(KINDS.items()):
         events = verdict.events_of(kind)
         if kind == 'rerun' and events:
-            title = f'Worth measuring again ({rerun_commands_text(events)}):'
+            again = verdict.commands.measure_again(one.system for one in events)
+            title = 'Worth measuring again' + f' ({again})' * bool(again) + ':'
         if events and kind in FOLDED and not every:
             print_lines([f'{title[:-1]}: {len(events)} (--all lists them)'])
         else:
@@ -328,21 +330,6 @@ def shortened_lines(lines: Sequence[str]) -> list[str]:
 
 def _omitted_lines(count: int) -> list[str]:
     return [f'  and {count - LISTED} more: --json'] * (count > LISTED)
-
-
-def rerun_command_text(site: str) -> str:
-    """The command that measures test cases of a site again: those that did not run,
-    and those of which a single session cannot decide.
-
-    :param site: the option that selects the site
-    """
-    return f'./plumb run{site} --suspects'
-
-
-def rerun_commands_text(cases: Sequence[Result | Event]) -> str:
-    """The commands for test cases of several sites."""
-    return '; '.join(map(rerun_command_text, sorted(
-        {places.site_option(one.system) for one in cases})))
 
 
 def session_name(run: str) -> str:

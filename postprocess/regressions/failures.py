@@ -4,16 +4,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from config import places
 from config.console import count_with_noun
 from config.sites import topology
 
+from ..printed import PrintedCommands
 from ..records.folders import Folders, folders_of_measurements, log_of_failure
 from ..results import Result
 from .events import (
     Event,
     failure_text,
-    rerun_commands_text,
     session_name,
     shortened_lines,
 )
@@ -27,22 +26,21 @@ FAILURES = {
               'its nodes if this repeats'),
     'missing': ('missing: earlier sessions of this mode had them',
                 'find out why it was not selected: site, environment or check; to '
-                'measure it: {run}; if it was removed on purpose: ./plumb verdict '
-                'retire {id}{site} --reason TEXT'),
+                'measure it: {run}; if it was removed on purpose: {retire}'),
     'open': ('failed before, and have not passed on the same nodes since',
-             'measure it on these nodes: {run}; if the problem is known: ./plumb '
-             'verdict mute {id}{site} --until DATE --reason TEXT; if a node left the '
-             'site: ./plumb verdict retire NODE{site} --reason TEXT'),
+             'measure it on these nodes: {run}; if the problem is known: {mute}; if a '
+             'node left the site: {retire_node}'),
     'reference': ('failed, guard {guard}',
-                  f'make a reference: {places.CALIBRATE}{{site}}'),
+                  'make a reference: {calibrate}'),
     'guard': ('failed, guard {guard}',
               'read the log; to measure it again: {run}'),
     'value': ('out of tolerance, {metric}',
               'run the test case again, and check what changed; after an intended '
-              f'change: {places.CALIBRATE}{{site}} --new-level')}
+              'change: {calibrate} --new-level')}
 
 
-def failure_events(outcomes: Sequence[Result]) -> Iterator[Event]:
+def failure_events(outcomes: Sequence[Result], commands: PrintedCommands
+                   ) -> Iterator[Event]:
     """The events of the results of test cases, in the newest session of each."""
     groups: dict[tuple[str, ...], list[Result]] = {}
     for one in outcomes:
@@ -51,19 +49,21 @@ def failure_events(outcomes: Sequence[Result]) -> Iterator[Event]:
                               ).append(one)
     folders = folders_of_measurements(
         one.file for failed in groups.values() for one in failed)
-    yield from sorted((_failed_for_one_reason(failed, folders)
+    yield from sorted((_failed_for_one_reason(failed, folders, commands)
                        for failed in groups.values()),
                       key=lambda one: (one.kind, -len(one.failed)))
     if cut_short := [one for one in outcomes if one.is_cut_short]:
+        again = commands.measure_again(one.system for one in cut_short)
         yield Event('cut short', '. '.join([*(
             f'The session of {session_name(run)} was cut short: '
             f'{count_with_noun(number, "test case")} did not run'
             for run, number in sorted(Counter(one.session for one in cut_short).items())
-            ), f'To resume: {rerun_commands_text(cut_short)}']),
+            ), *[f'To resume: {again}'] * bool(again)]),
             [*dict.fromkeys(one.test_case for one in cut_short)])
 
 
-def _failed_for_one_reason(failed: list[Result], folders: Folders) -> Event:
+def _failed_for_one_reason(failed: list[Result], folders: Folders,
+                           commands: PrintedCommands) -> Event:
     first = failed[0]
     common, todo = FAILURES[
         first.result if first.result in FAILURES else
@@ -85,12 +85,30 @@ def _failed_for_one_reason(failed: list[Result], folders: Folders) -> Event:
         evidence = shortened_lines(['; '.join([
             failure_text(one), *log * (not is_one)]) for one, log in zip(
                 failed, logs, strict=True)]) + logs[0] * is_one
-    site = places.site_option(first.system)
     return Event(
         'missing' if first.result == 'missing' else 'failure', title, cases,
         first.system, evidence=evidence, failed=failed, result=first.result,
-        todo=todo.format(site=site, run=f'./plumb run{site} {" ".join(cases[:3])}',
-                         id=cases[0] if len(cases) == 1 else 'ID'), nodes=shared)
+        todo=_advice_text(todo, first.system, cases, commands), nodes=shared)
+
+
+def _advice_text(text: str, system: str, cases: Sequence[str],
+                 commands: PrintedCommands) -> str:
+    """What to do, without the parts whose command is about a site that does not exist.
+
+    :param text: of FAILURES; its parts are between semicolons
+    :param cases: short ids of test cases
+    """
+    ident = cases[0] if len(cases) == 1 else 'ID'
+    words = {
+        'run': commands.measure('run', system, ' '.join(cases[:3])),
+        'calibrate': commands.measure('references calibrate', system),
+        'mute': commands.read(f'verdict mute {ident}', system,
+                              '--until DATE --reason TEXT'),
+        'retire': commands.read(f'verdict retire {ident}', system, '--reason TEXT'),
+        'retire_node': commands.read('verdict retire NODE', system, '--reason TEXT')}
+    missing = [f'{{{name}}}' for name, command in words.items() if not command]
+    return '; '.join(part.format(**words) for part in text.split('; ')
+                     if not any(name in part for name in missing))
 
 
 def _log_lines(one: Result, folders: Folders) -> list[str]:

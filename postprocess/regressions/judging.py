@@ -10,10 +10,12 @@ import pandas as pd
 
 from config.console import count_with_noun
 from config.places import SITES, default_site, site_folder_of_name
+from config.records.columns import MADE_UP
 from config.sessions.judged import INFINITE
 from config.sites import topology
 
 from .. import results
+from ..printed import PrintedCommands
 from ..references.level import FEWEST_METRICS, session_levels
 from . import changes, describing, detect, grouping
 from .decisions import Decision
@@ -27,7 +29,7 @@ from .sessions import metric_histories, session_dates
 def judge_session(records: pd.DataFrame, session: str | None = None, *,
                   decisions: Sequence[Decision] = (),
                   sessions: pd.DataFrame | None = None, damaged: int = 0,
-                  site: str = '') -> Verdict:
+                  site: str = '', perflogs: str = '') -> Verdict:
     """The verdict on the newest session of each system, and what is still true of test
     cases that did not run in it.
 
@@ -37,6 +39,7 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     :param sessions: as records.sessions gives them; None: none was cut short
     :param damaged: damaged places of the perflogs
     :param site: name or path of the site; '': as of commands without --site
+    :param perflogs: folder of the records; '': that of commands without --perflogs
     :raises ValueError: no records, or no such session
     """
     if records.empty:
@@ -51,8 +54,10 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     now = Deviations(hist, newest, decisions)
     switches = {system: _read_switches_by_node(system, site)
                 for system in map(str, records['system'].unique())}
+    commands = PrintedCommands(perflogs, frozenset(map(
+        str, records.loc[records['source'] == MADE_UP, 'system'].unique())))
     regressions, muted, improvements = describing.describe_changes(
-        now, *grouping.find_worse_groups(now, switches))
+        now, *grouping.find_worse_groups(now, switches), commands)
     worse = {name: [one.id for one in regressions if name in one.cases]
              for one in regressions for name in one.cases}
     of_newest = results.newest_records(records)
@@ -64,14 +69,16 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     return Verdict(
         session=label,
         events=[
-            *regressions, *muted, *improvements, *_levels(has_run),
-            *failure_events(outcomes), *inconclusive_events(outcomes),
+            *regressions, *muted, *improvements, *_levels(has_run, commands),
+            *failure_events(outcomes, commands),
+            *inconclusive_events(outcomes),
             *changes.environment_changes(hist, newest),
             *_incident(rerun, cases), *rerun, *_test_cases_with_few_sessions(now)],
         results=outcomes, cases=cases, again=results.count_measured_again(
             of_newest[of_newest['session'].isin(newest)]),
         compared=results.compared_test_cases(outcomes),
         judged=int(now.enough.sum()), baselines=_baselines(now), damaged=damaged,
+        commands=commands,
         ended_early=sessions is not None and _is_cut_short(sessions, records))
 
 
@@ -135,7 +142,7 @@ def _is_cut_short(sessions: pd.DataFrame, records: pd.DataFrame) -> bool:
     return False
 
 
-def _levels(records: pd.DataFrame) -> Iterator[Event]:
+def _levels(records: pd.DataFrame, commands: PrintedCommands) -> Iterator[Event]:
     """The level of each system in its newest session that has one, of RECENT ones:
     FEWEST_METRICS metrics with a tolerance. `no_reference`: it is not judged.
 
@@ -153,7 +160,8 @@ def _levels(records: pd.DataFrame) -> Iterator[Event]:
             result = ('no_reference' if level.tolerance is None
                       else 'fail' if level.is_failed else 'pass')
             yield Event('level', level.text, system=level.system, result=result,
-                        ratio=1 + level.worse, evidence=level.todo * level.is_failed)
+                        ratio=1 + level.worse,
+                        evidence=level.advice_lines(commands) * level.is_failed)
 
 
 def _baselines(now: Deviations) -> list[Baseline]:

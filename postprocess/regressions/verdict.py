@@ -187,7 +187,8 @@ def verdict_of_perflogs(folder: str, session: str | None = None, site: str = ''
                          'first, or name another folder with --perflogs')
     return judge_session(
         options.records_of_site(read.frame, site), session, decisions=read.decided,
-        sessions=read.sessions, damaged=len(read.faults), site=site), read.faults
+        sessions=read.sessions, damaged=len(read.faults), site=site,
+        perflogs=folder), read.faults
 
 
 def _write_output(args: argparse.Namespace, verdict: Verdict) -> int:

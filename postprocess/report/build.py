@@ -83,7 +83,8 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         frame = options.records_of_site(frame, site)
         # By the whole history, whatever is shown.
         judged = judge_session(
-            frame, decisions=decided, sessions=sessions) if len(frame) else None
+            frame, decisions=decided, sessions=sessions, perflogs=folder
+        ) if len(frame) else None
     except ValueError as err:
         frame, _ = records.read(folder, on_error='collect')
         return _print_error_and_return_failure(frame, str(err))

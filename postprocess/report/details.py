@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from config.families import all_metrics
-from config.places import site_option
 from config.records.units import size_text, unit_text
 from config.sessions.judged import point_in_bytes
 
@@ -60,7 +59,8 @@ def test_case_details(page: Page) -> list[dict]:
         'n': case.name, 'p': place_text(case.row), 'u': case.address,
         'm': f'{case.row.name} @{case.row.system}:{case.row.partition}+'
              f'{case.row.environ}',
-        'a': f'{site_option(str(case.row.system))} {case.row.test_case}'.strip(),
+        'a': page.verdict.commands.measure(
+            'run', str(case.row.system), str(case.row.test_case)),
         'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
         'f': str(case.row.file), 'd': page.folders_of_test_case(case),
         'w': power.get(case.number, ''), 'v': curves.get(case.number, []),

@@ -326,9 +326,11 @@ def mark_commands(text: str) -> Any:
     'do: <code class="command">./plumb run a</co'
     """
     import markupsafe
-    return markupsafe.Markup(re.sub(
-        r'\./plumb [^;]*', lambda match: f'<code class="command">{match[0]}</code>',
-        str(markupsafe.escape(text))))
+    words = re.split(r'((?:PLUMBLINE_PERFLOGS=\S+ )?\./plumb [^;]*)', text)
+    return markupsafe.Markup(''.join(
+        str(markupsafe.escape(part) if number % 2 == 0 else markupsafe.Markup(
+            '<code class="command">{}</code>').format(part))
+        for number, part in enumerate(words)))
 
 
 def build_page(frame: pd.DataFrame, faults: list | None = None,
@@ -371,6 +373,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         cut_short_cases=[(case.name, place_text(case.row), case.number)
                          for case in page.cases if case.is_cut_short],
         events=events,
+        all_events=page.verdict.commands.read('verdict', '', '--json -'),
         news=cards.changes_since_last_session(page, rows),
         families_of_grid=grid.rows_by_family(page.cases),
         ranges=grid.session_ranges(sessions),

@@ -8,6 +8,7 @@ import html
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -23,7 +24,7 @@ from config import families
 from config.records.columns import MADE_UP
 from postprocess import records as all_records
 from postprocess.references import writing
-from postprocess.regressions import verdict
+from postprocess.regressions import decisions, verdict
 from postprocess.report import cards, details, page
 from tests.conftest import ROOT, printed_verdict_lines, two_cpus
 
@@ -131,6 +132,28 @@ def test_the_commands_to_try_run(demo, tmp_path, text):
     text = text.format(*demo_cluster.read_cluster().nodes)
     assert f'  {text}\n' in output
     assert 'made-up-' in run_on_demo(folder, text, tmp_path)
+
+
+def test_the_commands_of_the_page_work_as_printed(demo, made_verdict, tmp_path):
+    """Without a variable; and no command measures on a site that does not exist."""
+    built = page.Page(all_records.read(demo[0] / 'perflogs'))
+    text = html.unescape((demo[0] / 'report' / 'index.html').read_text())
+    commands = {*re.findall(r'<code class="command">(.*?)</code>', text)}
+    shutil.copytree(demo[0] / 'perflogs', tmp_path / 'perflogs')
+    chosen = {'DATE': '2099-01-01', 'NODE': 'n17', 'ID': next(
+        one.test_case for one in made_verdict.results if one.is_open)}
+    actions = set()
+    for command_ in commands - {'./plumb demo'}:
+        words = [chosen.get(word, word.replace(str(demo[0]), str(tmp_path)))
+                 for word in shlex.split(command_)]
+        assert words[0] == './plumb' and '--perflogs' in words
+        (tmp_path / 'perflogs' / decisions.FILE).unlink(missing_ok=True)
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True,
+                              timeout=600)
+        actions.add(words[2])
+        assert done.returncode == 0, done.stderr + done.stdout
+    assert actions == {'accept', 'mute', 'retire'}
+    assert {one['a'] for one in details.test_case_details(built)} == {''}
 
 
 def test_plots_can_be_drawn_of_it(demo, tmp_path):

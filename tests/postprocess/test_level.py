@@ -10,6 +10,7 @@ import perflogs_factory as make
 import pytest
 
 from cli.session import commands
+from postprocess.printed import PrintedCommands
 from postprocess.records import read as read_records
 from postprocess.references import level
 from postprocess.regressions import junit, verdict
@@ -47,9 +48,10 @@ def test_a_machine_that_is_slower_everywhere_fails(tmp_path):
     assert slow.is_failed and slow.worse == pytest.approx(0.05, abs=0.015)
     assert slow.text.startswith('alpha: level +')
     assert '(2026-11-13, 20 metrics; + is worse)' in slow.text
-    assert 'calibrate --site alpha --new' in slow.todo[1]
+    advice = slow.advice_lines(PrintedCommands())
+    assert 'calibrate --site alpha --new' in advice[1]
     long = dataclasses.replace(slow, system='aws-parallelcluster', metrics=9999)
-    assert max(len(f'    {line}') for line in (long.text, *long.todo)) <= 100
+    assert max(len(f'    {line}') for line in (long.text, *advice)) <= 100
 
 
 def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):

@@ -10,6 +10,7 @@ import perflogs_factory as make
 import pytest
 
 from postprocess import debts, results
+from postprocess.printed import PrintedCommands
 from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
 from postprocess.regressions.events import Event, Verdict, failure_text
@@ -246,7 +247,7 @@ def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one():
     cut_short = [results.Result(
         'c', system, *[''] * 8, session='r', result='not_run', guard='cancelled')
         for system in ('beta', 'local')]
-    [event] = failure_events(cut_short)
+    [event] = failure_events(cut_short, PrintedCommands())
     assert event.title.endswith(
         'To resume: ./plumb run --suspects; ./plumb run --site beta --suspects')
 

@@ -400,9 +400,11 @@ const show = (number, session) => {
   list.append(...changes.slice(0, 40).map(([, text]) => el('li', text)));
   const past = [...testCase.c].filter((c) => c !== '.');
   const bad = past.filter((c) => data.bad.includes(c)).length;
-  const again = el('p', 'to run it again: ');
-  const command = `./plumb run ${testCase.a}`;
-  again.append(el('code', command, {className: 'command'}), ' ', copyButton(command));
+  const again = el('p', testCase.a ? 'to run it again: ' : 'no program measured it');
+  if (testCase.a) {
+    again.append(el('code', testCase.a, {className: 'command'}), ' ',
+      copyButton(testCase.a));
+  }
   const values = allMetrics(number);
   values.open = Boolean(opened);
   dialog.replaceChildren(title, name, move, cells(testCase, session),

@@ -1,0 +1,48 @@
+"""Commands that verdict and page print, so that people can run them as printed."""
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from config import places
+
+
+@dataclass(frozen=True)
+class PrintedCommands:
+    """Commands about the perflogs that were read."""
+    #: Folder of the perflogs; '': that of commands without --perflogs.
+    perflogs: str = ''
+    #: Sites that do not exist, because no program measured their records.
+    made_up: frozenset[str] = frozenset()
+
+    @property
+    def _folder(self) -> str:
+        """The folder, as a word of a shell; '': commands read it by themselves."""
+        folder = Path(self.perflogs).absolute()
+        return '' if not self.perflogs or folder == places.perflog_folder() else (
+            shlex.quote(str(folder)))
+
+    def read(self, command: str, system: str, options: str) -> str:
+        """A command that reads the perflogs, or adds a decision to them.
+
+        :param command: its name, and its arguments
+        :param system: the site; '': all
+        """
+        return (f'./plumb {command}{places.site_option(system)}'
+                + f' --perflogs {self._folder}' * bool(self._folder) + f' {options}')
+
+    def measure(self, command: str, system: str, options: str = '') -> str:
+        """A command that measures on a site; '': the site does not exist."""
+        if system in self.made_up:
+            return ''
+        return (f'PLUMBLINE_PERFLOGS={self._folder} ' * bool(self._folder)
+                + f'./plumb {command}{places.site_option(system)} {options}'.rstrip())
+
+    def measure_again(self, systems: Iterable[str]) -> str:
+        """The commands that measure test cases of sites again: those that did not run,
+        and those of which a single session cannot decide. '': no site exists."""
+        return '; '.join(filter(None, (
+            self.measure('run', system, '--suspects')
+            for system in sorted({*systems}, key=places.site_option))))

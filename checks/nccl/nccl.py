@@ -33,6 +33,7 @@ from .variants import (
     runnable_layouts,
     runnable_programs,
     supported_choices,
+    supports_choice,
     tested_settings,
 )
 
@@ -478,6 +479,12 @@ class NcclChosen(NcclBenchmark, special=True):
     @property
     def chosen(self) -> Choice:             # type: ignore[override]
         return CHOICES[self.choice]
+
+    @run_after('init')
+    def leave_out_partitions_without_the_choice(self) -> None:
+        self.valid_systems = [part.fullname for part in partitions_with_gpus()
+                              if part.fullname in self.valid_systems
+                              and supports_choice(part, self.chosen)]
 
     @run_after('init')
     def require_plugin(self) -> None:

@@ -158,19 +158,24 @@ CHOICES: dict[str, Choice] = {
 }
 
 
+def supports_choice(partition: Any, choice: Choice) -> bool:
+    """Whether the GPUs of a partition, or one of its environments, have what a choice
+    needs."""
+    if choice.needs == 'nvls':
+        try:
+            models = hardware.models_by_name(places.current_site_folder())
+        except hardware.HardwareError:  # `plumb site check` reports it with its file
+            models = hardware.models_by_name()
+        return any(models.get(device.info.get('model'), {}).get('nvls')
+                   for device in partition.devices)
+    if choice.needs == 'll128' and 'gfx90a' not in {
+            device.arch for device in partition.devices}:
+        return True
+    return not choice.needs or any(choice.needs in environ.features
+                                   for environ in partition.environs)
+
+
 def supported_choices(nodes: int) -> list[str]:
     """Choices on so many nodes that some partition of this system supports."""
-    here = set()
-    try:
-        models = hardware.models_by_name(places.current_site_folder())
-    except hardware.HardwareError:      # `plumb site check` reports it with its file
-        models = hardware.models_by_name()
-    for part in partitions_with_gpus():
-        here |= {'', *(feature for env in part.environs for feature in env.features)}
-        if any(models.get(device.info.get('model'), {}).get('nvls')
-               for device in part.devices):
-            here.add('nvls')
-        if 'gfx90a' not in {device.arch for device in part.devices}:
-            here.add('ll128')
-    return [name for name, choice in CHOICES.items()
-            if choice.needs in here and nodes in choice.nodes]
+    return [name for name, choice in CHOICES.items() if nodes in choice.nodes
+            and any(supports_choice(part, choice) for part in partitions_with_gpus())]

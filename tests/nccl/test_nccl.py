@@ -496,3 +496,25 @@ def test_a_switch_that_reduces_is_a_property_of_the_model(tmp_path, monkeypatch,
         devices=[SimpleNamespace(arch='sm_103', info={'model': 'B300'})],
         environs=[])])
     assert ('algo=NVLS' in variants.supported_choices(1)) == nvls
+
+
+def test_a_choice_is_measured_only_in_partitions_that_support_it(tmp_path):
+    """MI250X has no LL128, and only H100 reduces in its switches."""
+    partition = """, {
+        'name': '%s', 'scheduler': 'local', 'launcher': 'mpirun', 'environs': ['nccl'],
+        'features': ['%s'], 'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
+        'devices': hardware.reframe_devices(('%s', 8)), 'extras': {
+            'max_nodes': 2, 'launcher_pin': ['--pin={cpus}']}}"""
+    (tmp_path / 'system.py').write_text(SITE.replace('}]}],', '}' + ''.join(
+        partition % values for values in (
+            ('amd', 'gpu_amd', 'MI250X-GCD'), ('old', 'gpu_nvidia', 'A100-SXM4'))
+        ) + ']}],', 1))
+    places_of_choice = {}
+    for case in matrix(tmp_path):
+        if case['check'] == 'NcclChoice':
+            places_of_choice.setdefault(
+                case['params'].partition('choice=')[2].split()[0], set()).add(
+                case['where'])
+    assert places_of_choice['proto=LL128'] == {'gpu', 'old'}
+    assert places_of_choice['algo=NVLS'] == places_of_choice['nvls=off'] == {'gpu'}
+    assert places_of_choice['algo=Ring'] == {'gpu', 'amd', 'old'}

@@ -53,7 +53,8 @@ PARTITION_EXTRAS: dict[str, str] = {
     'launcher_step': 'command that starts servers and clients inside a job of several '
     'nodes (list); {ranks}, {nodes}, {each} (processes per node), {names} (n2,n3) and '
     '{slots} (n2:4,n3:4) are filled in; default: STEP in config/sites/launch.py',
-    'service_interface': 'network interface of servers inside a job; default: '
+    'service_interface': 'network interface of servers inside a job, and over which '
+    'processes of NCCL find each other; default: '
     'loopback on one node, else the address at which nodes reach each other',
     'scratch': "folder on a node's own disk for the data of servers inside a "
     'job; default: TMPDIR or /tmp',

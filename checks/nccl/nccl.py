@@ -232,8 +232,17 @@ class NcclBenchmark(Benchmark, special=True):
                 if setting.applies_to(self.program, self.layout.nodes,
                                       self.layout.gpus)
                 for name, value in setting.env.items()}
-        return {**site, **({'NCCL_IB_HCA': self.nics} if self.nics else {}),
-                **self.chosen.env}
+        return {**self.interface_variable(), **site,
+                **({'NCCL_IB_HCA': self.nics} if self.nics else {}), **self.chosen.env}
+
+    def interface_variable(self) -> dict[str, str]:
+        """The interface over which processes find each other, from the partition's
+        `service_interface`, unless `transport` of the environment has one."""
+        name = self.current_partition.extras.get('service_interface')
+        transport = self.current_environ.extras.get('transport', {}).get('env', {})
+        if not name or self.layout.nodes == 1 or 'NCCL_SOCKET_IFNAME' in transport:
+            return {}
+        return {'NCCL_SOCKET_IFNAME': f'={name}'}       # exactly this name
 
     @run_before('run')
     def set_program_command(self) -> None:

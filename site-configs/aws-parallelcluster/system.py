@@ -81,6 +81,9 @@ site_configuration = {
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 96},
             'devices': _P5,
+            # FINISH: if not every network interface of a node reaches the other nodes
+            #     (ip -br address on a node), add service_interface to the extras: NCCL
+            #     and servers of test cases use it
             'extras': {'max_nodes': 2,   # SITE: nodes
                        **hardware.bandwidth_extras(_P5),
                        # Four GPUs at each socket (aws/aws-ofi-nccl,

@@ -63,6 +63,9 @@ site_configuration = {
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 112},
             'devices': _NODE,
+            # FINISH: if not every network interface of a node reaches the other nodes
+            #     (ip -br address on a node), add service_interface to the extras: NCCL
+            #     and servers of test cases use it
             'extras': {'max_nodes': 4,   # SITE: nodes
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 2048,

@@ -775,7 +775,7 @@ def test_without_a_tree_slurm_is_not_asked_for_it(site_of, recorded):
 
 
 @pytest.mark.parametrize('gpus, left', [
-    (True, ['has no GPU h100', 'add gpu_cores']), (False, [])])
+    (True, ['has no GPU h100', 'add gpu_cores', 'add service_interface']), (False, [])])
 def test_a_node_has_only_those_devices_to_finish_that_it_has(
         site_of, recorded, gpus, left):
     """On a node without InfiniBand, and with or without GPUs."""

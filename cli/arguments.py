@@ -574,9 +574,12 @@ def _add_site_actions(actions: Any) -> None:
                        help='a folder of site-configs/, or the path of one')
     which.add_argument('--all', action='store_true',
                        help='all folders of site-configs/')
-    check.add_argument_group('output').add_argument(
-        '--update', action='store_true',
-        help='write cases.txt with the test cases that can run now')
+    output = check.add_argument_group('output')
+    output.add_argument('--references', action='store_true',
+                        help='list the test cases that have a reference with a '
+                        'tolerance: name, ID, place, and source of the reference')
+    output.add_argument('--update', action='store_true',
+                        help='write cases.txt with the test cases that can run now')
 
 
 def _add_dev_actions(actions: Any) -> None:

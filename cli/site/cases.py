@@ -27,7 +27,7 @@ from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from config import sites
 from config.families import NEEDED_NODES, families
-from config.references import Entry, File, source_key
+from config.references import SOURCE_KEYS, Entry, File, source_key
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
 #: each line on stderr as a fault.
@@ -87,34 +87,36 @@ def has_judged_metrics(check: Any) -> bool:
         return True
 
 
-def reference_status(check: Any) -> tuple[str, str, str, bool]:
+def reference_status(check: Any) -> tuple[str, str, str, bool, str]:
     """The references of a test case: kind, what is missing, fault, whether
-    they have a tolerance no wider than the max tolerance.
+    they have a tolerance no wider than the max tolerance, and their source.
 
     The kind is `own` (measured, or set by hand), `published`, `none` (no reference), or
     `-` (no metric is compared with a reference).
     """
     if not hasattr(check, 'metrics_to_compare') or not has_judged_metrics(check):
-        return '-', '', '', False
+        return '-', '', '', False, ''
     # As ReFrame's setup, but without making folders.
     check.set_program_origin()
     try:
         MATCHED_ENTRIES.update((check.family, one.check, one.keys) for one
                                in references.entries_of_test_case(check))
         if check.inconclusive:
-            return '-', '', '', False
+            return '-', '', '', False, ''
         entry = references.find_entry(check)
         if entry is not None:
             check.values = dict.fromkeys(check.required_metrics(), 0.0)
             check.add_worst_ratio_metric()
             references.references_to_compare_and_note(check, check.values)
     except ValueError as err:
-        return 'none', '', str(err), False
+        return 'none', '', str(err), False, ''
     if entry is None:
         lacks, _, _ = references.reason_without_entry(check).partition(':')
-        return 'none', lacks, '', False
+        return 'none', lacks, '', False, ''
     return ('published' if entry.is_published else 'own', '', '',
-            entry.has_useful_tolerance(check.family))
+            entry.has_useful_tolerance(check.family),
+            ', '.join(str(entry.source[key]) for key in SOURCE_KEYS
+                      if key in entry.source))
 
 
 def describe_rank_placement_problem(check: Any) -> str:
@@ -142,7 +144,7 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
         reasons = getattr(check, 'inconclusive_reasons', [])
         own_reasons = len(reasons)
         misplaced = describe_rank_placement_problem(check)
-        kind, lacks, fault, judges = reference_status(check)
+        kind, lacks, fault, judges, source = reference_status(check)
         modes = [mode for mode in MODES
                  if check.is_in_mode(mode, partition, environ)
                  and is_selected_by_nodes(check, settings.get(mode, {}))]
@@ -152,7 +154,7 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
                'where': f'{partition.name}+{environ.name}',
                'modes': modes,
                'reference': kind, 'lacks': lacks, 'fault': fault,
-               'judges': judges,
+               'judges': judges, 'source': source,
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
                # Of checks with servers.
                'unproven_launcher': getattr(check, 'unproven_launcher', str)(),

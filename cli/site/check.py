@@ -64,6 +64,8 @@ class Verdict:
     references: collections.Counter[str] = field(default_factory=collections.Counter)
     #: Environment -> whether its programs are installed.
     states: dict[str, programs.State] = field(default_factory=dict)
+    #: Test cases whose reference has a useful tolerance: id and name, place, source.
+    judged: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 def check(args: argparse.Namespace) -> int:
@@ -83,6 +85,8 @@ def check(args: argparse.Namespace) -> int:
     # What matters last; of several sites, one line for each good one.
     for verdict in sorted(verdicts, key=lambda verdict: bool(verdict.findings)):
         print_verdict(verdict, folded=len(verdicts) > 1)
+        if args.references:
+            console.print_table(verdict.judged, indent=2)
     stacks = sorted(ENVS.glob('*/spack.yaml'))
     # common/ is not a stack, but a scope that the stacks share.
     faults, note = spack_yaml.faults_of_scope(
@@ -129,6 +133,7 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
         system, = configuration['systems']
         compare_test_cases_with_snapshot(verdict, folder, answer['cases'],
                                          answer['complete'], update)
+        verdict.judged = judged_test_cases(answer['cases'])
         verdict.states = programs.environment_states(folder, configuration)
         verdict.facts += [f'programs    {name}: {state}'
                           for name, state in verdict.states.items()]
@@ -297,6 +302,15 @@ def reference_kinds(cases: Iterable[dict[str, Any]]
             kinds.setdefault(case['family'], collections.Counter())[
                 kind if case['judges'] or kind == 'none' else 'open'] += 1
     return kinds
+
+
+def judged_test_cases(cases: Iterable[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """The test cases whose reference has a tolerance no wider than the max tolerance:
+    id and name, partition and environment, source."""
+    from postprocess.names import short_name  # slow to import
+    return sorted((short_name(case['check'], case['params'], case['settings'],
+                              case['test_case']), case['where'], case['source'])
+                  for case in cases if case['judges'] and case['reference'] != 'none')
 
 
 def coverage_text(number: collections.Counter[str]) -> str:

@@ -1,6 +1,7 @@
 """plumb site check: every kind of fault in a site's folder is one line."""
 from __future__ import annotations
 
+import argparse
 import os
 import re
 from pathlib import Path
@@ -407,6 +408,24 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, 0.31, 'us']}
     path.write_text(yaml.safe_dump(data))
     assert sites.examine_site(site).facts == verdict.facts
+
+
+def test_references_with_a_tolerance_are_listed_with_their_source(site, capsys):
+    references(site, ['intra_node', 'inter_node'], 'latency@8B')
+    path = site / 'references' / 'osu.yaml'
+    data = yaml.safe_load(path.read_text())
+    keys = sorted(key for key in data['OsuPt2pt'] if key != '$index')
+    data['OsuPt2pt'][keys[0]] = {'latency@8B': [1.0, None, 0.31, 'us']}
+    path.write_text(yaml.safe_dump(data | {'$from': {'OsuPt2pt': {
+        key: {'source': 'a paper', 'date': '2026-05'} for key in keys}}}))
+    sites.check(argparse.Namespace(all=False, sites=[str(site)], update=False,
+                                   references=True))
+    rows = [line for line in capsys.readouterr().out.splitlines()
+            if 'a paper' in line]
+    # The other one has a tolerance that is wider than the max tolerance.
+    assert len(rows) == 1 and re.fullmatch(
+        r' +osu_latency intra_node [0-9a-f]{8} +cluster-a\+gnu +a paper, 2026-05',
+        rows[0])
 
 
 def test_a_partition_with_too_few_cores_leaves_the_others_their_references(site):

@@ -234,15 +234,15 @@ def test_openmetrics_has_what_is_missing_or_open(tmp_path):
     file = tmp_path / 'plumb.prom'
     assert export.main(['--perflogs', str(tmp_path), '--openmetrics', str(file)]) == 0
     assert file.read_text().splitlines() == lines
-    found = {(name, program, copy): float(value) for line in lines for name, program,
+    values = {(name, program, copy): float(value) for line in lines for name, program,
              copy, value in re.findall(
                  r'(\w+){.*program="(\w)".*,copy="([^"]*)".* (\S+)$', line)}
-    assert {key[1:]: value for key, value in found.items()
+    assert {key[1:]: value for key, value in values.items()
             if key[0] == 'plumb_case_failed'} == {
         ('a', ''): 0, ('a', 'nodes=n7'): 1, ('b', ''): 1, ('c', ''): 0}
-    assert found['plumb_latency', 'b', ''] == 1
-    began = found['plumb_case_run_seconds', 'b', '']
-    assert began == found['plumb_case_run_seconds', 'c', ''] - 24 * 3600
+    assert values['plumb_latency', 'b', ''] == 1
+    began = values['plumb_case_run_seconds', 'b', '']
+    assert began == values['plumb_case_run_seconds', 'c', ''] - 24 * 3600
 
 
 def test_export_errors(tree, tmp_path, capsys):

@@ -354,12 +354,12 @@ def test_two_people_who_decide_at_once_lose_no_decision(tmp_path, monkeypatch):
     second = threading.Thread(target=mute, args='b')
 
     def read_while_the_second_one_begins(folder: Path) -> list[decisions.Decision]:
-        found = read(folder)
+        decided = read(folder)
         reads.append(folder)
         if len(reads) == 2:         # the first time is for the verdict
             second.start()
             waits.wait()
-        return found
+        return decided
 
     def hold_and_count(path: Path, *args: Any, **more: Any) -> Any:
         holds.append(path)

@@ -64,7 +64,9 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     outcomes = [dataclasses.replace(one, regressions=worse.get(one.test_case, []),
                                     is_earlier=one.session not in newest)
                 for one in results.results_of_newest_records(of_newest)]
-    cases = has_run['test_case'][has_run['session'].isin(newest)].nunique()
+    # Also if a later session has them as not_run.
+    of_session = has_run[has_run['session'].isin(newest)]
+    cases = of_session['test_case'].nunique()
     rerun = _test_cases_to_rerun(now)
     return Verdict(
         session=label,
@@ -76,7 +78,8 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
             *_incident(rerun, cases), *rerun, *_test_cases_with_few_sessions(now)],
         results=outcomes, cases=cases, again=results.count_measured_again(
             of_newest[of_newest['session'].isin(newest)]),
-        compared=results.compared_test_cases(outcomes),
+        compared=results.compared_test_cases(
+            results.newest_results_of_test_cases(of_session)),
         judged=int(now.enough.sum()), baselines=_baselines(now), damaged=damaged,
         commands=commands,
         ended_early=sessions is not None and _is_cut_short(sessions, records))

@@ -43,7 +43,8 @@ VARIABLES: tuple[Variable, ...] = (
         ('PLUMBLINE_PERFLOGS', 'folder of the perflogs', '`perflogs` in the checkout'),
         ('PLUMBLINE_REPORT', 'folder of the page', '`report` in the checkout'),
         ('RFM_REFERENCE_PREFIX',
-         'folder of the reference files; a folder of another site is refused',
+         'folder of the reference files, which exists; a folder of another site is '
+         'refused',
          '`references` of the site; for the site `local` `.plumbline/references`'),
         ('PLUMBLINE_LOCK',
          'file of the lock of the machine '

@@ -233,19 +233,19 @@ def _texts_of_name(frame: pd.DataFrame, name: str) -> pd.Series:
     if names:
         return frame[names[0]].astype(str).replace({'<NA>': '', 'nan': ''})
     names = [name, *ALIASES.get(name, ())]
-    found = pd.Series('', frame.index)
+    texts = pd.Series('', frame.index)
     of_settings = frame['settings'].astype(str)
     for column in (frame['params'].astype(str), of_settings):
         values = {text: next(filter(None, map(parameters_by_name(text).get, names)), '')
                   for text in column.unique()}
-        found = found.where(found != '', column.map(values))
+        texts = texts.where(texts != '', column.map(values))
         if column is of_settings and any(values.values()):
-            found = found.replace({'': DEFAULT})
-    if not found.any():
+            texts = texts.replace({'': DEFAULT})
+    if not texts.any():
         raise ValueError(f'the records have no column, parameter or setting {name!r} '
                          '(`plumb sql "SELECT DISTINCT params, settings FROM results"` '
                          'lists them)')
-    return found
+    return texts
 
 
 def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05,
@@ -269,23 +269,24 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05,
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: all measurements failed or are inconclusive')
-    rows = _compare_sides(frame, (a, b), sides, minimum, report)
-    return sorted(rows, key=_sort_key)
+    return _compare_sides(frame, (a, b), sides, minimum, report)
 
 
 def _compare_sides(frame: pd.DataFrame, names: tuple[str, str],
                    sides: list[pd.DataFrame], minimum: float,
                    report: Callable[[str], Any]) -> list[Row]:
-    """The rows of two sides. If a side has several values of a column in which the
-    sides differ, within one test case, each value is compared: they are never mixed.
+    """The rows of two sides, those that tell most first. If a side has several values
+    of a column in which the sides differ, within one test case, each value is compared:
+    they are never mixed.
 
     :param names: what is compared, as on the command line
     :param sides: the records of each
     :raises ValueError: nothing matches, or both sides have several values
     """
-    keys, alike = _matching_columns_and_compared_words(*sides)
     compared = _compared_parameters(names, sides)
-    masked = [_without_compared_parameters(side, compared, alike) for side in sides]
+    masked = [_without_compared_parameters(side, compared, {}) for side in sides]
+    keys, alike = _matching_columns_and_compared_words(*masked)
+    masked = [_without_compared_parameters(side, compared, alike) for side in masked]
     reduced = _without_parameters_of_one_side(masked)
     mixed = _values_of_mixed_sides(sides, reduced, keys, compared)
     if mixed:
@@ -324,9 +325,11 @@ def _compare_sides(frame: pd.DataFrame, names: tuple[str, str],
     rows = [row for key, rows_a in values_of[0].groupby(level=0)
             if (row := _compare_metric(key, rows_a, values_of[1], spreads, minimum))]
     rows += _compare_curves(values_of[0], values_of[1], keys, spreads, minimum)
-    rows += _missing_rows(values_of[0], values_of[1])
-    return [dataclasses.replace(row, side_a=names[0], side_b=names[1])
-            for row in _apply_holm_correction(rows, minimum)]
+    # A saved result has other sizes and fewer metrics than a check.
+    if 'check' in keys:
+        rows += _missing_rows(values_of[0], values_of[1])
+    return sorted((dataclasses.replace(row, side_a=names[0], side_b=names[1])
+                   for row in _apply_holm_correction(rows, minimum)), key=_sort_key)
 
 
 def _selection_mask(
@@ -388,17 +391,15 @@ def _compared_parameters(names: tuple[str, str], sides: list[pd.DataFrame]
                          ) -> set[str]:
     """The parameters and settings that the sides name and have no value of in common.
     They are what is compared."""
-    compared = set()
+    compared: set[str] = set()
+    both = pd.concat(side[[*FIELDS, 'params', 'settings']].astype(str)
+                     for side in sides)
     for term in ','.join(names).split(','):
         name, equals, _ = term.strip().partition('=')
-        if not equals or name in sides[0]:
-            continue
-        try:
-            values = [set(_texts_of_name(side, name)) for side in sides]
-        except ValueError:      # only one side has it
-            continue
-        if not values[0] & values[1]:
-            compared |= {name, *ALIASES.get(name, ())}
+        if equals and name not in sides[0]:
+            texts = _texts_of_name(both, name)
+            if not {*texts[:len(sides[0])]} & {*texts[len(sides[0]):]}:
+                compared |= {name, *ALIASES.get(name, ())}
     return compared
 
 
@@ -514,8 +515,10 @@ def _hint_of_mixed_parameters(
     hints = []
     for number, (whole, fewer) in enumerate(zip(masked, reduced, strict=True)):
         texts = fewer.assign(whole=whole['params'])
-        other = pd.MultiIndex.from_frame(reduced[1 - number][keys])
-        texts = texts[pd.MultiIndex.from_frame(fewer[keys]).isin(other)]
+        metric = [*keys, 'metric', 'point']
+        other = pd.MultiIndex.from_frame(reduced[1 - number][metric].astype(str))
+        texts = texts[pd.MultiIndex.from_frame(
+            fewer[metric].astype(str)).isin(other)]
         values: dict[str, set[str]] = {}
         for text in texts['whole'].unique():
             for name, value in parameters_by_name(text).items():

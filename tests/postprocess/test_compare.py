@@ -78,10 +78,11 @@ def test_an_own_result_is_compared_with_a_saved_one_without_parameters(
         tmp_path, capsys, program):
     factory.write(tmp_path, [
         *factory.latencies(CALM, (8,), system='mine', params='buffers=host'),
-        *factory.latencies(CALM, (8,), system='study', check=program, params='',
+        # Its other size is not missing on the own side.
+        *factory.latencies(CALM, (8, 1024), system='study', check=program, params='',
                            program=program)])
     assert compare.main(['mine', 'study', '--all', '--perflogs', str(tmp_path)]) == 0
-    assert '1 metric in common: 1 same' in capsys.readouterr().out
+    assert '1 metric in common: 1 same\n' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('column, values', [
@@ -180,6 +181,17 @@ def test_fields_of_the_identity_are_compared(tmp_path, capsys, name, a, b):
     [row] = json.loads(capsys.readouterr().out)
     assert (row['side_a'], row['side_b'], round(row['ratio'], 2)) == (
         f'{name}={a}', f'{name}={b}', 2.0)
+
+
+def test_other_settings_stay_matched_where_one_is_compared(tmp_path):
+    frame = read(tmp_path, [
+        record for settings, factor in (
+            ('', 1), ('iterations=9', 5), ('pin=off', 2), ('iterations=9 pin=off', 15))
+        for record in factory.latencies([v * factor for v in CALM], (8,),
+                                        settings=settings)])
+    rows = compare.compare_metrics(frame, 'pin=default', 'pin=off')
+    assert {(row.settings, round(row.ratio, 2)) for row in rows} == {
+        ('', 2.0), ('iterations=9', 3.0)}
 
 
 def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):

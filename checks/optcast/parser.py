@@ -123,18 +123,20 @@ def _parameters_of_commands(options: str, text: str) -> dict[str, str]:
     :param options: options of run.py
     :param text: the output of run.py, with the commands that it started
     """
-    found = {name.replace('-', '_'): value for name, value in _OPTION.findall(options)}
-    started = {match[1]: match for match in _STARTED.finditer(text)}
-    client = started['client'][0] if 'client' in started else ''
+    parameters = {name.replace('-', '_'): value
+                  for name, value in _OPTION.findall(options)}
+    commands = {match[1]: match for match in _STARTED.finditer(text)}
+    client, clients = commands['client'].group(0, 2) if 'client' in commands else (
+        '', '')
     if data_type := dict(_OPTION.findall(client)).get('data-type'):
-        found.setdefault('data_type', data_type)
-    if clients := found.get('nrank') or ('client' in started and started['client'][2]):
-        found['clients'] = str(clients)
+        parameters.setdefault('data_type', data_type)
+    if clients := parameters.get('nrank', clients):
+        parameters['clients'] = clients
     if servers := _SERVERS.search(client):
-        found['servers'] = str(servers[1].count(',') + 1)
-    elif 'server' in started:
-        found['servers'] = started['server'][2]
-    return {'type': 'optcast', **found}
+        parameters['servers'] = str(servers[1].count(',') + 1)
+    elif 'server' in commands:
+        parameters['servers'] = commands['server'][2]
+    return {'type': 'optcast', **parameters}
 
 
 def read_printed_statistics(lines: Sequence[tuple[int, str]]

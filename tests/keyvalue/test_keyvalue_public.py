@@ -55,15 +55,16 @@ def test_runs_of_redis_benchmark_with_other_options_are_other_test_cases():
     assert rates(text) == [
         (name, 'operation=set connections=50 pipeline=16', 70000),
         (name, 'operation=get connections=50 pipeline=16', 71000),
-        (name, 'operation=set connections=100', 60000),
-        (name, 'operation=get connections=100', 61000)]
+        (name, 'operation=set connections=100 pipeline=1 payload=1024', 60000),
+        (name, 'operation=get connections=100 pipeline=1 payload=1024', 61000)]
     assert {record.size for record in keyvalue.parse(text)} == {None, 1024}
 
 
 def test_threads_of_redis_benchmark_make_another_test_case():
     text = text_of('redis-benchmark-6.2.14.pipeline.txt')
     assert 'threads: 2' in text
-    assert rates(text)[0][1] == 'operation=set connections=20 client_threads=2'
+    assert rates(text)[0][1] == (
+        'operation=set connections=20 client_threads=2 payload=128')
 
 
 @pytest.mark.parametrize('printed, other, expected', [
@@ -80,9 +81,10 @@ def test_what_redis_benchmark_prints_of_its_run(printed, other, expected):
         other, printed = ('\nRPS Summary:\n  target RPS: 1000.00\n\nLatency by perc',
                           '\nLatency by perc')
     changed = text.replace(printed, other, 1)
-    assert rates(text)[0][1] == 'operation=get connections=20'
-    assert set(rates(changed)[0][1].split()) == {
-        'operation=get', 'connections=20', *expected.split()}
+    before, after = (set(rates(one)[0][1].split()) for one in (text, changed))
+    assert before == {'operation=get', 'connections=20', 'payload=3'}
+    # A command line says that there was no pipeline.
+    assert after - {'pipeline=1'} == before | {*expected.split()}
 
 
 @pytest.mark.parametrize('name, value', [
@@ -104,8 +106,8 @@ def test_options_of_memtier_above_its_text():
             + text_of('memtier-2.3.0.get.txt'))
     [output] = keyvalue.parse_log(text)
     assert output.params == (
-        'connections=10 pipeline=16 ratio=1:1 protocol=resp3 cluster_mode=true '
-        'tls=true key_maximum=1000 key_pattern=S:S')
+        'connections=10 pipeline=16 payload=256 ratio=1:1 protocol=resp3 '
+        'cluster_mode=true tls=true key_maximum=1000 key_pattern=S:S')
     assert {record.size for record in output.records} == {256}
 
 

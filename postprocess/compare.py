@@ -291,13 +291,13 @@ def _compare_sides(frame: pd.DataFrame, names: tuple[str, str],
     mixed = _values_of_mixed_sides(sides, reduced, keys, compared)
     if mixed:
         column, values = mixed
-        if all(len(of_side) > 1 for of_side in values):
+        if all(values):
             raise ValueError('; '.join(
                 f'{name} has ' + ' and '.join(f'{column}={value}' for value in of_side)
                 for name, of_side in zip(names, values, strict=True))
                 + f': give one of each, such as {names[0]},{column}={values[0][0]} '
                 f'and {names[1]},{column}={values[1][0]}')
-        number = int(len(values[1]) > 1)
+        number = int(bool(values[1]))
         rows: list[Row] = []
         left_out = []
         for value in values[number]:
@@ -443,27 +443,29 @@ def _values_of_mixed_sides(sides: list[pd.DataFrame], reduced: list[pd.DataFrame
                            keys: list[str], compared: set[str]
                            ) -> tuple[str, list[list[str]]] | None:
     """A column or parameter in which the sides differ, and of which a side has several
-    values within a metric that both have; and its values of each side. None: there is
-    none."""
+    values within a metric that both have; and its values of each side, [] of a side
+    with one value for each metric. None: there is none."""
     names = [name for name in MATCHED if name not in keys and name != 'params']
     # A history of one environment with several versions is one test case.
     others = DISTINCT if 'environ' not in keys else DISTINCT[:2]
     metric = [*keys, 'metric', 'point']
     tables = []
     for side, fewer in zip(sides, reduced, strict=True):
-        table = fewer[[*metric, *names, *others]].astype(str).assign(**{
+        table = fewer[[*metric, *names, *others]].assign(**{
             name: _texts_of_name(side, name) for name in compared
             if _has_name(side, name)})
-        tables.append(table.drop_duplicates().set_index(metric))
+        tables.append(table.drop_duplicates().astype(str).set_index(metric))
     common = tables[0].index.intersection(tables[1].index)
     tables = [table[table.index.isin(common)] for table in tables]
     for name in [*names, *sorted(compared), *others]:
         if name in others and set(tables[0][name]) & set(tables[1][name]):
             continue            # _with_distinct_words matches it
-        if any((table.groupby(level=[*range(len(metric))])[name].nunique() > 1).any()
-               for table in tables if name in table):
-            return name, [sorted(set(table[name])) if name in table else ['']
-                          for table in tables]
+        values = [
+            sorted(set(table[name])) if name in table and (
+                table.groupby(level=[*range(len(metric))])[name].nunique() > 1
+            ).any() else [] for table in tables]
+        if any(values):
+            return name, values
     return None
 
 

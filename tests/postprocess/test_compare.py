@@ -126,6 +126,20 @@ def test_two_sides_of_several_environments_are_refused(tmp_path, capsys):
     assert compare.main(['mine,environ=clang', 'other,environ=cce', *words]) == 0
 
 
+def test_environments_of_different_test_cases_are_not_several(tmp_path):
+    """One side has an environment for each program, the other two for one program."""
+    frame = read(tmp_path, [
+        record for system, environ, params in (
+            ('mine', 'gcc', 'n=1'), ('mine', 'clang', 'n=2'), ('other', 'cce', 'n=1'),
+            ('other', 'intel', 'n=1'), ('other', 'cce', 'n=2'))
+        for record in factory.latencies(CALM, (8,), system=system, environ=environ,
+                                        params=params)])
+    rows = compare.compare_metrics(frame, 'mine', 'other')
+    assert [(row.side_b, row.params) for row in rows] == [
+        ('other,environ=cce', 'n=1'), ('other,environ=cce', 'n=2'),
+        ('other,environ=intel', 'n=1')]
+
+
 def test_equal_numbers_of_nodes_are_compared(tmp_path):
     """A study has 2, 4 and 8 nodes, and only 4 are those of the cluster."""
     frame = read(tmp_path, [record for system, counts in (

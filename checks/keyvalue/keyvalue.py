@@ -473,6 +473,11 @@ class StoreGenerators(StoreBenchmark):
                    for r in records},
                 **super().extract_service_values(services, output, run)}
 
+    def unvalidated_data(self) -> str:
+        return f'validation: {self.program} does not compare the values, of which ' + (
+            'the lengths' if self.scenario.operation == 'set' else 'all bytes'
+            ) + ' are compared after the measurement'
+
     def check_hits_and_bytes(self, values: dict[str, float], run: guards.Run
                       ) -> None:
         """Refuse misses and missing bytes that the load generator reports."""

@@ -287,6 +287,8 @@ def test_under_the_generators_of_others(suite):
                          '-SStoreGenerators.duration=1')
     assert done.returncode == 0, done.stdout + done.stderr
     assert {r['program'] for r in suite.records} == set(results)
+    assert all(f'validation: {r["program"]} does not compare the values, of which all '
+               'bytes are compared after' in r['not_checked'] for r in suite.records)
     assert {'operations', 'latency_p99', 'server_cpu'} <= {
         r['metric'] for r in suite.records}
 

@@ -77,6 +77,7 @@ _ABOUT = (re.compile(r'[1-9]\d* +Threads'),
           re.compile(r'[1-9]\d* +(?:Requests per client|Seconds)'))
 _COLUMN = re.compile(r'(Type|Ops/sec|Hits/sec|Misses/sec|MOVED/sec|ASK/sec'
                      r'|KB/sec|Avg\. Latency|p\d+(?:\.\d+)? Latency) *')
+_LIKE_ROW = re.compile(r'[A-Z]\w+ +\d+\.\d\d +(?:\d|-)')
 # Digits are bounded so that a number stays finite.
 _NUMBER = re.compile(r'(?:0|[1-9][0-9]{0,14})\.([0-9]+)')
 _DISTRIBUTION = ('Request Latency Distribution',
@@ -288,7 +289,7 @@ class _TextReader:
         tables: list[Table] = []
         titles: set[str] = set()
         line = self.next_line()
-        while line := self.skip_foreign_lines(line):
+        while line := self.skip_foreign_lines(line, bool(tables)):
             numbers = []
             for number, pattern in enumerate(_ABOUT):
                 line = self.next_line() if number else line
@@ -312,7 +313,7 @@ class _TextReader:
             self.raise_parse_error('the last line is incomplete')
         return tables
 
-    def skip_foreign_lines(self, line: str) -> str:
+    def skip_foreign_lines(self, line: str, after_table: bool) -> str:
         """Skips what is no output; returns the first line of one, '' for none."""
         self.options = {}
         while line and not _ABOUT[0].fullmatch(line):
@@ -325,6 +326,9 @@ class _TextReader:
                     dict.fromkeys({*_FLAGS} & {*named}, 'true'))
             elif _FAILURE.search(line) and not saved.AROUND.match(line):
                 self.raise_parse_error(f'the benchmark failed: {line[:60]}')
+            elif after_table and (_TITLE.fullmatch(line) or _LIKE_ROW.match(line)):
+                self.raise_parse_error(f'unexpected line {line[:60]!r}: lines before '
+                                       'it were lost or doubled')
             line = self.next_line()
         return line
 

@@ -53,7 +53,7 @@ _NO_ROW = re.compile(r'\d{4}-\d\d-\d\d\b|\d\d:\d\d:\d\d\b|\d+(?:\.\d+){3}$')
 _OMB_LINE = re.compile(
     r'# *(?:\d|OSU|Size|Datatype|Avg|Overall|Operation|Bandwidth|Latency|Uni-dir'
     r'|Message|MB/s)|\s*[-+.]?\d\S*(?:\s{2,}|(?:\s+(?:\S*\d\S*|Pass|Fail|-?nan|inf))*\s*$)'
-    r'|\s*(?:nan|inf)\b|nprocs: |This is a test with', re.IGNORECASE)
+    r'|\s*[-+]?(?:nan|inf)\b|nprocs: |This is a test with', re.IGNORECASE)
 #: A variable of a shell in a line of a script, which is no command that ran.
 _VARIABLE = re.compile(r'\$[\w{(@*]')
 #: Titles of OMB-Py and OMB-J, which have no version.

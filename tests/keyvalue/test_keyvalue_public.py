@@ -122,6 +122,15 @@ def test_outputs_of_several_programs_in_a_text():
             assert f'{record.value:.2f}' in line
 
 
+@pytest.mark.parametrize('name', ['best', 'runs', 'mixed'])
+def test_a_row_below_a_table_of_memtier_is_damage(name):
+    """Tables below it were left out without a word."""
+    text = text_of(f'memtier-2.3.0.{name}.txt')
+    totals = next(line for line in text.split('\n') if line.startswith('Totals'))
+    with pytest.raises(ParseError, match="'Totals .* were lost or doubled"):
+        keyvalue.parse_log(text.replace(totals, f'{totals}\n{totals}'))
+
+
 def test_what_others_print_beside_a_json_document():
     text = text_of('memtier-2.3.0.mixed.json')
     for around in (f'Json file x\n{text}\ndone\n', f'{{"level": "info"}}\n{text}',

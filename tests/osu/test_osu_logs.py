@@ -218,3 +218,16 @@ def test_windows_and_synchronisation_are_parameters():
     assert params['s-pscw'] == 'synchronisation=pscw window=allocate'
     assert params['w-dynamic'] == 'synchronisation=flush window=dynamic'
     assert params['w-create'] == 'synchronisation=flush window=create'
+
+
+@pytest.mark.parametrize('word', ['-nan', 'nan', '-inf'])
+def test_a_last_row_without_a_number_is_damage(word):
+    """It was left out, and the table ended one row earlier."""
+    text = (ROOT / 'tests/osu/golden/5.8/osu_latency.txt').read_text()
+    *before, last, end = text.split('\n')
+    size, value = last.split()
+    for row in (f'{word:<{len(size)}}{last[len(size):]}',
+                last.replace(value, word.rjust(len(value)))):
+        with pytest.raises(ParseError) as caught:
+            osu.parse_log('\n'.join([*before, row, end]))
+        assert caught.value.line == len(before) + 1

@@ -31,8 +31,8 @@ def allocated_nodes() -> list[str]:
                          'run the command in a job script (sbatch, qsub)')
     here = socket.gethostname()
     if here.partition('.')[0] != names[0].partition('.')[0]:
-        there = (f'srun --overlap --pty -N1 -n1 -w {names[0]} ./plumb run --inside ...'
-                 if listed else 'in a job script (qsub)')
+        there = (f'srun --overlap --cpu-bind=none --pty -N1 -n1 -w {names[0]} ./plumb '
+                 'run --inside ...' if listed else 'in a job script (qsub)')
         raise SetupError(f'--inside: this is {here}, but the first node of the '
                          f'allocation is {names[0]}; run the command there: {there}')
     return names

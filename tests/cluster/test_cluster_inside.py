@@ -68,6 +68,24 @@ def test_test_cases_are_steps_of_one_job(suite, cluster, tmp_path, launcher, fam
     assert left(cluster, before, suite.tmp) == []
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize('launcher', ['srun', 'mpirun'])
+def test_a_session_in_the_shell_of_salloc(suite, cluster, launcher):
+    """A step on the first node, as the message for other machines says."""
+    step = ('srun --overlap --cpu-bind=none --pty -N1 -n1 '
+            '-w $(scontrol show hostnames | head -n1) "$@"')
+    before, count = seen(cluster), jobs(cluster)
+    text, _ = suite.on(
+        cluster, *INSIDE, f'--system=devcluster:slurm-{launcher}', *OSU, '-n',
+        'OsuPt2pt', '-E', 'program == "osu_latency" and placement == "inter_node"',
+        *SHORT, wrapper=('salloc', '--nodes=3', '--exclusive', 'bash', '-c', step, '-')
+        ).communicate()
+    assert 'Ran 2/2 test case(s) from 2 check(s) (0 failure(s)' in text, text
+    assert jobs(cluster) == count + 1
+    assert {record['num_nodes'] for record in suite.records} == {'2'}, text
+    assert left(cluster, before, suite.tmp) == []
+
+
 @pytest.mark.parametrize('variables, cause', [
     ({'SLURM_JOB_NODELIST': ''},
      'has no allocation of Slurm or PBS; run the command in a job script'),

@@ -222,7 +222,7 @@ def test_each_test_case_is_counted_once(demo):
     text = (demo[0] / 'report' / 'index.html').read_text()
     tally = re.search(r'<div class="tally">(.*?)<span class="stop">', text, re.S)[1]
     header = {word: int(number) for number, word in re.findall(
-        r'<b>(\d+)</b> ([a-z ]+)<', tally)}
+        r'<b>(\d+)</b> ([a-z ]+)<', tally) if word != 'measured again'}
     grid: dict[str, int] = {}
     for group in re.findall(r'<summary class="row">.*?<small>(.*?)</small>', text):
         for number, word in re.findall(r'(\d+) (\w+)', group):

@@ -273,8 +273,8 @@ def _mpi_word(module: str) -> str:
 
 def _version_in_module(module: str) -> str:
     """The version in the name of a module: 4.1.5 of openmpi/gcc/64/4.1.5; '': none."""
-    found = re.findall(r'/(\d+(?:\.\d+)*)', module)
-    return next((one for one in found if '.' in one), found[0] if found else '')
+    numbers = re.findall(r'/(\d+(?:\.\d+)*)', module)
+    return next((one for one in numbers if '.' in one), numbers[0] if numbers else '')
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,6 @@ def reason_clock_is_behind(folder: Path) -> str:
                 f'{path}: {what} at {readable_time(time)}, but the clock of this '
                 f'machine shows {readable_time(current_utc_time())}. '
                 'Set the clock; if it is right, remove the session '
-                '(docs/how-to/troubleshooting.md, "Remove a session")'
+                '(docs/reference/perflogs.md, "Remove sessions")'
             )
     return ''

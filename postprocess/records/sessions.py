@@ -68,7 +68,7 @@ def wrong_clock_reason(file: Path) -> str:
     return (f'session {file.stem} began at {clock.readable_time(began)}, but its file '
             f'was last written at {clock.readable_time(latest)}: a clock was wrong. '
             'The values are not used; remove the session '
-            '(docs/how-to/troubleshooting.md, "Remove a session")')
+            '(docs/reference/perflogs.md, "Remove sessions")')
 
 
 class Failure(NamedTuple):

@@ -103,8 +103,8 @@ _FAULT = f'''CASE WHEN wrong_file <> '' THEN wrong_file WHEN time IS NULL
         THEN printf('time ''%s'' is not a time with an offset (RFC 3339)',
             left(coalesce(time_text, ''), 40))
     WHEN time > latest THEN printf('time ''%s'' is later than the file was written: a '
-        || 'clock was wrong; remove the session (docs/how-to/troubleshooting.md, '
-        || '"Remove a session")', time_text)
+        || 'clock was wrong; remove the session (docs/reference/perflogs.md, '
+        || '"Remove sessions")', time_text)
     WHEN NOT regexp_full_match(concat({', '.join(f'"{n}_text"' for n in COUNTS)}),
         '\\d*') THEN 'one of {', '.join(COUNTS)} is not a whole number'
     WHEN '' IN (session, system, partition, "check")

@@ -64,7 +64,7 @@ def test_a_session_that_is_ahead_hides_no_failure(tmp_path, capsys):
                                   str(text)]), 1)):
         assert command() == code
         lines = capsys.readouterr().err.splitlines()
-        assert any(f'session {ahead["session"]} ' in line and 'Remove a session' in line
+        assert any(f'session {ahead["session"]} ' in line and 'Remove sessions' in line
                    for line in lines)
     page = (tmp_path / 'page' / 'index.html').read_text()
     assert '1 test case failed' in page
@@ -116,16 +116,16 @@ def test_no_session_begins_while_the_clock_is_behind(tmp_path, what):
         path = {'file': tmp_path / 'alpha/cpu/OsuPt2pt.log', 'folder': sessions}[what]
         os.utime(path, (soon, soon))
     assert clock.reason_clock_is_behind(tmp_path).startswith(f'{path}: ')
-    assert 'Remove a session' in clock.reason_clock_is_behind(tmp_path)
+    assert 'Remove sessions' in clock.reason_clock_is_behind(tmp_path)
 
 
 def test_the_commands_that_remove_a_session(tmp_path):
     ahead = session(400)
     logs = written(tmp_path / 'perflogs', session(-1), ahead)
-    page = (ROOT / 'docs' / 'how-to' / 'troubleshooting.md').read_text()
-    text = page.partition('### Remove a session\n')[2].partition('\n#')[0]
-    commands = re.sub('session=.*', f'session={ahead["session"]}', '\n'.join(
-        line for line in text.splitlines() if line.startswith('    ')))
+    page = (ROOT / 'docs' / 'reference' / 'perflogs.md').read_text()
+    text = page.partition('## Remove sessions\n')[2].partition('\n## ')[0]
+    _, commands = re.findall(r'```sh runnable\n(.*?)```', text, re.DOTALL)
+    (tmp_path / 'old.txt').write_text(ahead['session'] + '\n')
     subprocess.run(['bash', '-ec', commands], cwd=tmp_path, check=True)
     assert clock.reason_clock_is_behind(logs) == ''
     assert result(logs) == ({'osu_latency': ('pass', '')}, [])

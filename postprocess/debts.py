@@ -152,7 +152,6 @@ def _uncompared_sessions(frame: pd.DataFrame, session: np.ndarray) -> np.ndarray
         'case': case, 'inconclusive': inconclusive,
         'compared': (frame['result'].isin(['pass', 'xpass'])
                      | frame['result'].isin(['fail', 'xfail']) & frame['guard'].eq('')),
-        # Of an inconclusive one the record has the reference without its tolerance.
         # Not `completed` of a measurement that a check refused, which has a tolerance.
         # Of an inconclusive one the record has the reference without its tolerance.
         'judged': (frame['metric'].ne('completed')

@@ -246,8 +246,7 @@ class _Store:
                                          'the path and its permissions')]
             if layout and lines.stat().st_size:
                 self.con.execute('INSERT INTO typed '
-                                 + rows.rows_query(
-                    layout, lines, path, self.name(path)))
+                                 + rows.rows_query(layout, lines, self.name(path)))
             for line, fault in faults:
                 self._insert_fault(path, line, fault)
 

@@ -18,7 +18,6 @@ from .typed import (
     TEXTS,
     columns_query,
     first_line_query,
-    latest_time_query,
     sql_text,
     typed_measurements_query,
 )
@@ -74,8 +73,7 @@ def reports_query(files: Mapping[Path, str]) -> str:
         "time_end_unix DOUBLE, num_aborted BIGINT)', "
         f"runs: 'STRUCT(run_index BIGINT, testcases {case}[])[]'}}")
     size = max(1 << 20, *(path.stat().st_size + 1 for path in files))
-    known = ', '.join(f'({sql_text(path)}, {sql_text(name)}, {sql_text(path.stem)}, '
-                      f'{latest_time_query(path)})'
+    known = ', '.join(f'({sql_text(path)}, {sql_text(name)}, {sql_text(path.stem)})'
                       for path, name in files.items())
     texts = {column: f"coalesce(c.\"{name}\", '')" for column, name in names.items()}
     # A report of another suite has no short id, and its names say less.
@@ -87,15 +85,13 @@ def reports_query(files: Mapping[Path, str]) -> str:
                  f'ELSE {texts[part]} END' for part in ('check', 'params')}}
     return typed_measurements_query(f'''
         WITH runs AS (
-            SELECT session_info AS info, file, stem, latest, unnest(runs) AS run
+            SELECT session_info AS info, file, stem, unnest(runs) AS run
             FROM read_json([{', '.join(map(sql_text, files))}],
                 format = 'unstructured', columns = {columns}, filename = true,
                 maximum_object_size = {size})
-            JOIN (VALUES {known}) AS known (path, file, stem, latest)
-                ON path = filename),
+            JOIN (VALUES {known}) AS known (path, file, stem) ON path = filename),
         cases AS MATERIALIZED (
-            SELECT info, file, stem, latest, run.run_index AS retry,
-                unnest(run.testcases) AS c,
+            SELECT info, file, stem, run.run_index AS retry, unnest(run.testcases) AS c,
                 generate_subscripts(run.testcases, 1) AS line FROM runs),
         causes AS (
             SELECT file AS of_file, retry AS of_retry, c.unique_name AS name,
@@ -106,7 +102,7 @@ def reports_query(files: Mapping[Path, str]) -> str:
                 WHEN c.test_case IS NOT NULL AND c.session <> stem
                 THEN printf('the report is that of the session %s; name it '
                     || '%s.json, or move it elsewhere', c.session, c.session)
-                ELSE '' END AS wrong_file, latest, {columns_query(texts)},
+                ELSE '' END AS wrong_file, {columns_query(texts)},
             strftime(to_timestamp(coalesce(c.job_completion_time_unix,
                 info.time_end_unix)) AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ') AS time,
             CASE WHEN c.result = 'fail_deps'

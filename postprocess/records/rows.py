@@ -27,7 +27,6 @@ from .typed import (
     RESULTS,
     TEXTS,
     columns_query,
-    latest_time_query,
     sql_list,
     sql_text,
     typed_measurements_query,
@@ -199,11 +198,10 @@ def _is_text(line: bytes) -> bool:
     return not _SPECIAL.search(line)
 
 
-def rows_query(layout: Layout, lines: Path, file: Path, name: str) -> str:
+def rows_query(layout: Layout, lines: Path, name: str) -> str:
     """SQL of the typed measurements of lines that `copy_whole_lines` wrote.
 
-    :param file: the file of the lines, and
-    :param name: its name in the records
+    :param name: name of the file in the records
     """
     columns = ', '.join(["'line': 'BIGINT'", *(
         f"'c{at}': 'VARCHAR'" for at in range(len(layout.cells)))])
@@ -211,12 +209,9 @@ def rows_query(layout: Layout, lines: Path, file: Path, name: str) -> str:
             f"delim = {sql_text(layout.delimiter)}, quote = '', escape = '', "
             f"nullstr = '\x02', new_line = '\\n', null_padding = false, "
             f'max_line_size = {2 * LONGEST}, columns = {{{columns}}})')
-    # Times of other suites may be local.
-    measurements, latest = (
-        (_own_measurements(read, name), latest_time_query(file)) if layout.is_own else
-        (_foreign_measurements(layout, read, name), 'NULL::TIMESTAMP'))
     return typed_measurements_query(
-        f'SELECT *, {latest} AS latest FROM ({measurements})')
+        _own_measurements(read, name) if layout.is_own
+        else _foreign_measurements(layout, read, name))
 
 
 #: Columns of a measurement that rows do not have.

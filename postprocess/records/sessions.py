@@ -256,8 +256,7 @@ def _failures_query(failures: Sequence[tuple[Log, Failure]]) -> str:
                 || ', before the session was cut short' END AS reason, 0 AS retry,
             '' AS command, NULL::TIMESTAMP AS started, NULL::TIMESTAMP AS ended,
             0 AS aborted, []::{TEXTS_OF_VALUE}[] AS vals, f.file AS file,
-            f.line AS line, false AS is_foreign, '' AS wrong_file,
-            NULL::TIMESTAMP AS latest
+            f.line AS line, false AS is_foreign, '' AS wrong_file
         FROM (VALUES {given}) AS f (session, file, line, time, name, system, partition,
             environ, phase, settings)
         LEFT JOIN (SELECT DISTINCT ON ({', '.join(place)}, settings) * FROM parts

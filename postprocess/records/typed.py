@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from pathlib import Path
 
 from config.families import all_metrics
 from config.records.columns import reframe_names
 from config.records.identity import DIGITS, IDENTITY
 from config.records.writing import VALUE_COLUMNS
-from config.sessions import clock
 
 COUNTS = ('num_nodes', 'num_tasks', 'tasks_per_node', 'number_of_values')
 FLAGS = ('emulated', 'transient')
@@ -65,12 +63,6 @@ def sql_list(words: Iterable[object]) -> str:
     return f"({', '.join(map(sql_text, words))})"
 
 
-def latest_time_query(file: Path) -> str:
-    """SQL of the latest time that a measurement of a file can have."""
-    latest = clock.max_possible_record_time(file) + clock.TOLERANCE
-    return f"TIMESTAMP '{latest:%Y-%m-%d %H:%M:%S}'"
-
-
 def columns_query(columns: dict[str, str]) -> str:
     """SQL of columns: name -> SQL."""
     return ', '.join(f'{sql} AS "{name}"' for name, sql in columns.items())
@@ -102,9 +94,6 @@ _COPY = r'''array_to_string(list_transform(regexp_extract_all(name,
 _FAULT = f'''CASE WHEN wrong_file <> '' THEN wrong_file WHEN time IS NULL
         THEN printf('time ''%s'' is not a time with an offset (RFC 3339)',
             left(coalesce(time_text, ''), 40))
-    WHEN time > latest THEN printf('time ''%s'' is later than the file was written: a '
-        || 'clock was wrong; remove the session (docs/reference/perflogs.md, '
-        || '"Remove sessions")', time_text)
     WHEN NOT regexp_full_match(concat({', '.join(f'"{n}_text"' for n in COUNTS)}),
         '\\d*') THEN 'one of {', '.join(COUNTS)} is not a whole number'
     WHEN '' IN (session, system, partition, "check")
@@ -155,7 +144,7 @@ def typed_measurements_query(texts: str) -> str:
         fail or not_run; `phase` (of not_run: the guard) and `reason` say more. `vals`
         is a list of the texts perf_var, value, reference, lower, upper, unit, result.
         `is_foreign`: the measurement is one of another suite. `wrong_file`: why nothing
-        of the file counts, or ''. `latest`: TIMESTAMP, the latest time that it can have
+        of the file counts, or ''
     """
     key = "split_part(v.perf_var, '#', 1)"
     numbers = ', '.join(
@@ -173,8 +162,8 @@ def typed_measurements_query(texts: str) -> str:
             left(sha256(concat_ws(chr(31), {', '.join(f'"{n}"' for n in IDENTITY)})),
                 {DIGITS}) AS test_case,
             {_COPY} AS copy, outcome AS given_outcome, coalesce(phase, '') AS phase,
-            coalesce(reason, '') AS given_reason, is_foreign, wrong_file, latest,
-            retry, command, started, ended, aborted, file, line,
+            coalesce(reason, '') AS given_reason, is_foreign, wrong_file, retry,
+            command, started, ended, aborted, file, line,
             regexp_extract(given_reason,
                 '^(?:sanity|performance) error: ([a-z][a-z_]*): ', 1) AS own_guard,
             list_transform(vals, lambda v: {{

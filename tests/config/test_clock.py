@@ -90,18 +90,6 @@ def test_a_time_that_has_come_by_now_is_still_wrong(tmp_path):
     assert not results and all('was last written at' in fault for fault in faults)
 
 
-@pytest.mark.parametrize('ended', [True, False])
-def test_a_measurement_that_is_ahead_hides_no_failure(tmp_path, ended):
-    """The clock leapt while the session ran, and was set right again."""
-    ahead = clock.current_utc_time() + DAY
-    make.write(tmp_path, [session(-2) | {'time': f'{ahead:%Y-%m-%dT%H:%M:%SZ}'}],
-               ended=ended)
-    written(tmp_path, session(-1, 'fail', name='bbbbbb'))
-    results, faults = result(tmp_path)
-    assert results == {'osu_latency': ('fail', '')}
-    assert len(faults) == 1 and 'is later than the file was written' in faults[0]
-
-
 @pytest.mark.parametrize('what', ['session', 'file', 'folder'])
 def test_no_session_begins_while_the_clock_is_behind(tmp_path, what):
     written(tmp_path, session(-1))

@@ -1,7 +1,6 @@
 """What the bench scripts share: rounds, ratios, exit codes, programs."""
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 
@@ -45,48 +44,6 @@ def test_a_comparison_with_nothing_is_no_success():
         [sys.executable, BENCH / 'store_load.py', 'cost', '--redis-server', 'x'],
         text=True, capture_output=True)
     assert done.returncode == 2 and 'cost needs --memtier' in done.stderr
-
-
-def solve(tmp_path, script):
-    """bench/stacks.py on one pair, with a script in place of Spack."""
-    spack = tmp_path / 'bin' / 'spack'
-    if script:
-        spack.parent.mkdir()
-        spack.write_text(f'#!/bin/sh\n{script}\n')
-        spack.chmod(0o755)
-    return subprocess.run(
-        [sys.executable, BENCH / 'stacks.py', '--site', 'alps', '--stack',
-         'keyvalue'], text=True, capture_output=True, env={
-             'PATH': '/usr/bin:/bin', 'SPACK_ROOT': str(tmp_path),
-             'FAKE_SPACK': '',
-             'FAKE_ENVS': str(ROOT / 'spack-envs'),
-             'FAKE_CALLS': str(tmp_path / 'calls')})
-
-
-def test_stacks_are_solved_with_settings_for_a_foreign_machine(tmp_path):
-    flags = tmp_path / 'flags'
-    done = solve(tmp_path, f'''
-if [ "$1" = -c ]; then
-    echo "$2 $4 $({shlex.quote(sys.executable)} -c '
-import platform; print(platform.machine())')" >>{flags}
-    shift 4
-fi
-exec {shlex.join([sys.executable, str(ROOT / 'tests/fake/spack')])} "$@"''')
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].endswith('| ok |')
-    assert flags.read_text().split() == [
-        'concretizer:targets:host_compatible:false',
-        'concretizer:concretization_cache:enable:false', 'aarch64']
-
-
-def test_a_stack_that_is_not_solved_and_a_spack_that_is_missing(tmp_path):
-    done = solve(tmp_path, '')
-    assert done.returncode == 2 and 'stacks: cannot run ' in done.stderr
-    assert 'bin/spack: ' in done.stderr
-    done = solve(tmp_path, '[ "$1" = --version ] && echo 1.2.0 && exit\n'
-                 'echo "==> Error: no such variant" >&2; exit 1')
-    assert done.returncode == 1
-    assert ' for alps: spack concretize failed: ==> Error: no such' in done.stdout
 
 
 def test_the_cost_of_reading_perflogs_is_measured():

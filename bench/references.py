@@ -14,22 +14,20 @@ metric is judged if its tolerance (postprocess/references/spread.py) is at most 
 - `curves`: worst_ratio of a curve of 24 sizes, if one size is 30 % slower.
 - `levels`: a system whose 50 metrics are all 5 % slower
   (postprocess/references/level.py), in one session, and in 20 sessions in a row.
-- `listing`: what 4 600 references cost `reframe -l`, and a session that reads them.
+- `listing`: what 4 600 references cost `reframe -l`, and a session that reads them;
+  and `reframe -l`, compared with a trivial suite of as many checks.
 
 Goals: at most 1 % of healthy sessions fail after 20 days with half of the variance in
 common and a noise of up to 5 %; 95 % of the systems found that are 5 % slower, after 10
 days in one session, and after 20 days in each of the sessions 11 to 20; at most 0.2 s
-more for `reframe -l`. With outliers there is no goal: if 2 % of all values are
+more for `reframe -l`, which takes at most three times the CPU time of the trivial
+suite. With outliers there is no goal: if 2 % of all values are
 outliers, so are both measurements of one of 50 metrics in 2 % of the sessions.
 """
 from __future__ import annotations
 
 import math
-import os
-import resource
-import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,11 +36,15 @@ from pathlib import Path
 
 import numpy as np
 from common import (
-    ROOT,
+    Done,
+    measure_alternately,
+    median_ratio,
     option_parser,
     print_table_head,
     print_table_row,
+    run,
     run_main_and_exit,
+    variables_from_plumb_env,
 )
 
 from config.references import read
@@ -58,6 +60,24 @@ LASTING = (slice(0, 3), slice(3, 10), slice(10, 20))
 SIZES = 24
 #: References of the file that `reframe -l` is timed with.
 REFERENCES = 4600
+#: `reframe -l` of the suite may take so many times the CPU time of a trivial one.
+MAX_LIST_RATIO = 3.0
+TRIVIAL = '''
+import reframe as rfm
+import reframe.utility.sanity as sn
+from reframe.core.builtins import parameter, sanity_function
+
+@rfm.simple_test
+class Trivial(rfm.RunOnlyRegressionTest):
+    number = parameter(range({checks}))
+    valid_systems = ['*']
+    valid_prog_environs = ['*']
+    executable = 'true'
+
+    @sanity_function
+    def passes(self):
+        return sn.assert_true(True)
+'''
 
 
 def days_of_sessions(first_day: int, days: int) -> list[str]:
@@ -269,41 +289,42 @@ def write_references(path: Path) -> None:
     path.write_text('\n'.join(lines))
 
 
-def cpu_seconds_of_children() -> float:
-    """CPU seconds of all ended children."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 def print_listing(rounds: int = 5) -> list[str]:
-    """Prints the CPU seconds of `reframe -l` with and without references, by turns,
-    and those of reading them; the goals that were missed."""
-    exports = subprocess.run([ROOT / 'plumb', 'env'], check=True, capture_output=True,
-                             text=True).stdout
-    variables = dict(words[1].split('=', 1) for line in exports.splitlines()
-                     if (words := shlex.split(line))[:1] == ['export'])
+    """Prints the CPU seconds of `reframe -l`, by turns with and without references and
+    of a trivial suite, and those of reading the references; the goals that were missed.
+    """
+    variables = variables_from_plumb_env()
+
+    def list_checks(*options: object) -> Done:
+        return run(['reframe', '-l', *options], 'reframe -l', env=variables)
+
+    checks = sum(line.startswith('- ') for line in list_checks().out.splitlines())
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, 'osu.yaml')
-        seconds: dict[bool, list[float]] = {False: [], True: []}
-        for _ in range(rounds):
-            for has_references in seconds:
-                path.unlink(missing_ok=True)
-                if has_references:
-                    write_references(path)
-                begin = cpu_seconds_of_children()
-                subprocess.run(['reframe', '-l'], check=True, capture_output=True,
-                               env={**os.environ, **variables,
-                                    'RFM_REFERENCE_PREFIX': folder})
-                seconds[has_references].append(cpu_seconds_of_children() - begin)
+        variables['RFM_REFERENCE_PREFIX'] = folder
+        path, trivial = Path(folder, 'osu.yaml'), Path(folder, 'trivial.py')
+        trivial.write_text(TRIVIAL.format(checks=checks))
+
+        def measure_once(name: str) -> float:
+            path.unlink(missing_ok=True)
+            if name == 'references':
+                write_references(path)
+            return list_checks(*(['-c', trivial] if name == 'trivial' else [])).cpu
+
+        suite, references, other = measure_alternately(
+            rounds, ('suite', 'references', 'trivial'), measure_once).values()
+        write_references(path)
         begin = time.process_time()
         read(path)
         reading = time.process_time() - begin
-    without, with_references = map(statistics.median, seconds.values())
-    print_table_head('references', '`reframe -l` without', 'with', 'read once')
-    print_table_row(f'{REFERENCES}', f'{without:.2f} s', f'{with_references:.2f} s',
-                    f'{reading:.2f} s')
-    more = with_references - without
-    return [f'listing: {more:.2f} s more'] * (more > 0.2)
+    more = statistics.median(references) - statistics.median(suite)
+    ratio = median_ratio(suite, other)
+    print_table_head('checks', '`reframe -l`', 'trivial suite', 'ratio',
+                     f'with {REFERENCES} references', 'read once')
+    print_table_row(checks, f'{statistics.median(suite):.2f} s',
+                    f'{statistics.median(other):.2f} s', f'{ratio:.2f}',
+                    f'{more:+.2f} s', f'{reading:.2f} s')
+    return ([f'listing: {more:.2f} s more'] * (more > 0.2)
+            + [f'listing: ratio {ratio:.2f}'] * (ratio > MAX_LIST_RATIO))
 
 
 def main() -> bool:

@@ -5,22 +5,13 @@ The cause is read from the reason in the record, as the checks write it.
 from __future__ import annotations
 
 import re
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from config.console import count_with_noun, shortened_list_text
+from config.console import count_with_noun
 
 from ..results import MAX_UNCOMPARED, Result
 from .events import Event, shortened_lines, test_case_text
 
-#: Reason of interference: the share of the CPUs in %, and the programs.
-_OTHERS = re.compile(r'other programs used .*? during the job, '
-                     r'(\d+)\s?% of the CPUs of this test case: ([^;]*)')
-#: A program in it, and its CPU time in seconds.
-_PROGRAM = re.compile(r'(?:^|, )(?:(.+?) \([^()]*, process \d+\)'
-                      r'|(processes that have ended or are not visible)) ([\d.]+) s')
-OTHERS = 'other programs used the CPUs'
 #: Pattern of a reason -> the cause, and what to do. A test case that has several counts
 #: once, for the first one of this list: what a person cannot end stands before what
 #: passes by itself.
@@ -31,11 +22,9 @@ CAUSES = (
      'give the clients more CPUs or nodes'),
     (re.compile(r'ranks .*shared .*GPU'), 'ranks shared a GPU',
      'use at most one rank per GPU'),
-    (_OTHERS, OTHERS, ''))
-#: Names of programs that an advice has.
-NAMES = 3
-#: Step of the limits that an advice has. Unit: %.
-STEP = 5
+    (re.compile('other programs used .* during the job'), 'other programs used the CPUs',
+     'end these programs, or give the jobs whole nodes (--exclusive in access); if the '
+     'machine is never idle, see docs/how-to/troubleshooting.md'))
 
 
 def inconclusive_events(outcomes: Sequence[Result]) -> Iterator[Event]:
@@ -74,13 +63,7 @@ def _cause_and_advice(reason: str) -> tuple[str, str]:
 def _event(system: str, cause: str, todo: str, cases: Sequence[Result], number: int
            ) -> Event:
     known = [one for one in cases if one.uncompared]
-    shares, programs = _interference(cases)
     evidence = []
-    if shares:
-        evidence.append(
-            f'they used {_range_text(shares)} of the CPUs of a test case: '
-            + shortened_list_text(programs, NAMES))
-        todo = _interference_advice(system, shares)
     if known:
         evidence.append(f'{len(known)} of these have a reference'
                         if len(cases) > 1 else 'it has a reference')
@@ -93,35 +76,3 @@ def _event(system: str, cause: str, todo: str, cases: Sequence[Result], number: 
     return Event('inconclusive', f'{where}: {cause}',
                  [one.test_case for one in cases], system, evidence=evidence, todo=todo,
                  group=cause, result='inconclusive')
-
-
-def _interference(cases: Iterable[Result]) -> tuple[list[int], list[str]]:
-    """The shares of CPUs that other programs used, in %, and their names, the busiest
-    first."""
-    shares: list[int] = []
-    seconds: dict[str, float] = defaultdict(float)
-    for one in cases:
-        if match := _OTHERS.search(one.reason):
-            shares.append(int(match[1]))
-            for name, unseen, time in _PROGRAM.findall(match[2]):
-                seconds[name or unseen] += float(time)
-    return shares, sorted(seconds, key=lambda name: -seconds[name])
-
-
-def _range_text(shares: Sequence[int]) -> str:
-    low, high = min(shares), max(shares)
-    return f'{low} %' if low == high else (
-        f'{low} to {high} % (median {statistics.median_high(shares)} %)')
-
-
-def _interference_advice(system: str, shares: Sequence[int]) -> str:
-    """What to do against other programs."""
-    if system != 'local':
-        return ('end these programs, or give the jobs whole nodes (--exclusive in '
-                'access)')
-    # Above the share, which is rounded to 1 %.
-    half, all_of = (f'{(share // STEP + 1) * STEP / 100:g}'
-                    for share in (statistics.median_high(shares), max(shares)))
-    return ('end these programs and run again; on a machine that is never idle accept '
-            f'their noise: PLUMBLINE_OTHERS_LIMIT={all_of} accepts all of these'
-            + f', {half} half of them' * (half != all_of))

@@ -27,17 +27,14 @@ def write_busy_session(folder) -> None:
         for number, reason in enumerate(reasons)])
 
 
-OTHERS = ('local: 3 of 5 test cases: other programs used the CPUs',
-          'they used 6 to 61 % (median 24 %) of the CPUs of a test case: '
-          'processes that have ended or are not visible, firefox, python3',
-          'PLUMBLINE_OTHERS_LIMIT=0.65 accepts all of these, 0.25 half of them')
+OTHERS = 'local: 3 of 5 test cases: other programs used the CPUs'
 
 
 def test_a_cause_is_printed_once_with_what_to_do(tmp_path, capsys):
     write_busy_session(tmp_path)
     assert verdict.main(['--perflogs', str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert all(text in out for text in OTHERS), out
+    assert OTHERS in out and 'end these programs' in out, out
     assert out.count('other programs used') == out.count('too few CPUs') == 1
     assert 'nothing was compared: 4 inconclusive, 1 without a reference, and' in out
 
@@ -48,7 +45,7 @@ def test_the_page_begins_with_the_cause(tmp_path):
                         '--output', str(tmp_path)]) == 0
     text = (tmp_path / 'index.html').read_text('utf-8')
     header = text[text.index('<header>'):text.index('</header>')]
-    assert all(line in header for line in OTHERS), header
+    assert OTHERS in header, header
     assert '<b>Inconclusive.</b>' in header
 
 

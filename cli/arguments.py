@@ -427,11 +427,7 @@ def _parse_duration(text: str) -> str:
 
 
 def _add_nightly_options(parser: Parser) -> None:
-    what = _add_measurement_options(parser, 'nightly', 'quick, nightly or full')
-    what.add_argument('--max-node-age', type=_number(int, 0), default=14, metavar='N',
-                      help='measure each free node at least once in N nightly '
-                           'sessions; 1: all free nodes each time; 0: only '
-                           'nodes that Slurm selects (default: 14)')
+    _add_measurement_options(parser, 'nightly', 'quick, nightly or full')
     limits = parser.add_argument_group('limits')
     limits.add_argument('--hours', type=_number(float, 0.001), default=20.0,
                         metavar='H', help='end the session after H hours (default: 20)')

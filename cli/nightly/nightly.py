@@ -1,7 +1,7 @@
 """plumb nightly: an unattended session, and what `plumb run` does not do at night.
 
-The order: the session of ReFrame; the nodes that were not measured for longest;
-failures, and regressions of one session, measured again; page and verdict; summary.
+The order: the session of ReFrame; failures, and regressions of one session, measured
+again; page and verdict; summary.
 """
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import signal
 import threading
@@ -24,7 +23,6 @@ from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import schedulers
 from config.console import count_with_noun
 from config.sessions import lock, session_id, slurm_jobs
-from config.sessions.modes import VETO
 from config.sites import topology
 from postprocess import results
 from postprocess.options import write_text_answer
@@ -117,7 +115,6 @@ class NightlySession:
     def __init__(self, work: commands.Work, args: argparse.Namespace,
                  summary: Summary) -> None:
         self.work, self.summary = work, summary
-        self.max_node_age: int = args.max_node_age
         self.system: str = work.system['name']
         #: Partition of the site -> its nodes; empty: unknown, or the user chooses them.
         self.pools: dict[str, schedulers.Pool] = {}
@@ -139,7 +136,6 @@ class NightlySession:
                     one.is_failed for one in self.summary.results):
                 self.summary.broken = ('ReFrame failed, but no test case did; its log '
                                        'gives the reason')
-            self.measure_due_nodes()
             self.measure_failures_again()
             self.measure_suspects_again()
         except KeyboardInterrupt:
@@ -199,46 +195,15 @@ class NightlySession:
                 str(node) for one in self.pools.values()
                 for node in one.unusable_nodes)))
 
-    def last_measured(self) -> dict[str, float]:
-        """Node -> time of its last test case that no guard refused. Unit: seconds since
-        1970."""
-        records = self.frame[self.frame['guard'] == '']
-        times: dict[str, float] = {}
-        for text, when in records.groupby('nodes', observed=True)['time'].max().items():
-            for node in topology.nodes_of_record(str(text)):
-                times[node] = max(times.get(node, 0.0), when.timestamp())
-        return times
-
-    def measure_due_nodes(self) -> None:
-        """Measure the free nodes that were not measured for longest, with the test case
-        of mode veto: the N / `max_node_age` (rounded up) of N usable nodes, so that
-        none waits for longer than `max_node_age` sessions."""
-        if not self.max_node_age:
-            return
-        self.find_pools()
-        for partition in sorted({one.partition for one in self.summary.results}):
-            if pool := self.pools.get(partition):
-                seen = self.last_measured()
-                number = math.ceil(len(pool.usable_nodes) / self.max_node_age)
-                # Records have whole seconds.
-                due = [name for name in sorted(
-                    pool.idle_nodes, key=lambda name: (seen.get(name, 0.0), name))
-                    if seen.get(name, 0.0) < int(self.summary.began)][:number]
-                if due:
-                    self.run_sessions(
-                        f'nodes that are due: {" ".join(due)}', (), f'--tag=^{VETO}$',
-                        f'-Smode={VETO}', f'--system={self.system}:{partition}',
-                        '-P', f'{identities.PINNED}={",".join(due)}')
-
     def add_nodes_to_summary(self) -> None:
         """Add the nodes of each pool to the summary."""
         with contextlib.suppress(SetupError):       # all were lost
             self.find_pools()
-        seen, began = self.last_measured(), int(self.summary.began)
+        measured = {node for one in self.summary.results for part in one.sessions
+                    if part.guard == '' for node in part.nodes}
         for pool in {(one.name, one.excluded): one
                      for one in self.pools.values()}.values():
-            self.summary.nodes.append((pool, sum(
-                seen.get(name, 0.0) >= began for name in pool.usable_nodes)))
+            self.summary.nodes.append((pool, len(measured & pool.usable_nodes)))
 
     # Failures --------------------------------------------------------------
 

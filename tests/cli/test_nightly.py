@@ -151,11 +151,9 @@ class Machine:
 
     def measured(self, work: Any, *options: str, any_mode: bool = False
                  ) -> commands.Ended:
-        """Session of ReFrame: the first case is the one of mode veto."""
-        keys = sorted(self.cases)
-        if any_mode:
-            keys = ['a'] if '--tag=^veto$' in options else [
-                name for name in keys if f'^Check%program={name}$' in options]
+        """Session of ReFrame."""
+        keys = [name for name in sorted(self.cases)
+                if not any_mode or f'^Check%program={name}$' in options]
         place = next((word for word in options if re.match('pinned_nodes=|exclude=',
                                                            word)), '=')
         kind, nodes_text = place.split('=')
@@ -199,7 +197,7 @@ def night(tmp_path, monkeypatch):
     monkeypatch.setattr(schedulers, 'find_node_pools',
                         lambda system: (machine.pools, ''))
 
-    def go(cover: int = 0, options: tuple[str, ...] = ()) -> nightly_summary.Summary:
+    def go(*options: str) -> nightly_summary.Summary:
         result = nightly_summary.Summary(
             'alpha', nightly_session=session_id.new_session_id())
         nightly.NightlySession(
@@ -208,8 +206,7 @@ def night(tmp_path, monkeypatch):
                 {'PLUMBLINE_PERFLOGS': str(machine.folder)}, list(options),
                 list(options), True, [], False,
                 session.NightlySession('alpha', result.nightly_session)),
-            argparse.Namespace(max_node_age=cover, reframe=list(options)),
-            result).run_all()
+            argparse.Namespace(reframe=list(options)), result).run_all()
         return result
     machine.go = go
     return machine
@@ -373,38 +370,16 @@ def test_a_reframe_that_fails_without_a_case_is_no_good_nightly_session(night):
 
 def test_a_signal_ends_the_nightly_session_and_it_says_so(night):
     night.bad, night.ended_by = {'a'}, {1: 'SIGTERM'}
-    result = night.go(cover=1)
+    result = night.go()
     assert len(night.sessions) == 1
     assert (result.state, result.exit_code) == ('failed', 1)
     assert '! ended by SIGTERM' in result.summary_lines()
 
 
-def test_each_free_node_is_measured_within_so_many_sessions(night):
-    """With the test case of mode veto, where Slurm chose others."""
-    night.pools['cpu'].nodes['n5'] = Node('n5', 'allocated')
-    result = night.go(cover=1)
-    assert night.sessions[1:] == [(['a'], '+n4')]
-    [nodes] = result.data()['nodes']
-    assert (nodes['measured'], nodes['usable']) == (4, 5)
-    # The next night: one of five is due, the one that waits for longest.
-    night.pools['cpu'].nodes['n5'] = Node('n5', 'idle')
-    night.sessions.clear()
-    night.go(cover=5)
-    assert night.sessions[1:] == [(['a'], '+n5')]
-
-
-def test_people_who_choose_nodes_choose_them_all(night):
-    night.go(cover=1, options=('-J', 'nodelist=n1'))
-    assert night.sessions == [(['a', 'b'], '')]
-
-
-def test_a_case_that_fails_where_it_was_due_is_measured_again(night):
-    night.bad = {('a', 2)}
-    result = night.go(cover=1)
-    assert night.sessions[1:] == [
-        (['a'], '+n4,n5'), (['a'], '+n4'), (['a'], '-n4'), (['a'], '+n5'),
-        (['a'], '-n5')]
-    assert result.state == 'degraded'
+def test_where_people_choose_nodes_failures_are_measured_again_on_these(night):
+    night.bad = {'a'}
+    night.go('-J', 'nodelist=n1')
+    assert night.sessions == [(['a', 'b'], ''), (['a'], '')]
 
 
 # One night at a time --------------------------------------------------------
@@ -676,7 +651,6 @@ def test_after_a_nightly_session_that_was_killed_the_next_one_is_clean(suite):
 @pytest.mark.parametrize('words, text', [
     (['--hours', '0'], "--hours: '0' is not a number of at least 0.001"),
     (['--keep-sessions', '0'], "--keep-sessions: '0' is not a number of at least 1"),
-    (['--max-node-age', '-1'], "--max-node-age: '-1' is not a number of at least 0"),
     (['--', '-l'], '-l measures nothing'),
     (['--mode', 'veto'], 'not a mode of ./plumb nightly'),
     (['--site', 'lumo'], "unknown site 'lumo'"),

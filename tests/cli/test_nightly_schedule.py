@@ -28,7 +28,7 @@ def scheduled(kind: str, *words: str) -> str:
 
 
 #: Options, with letters that a shell, cron or systemd would read as their own.
-MANY = ['--site', 'lumi', '--bringup', '--max-node-age', '7',
+MANY = ['--site', 'lumi', '--bringup', '--keep-sessions', '7',
         '--hours', '9.5', '--json', "/srv/it's a/50%.json", '--', '-n', 'Osu$']
 
 

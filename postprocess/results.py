@@ -185,19 +185,6 @@ class Result(Place):
         """Neither failed nor regressed."""
         return not self.is_failed and not self.regressions
 
-    @property
-    def suspect_nodes(self) -> frozenset[str]:
-        """Nodes on which all sessions failed, where all sessions on other
-        nodes were sound, and there is one."""
-        sessions = [one for one in self.sessions if one.has_run]
-        if self.result != 'fail' or not all(one.nodes for one in sessions):
-            return frozenset()
-        nodes = frozenset(name for one in sessions if one.is_failed
-                          for name in one.nodes)
-        sound = [one for one in sessions if not one.is_failed]
-        return nodes if sound and not any(
-            one.nodes & nodes for one in sound) else frozenset()
-
 
 def result_by_test_case(outcomes: Iterable[Result]) -> dict[str, str]:
     """Short id of a test case -> the most telling result of its copies."""

@@ -53,12 +53,6 @@ class Summary:
     usage: bool = False
 
     @property
-    def unusable_nodes(self) -> dict[str, str]:
-        """Nodes that take no jobs at the end -> the same with state and reason."""
-        return {node.name: str(node) for pool, _ in self.nodes
-                for node in pool.unusable_nodes}
-
-    @property
     def left_by_others(self) -> list[events.Event]:
         """Failures and regressions that other sessions have left. They count, too."""
         measured = {one.test_case for one in self.results}
@@ -177,12 +171,10 @@ class Summary:
     def _result_data(self, one: Result) -> dict[str, Any]:
         """A test case that failed, and where it was measured again."""
         first = next((part for part in one.sessions if part.is_failed), one)
-        lost = first.nodes & self.unusable_nodes.keys()
         return {
             'name': events.test_case_text(one),
             'test_case': one.test_case, 'result': one.result, 'why': first.reason,
             'guard': first.guard, 'nodes': sorted(first.nodes),
-            'suspects': sorted(lost or one.suspect_nodes),
             'measurements': first.measurements,
             'again': [{'where': 'any nodes' if not (other.nodes and first.nodes) else
                        'the same nodes' if other.nodes & first.nodes else 'other nodes',
@@ -191,19 +183,13 @@ class Summary:
                       for other in one.sessions if other is not first]}
 
     def _rerun_lines(self, one: Result) -> list[str]:
-        """Where a test case that failed was measured again, and what to check."""
+        """Where a test case that failed was measured again."""
         data = self._result_data(one)
-        if not one.is_failed or not (data['again'] or data['suspects']):
+        if not one.is_failed or not data['again']:
             return []
         endings = ['{} on {}{}'.format(
             'could not run again' if not each['ran'] else
             'failed again' if each['failed'] else 'passed', each['where'],
             f' ({" ".join(each["nodes"])})' * bool(each['nodes']))
             for each in data['again']]
-        lines = [f'  {data["name"]}: ' + (', '.join(endings) or 'not possible')]
-        names = [self.unusable_nodes.get(name, name) for name in data['suspects']]
-        if names:
-            lines.append(f'    check {", ".join(names)}: ' + (
-                'the test case failed only there' if names == data['suspects'] else
-                'takes no jobs since the test case failed'))
-        return lines
+        return [f'  {data["name"]}: {", ".join(endings)}']

@@ -18,8 +18,8 @@ from config.variables import MESSAGES
 
 #: File in the folder of a site: a URL per line. git ignores it.
 FILE = 'messages.urls'
-#: Status of a session (Summary.status) -> the type of its messages.
-TYPES = {'ok': NotifyType.SUCCESS, 'degraded': NotifyType.WARNING,
+#: State of a session (results.STATES) -> the type of its messages; others: a warning.
+TYPES = {'good': NotifyType.SUCCESS, 'cut short': NotifyType.FAILURE,
          'failed': NotifyType.FAILURE}
 #: Seconds to connect to a server, and to wait for its answer.
 TIMEOUT = 30
@@ -61,12 +61,12 @@ def take_urls(folder: Path) -> dict[str, str]:
     return urls
 
 
-def send_messages(urls: dict[str, str], title: str, text: str, status: str
+def send_messages(urls: dict[str, str], title: str, text: str, state: str
                   ) -> list[str]:
     """Send a message to each receiver; return a line per message that was not sent.
 
     :param urls: as of `take_urls`
-    :param status: key of TYPES
+    :param state: of the session
     """
     faults = []
     for place, url in urls.items():
@@ -74,8 +74,8 @@ def send_messages(urls: dict[str, str], title: str, text: str, status: str
         with LogCapture(level=logging.WARNING, fmt='%(message)s') as log:
             receiver.add(url + ('&' if '?' in url else '?')
                          + f'cto={TIMEOUT}&rto={TIMEOUT}')
-            is_sent = receiver.notify(title=title, body=text, notify_type=TYPES[status],
-                                      body_format=NotifyFormat.TEXT)
+            is_sent = receiver.notify(title=title, body=text, body_format=NotifyFormat.TEXT,
+                                      notify_type=TYPES.get(state, NotifyType.WARNING))
             warnings = log.getvalue()
         if not is_sent:
             faults.append(f'{place}: the message was not sent: '

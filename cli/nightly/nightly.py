@@ -103,7 +103,7 @@ def publish_summary(summary: Summary, args: argparse.Namespace, urls: dict[str, 
             except ValueError as err:
                 faults.append(str(err))
     faults += messages.send_messages(urls, f'plumbline: {summary.headline}', text,
-                                     summary.status)
+                                     summary.state)
     for fault in faults:
         print_progress(fault)
     return not faults

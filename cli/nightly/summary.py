@@ -14,12 +14,6 @@ from config.version import VERSION
 from postprocess.regressions import events
 from postprocess.results import Result, exit_code_of_state, session_state
 
-#: Statuses of a status page, the worst first.
-STATUSES = ('failed', 'degraded', 'ok')
-#: Status of a session by its state (results.STATES); others: failed.
-_STATUS_OF_SESSION = {'good': 'ok', 'regressed': 'degraded', 'degraded': 'degraded',
-                      'not compared': 'degraded'}
-
 
 @dataclass
 class Summary:
@@ -75,12 +69,6 @@ class Summary:
                           broken=bool(self.broken), ended_early=bool(self.ended_by))
 
     @property
-    def status(self) -> str:
-        """One of STATUSES, of the whole session."""
-        return (_STATUS_OF_SESSION.get(self.state, 'failed')
-                if self.verdict else 'failed')
-
-    @property
     def exit_code(self) -> int:
         """The exit code of the state; 2 if the session could not run."""
         return 2 if self.usage else exit_code_of_state(
@@ -127,14 +115,14 @@ class Summary:
             f'  {text}' for text in of_others)] * bool(others)
 
     def data(self) -> dict[str, Any]:
-        """The summary for a program, such as a status page; `text` is the text."""
+        """The summary for a program; `text` is the text."""
         return {
             'text': '\n'.join(self.summary_lines()), 'plumbline': VERSION,
             'site': self.site, 'host': socket.gethostname(),
             'nightly_session': self.nightly_session,
             'began': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(self.began)),
             'seconds': round(time.time() - self.began),
-            'state': self.state, 'status': self.status, 'code': self.exit_code,
+            'state': self.state, 'code': self.exit_code,
             'headline': self.headline, 'notes': self.notes,
             'failed': [self._result_data(one) for one in self.results
                        if one.is_failed],
@@ -143,30 +131,7 @@ class Summary:
                        'measured': measured, 'out': [*map(str, pool.unusable_nodes)]}
                       for pool, measured in self.nodes],
             'elsewhere': len(self.left_by_others),
-            'page': self.page_url or self.page,
-            'components': self._components()}
-
-    def _components(self) -> list[dict[str, Any]]:
-        """The status of each family and partition that the session measured.
-
-        `degraded`: a test case regressed, is flaky or missing, or was not compared
-        with its reference. `failed`: one failed or did not run.
-        """
-        worse = {one.test_case for change in
-                 (self.verdict.regressions if self.verdict else ())
-                 for one in change.members}
-        components: dict[tuple[str, str], list[str]] = {}
-        for one in self.results:
-            status = ('failed' if one.is_failed
-                      and one.result not in ('flaky', 'missing') else
-                      'degraded' if one.is_failed or one.uncompared
-                      or one.test_case in worse else 'ok')
-            components.setdefault((one.partition, one.family), []).append(status)
-        return [{'partition': partition, 'family': family,
-                 'status': next(name for name in STATUSES if name in all_of),
-                 'cases': len(all_of),
-                 **{name: all_of.count(name) for name in STATUSES[:2]}}
-                for (partition, family), all_of in sorted(components.items())]
+            'page': self.page_url or self.page}
 
     def _result_data(self, one: Result) -> dict[str, Any]:
         """A test case that failed, and where it was measured again."""

@@ -465,21 +465,6 @@ def test_a_nightly_session_in_a_word_and_its_exit_code(some, more, word, code):
     assert json.dumps(result.data())
 
 
-def test_the_data_has_the_status_of_each_family_and_partition():
-    def one(name: str, family: str, result: str = 'pass', partition: str = 'cpu'
-            ) -> Result:
-        return whole(dataclasses.replace(trial(name, result), family=family,
-                                         partition=partition))
-    data = output(one('a', 'osu'), one('b', 'osu', 'fail'), one('c', 'nccl'),
-                  one('d', 'nccl', 'flaky'), one('f', 'osu', partition='gpu')).data()
-    assert data['status'] == 'failed' and data['site'] == 'alpha'
-    assert [one['test_case'] for one in data['failed']] == ['b', 'd']
-    assert [(c['partition'], c['family'], c['status'], c['cases'], c['failed'],
-             c['degraded']) for c in data['components']] == [
-        ('cpu', 'nccl', 'degraded', 2, 0, 1), ('cpu', 'osu', 'failed', 2, 1, 0),
-        ('gpu', 'osu', 'ok', 1, 0, 0)]
-
-
 def options(*words: str) -> argparse.Namespace:
     return __main__.parse_command_line(['nightly', *words])
 

@@ -1,7 +1,6 @@
 """The summary of a nightly session: a text, and the same as data."""
 from __future__ import annotations
 
-import dataclasses
 import json
 import socket
 import time
@@ -46,16 +45,6 @@ class Summary:
     #: Whether the session could not run because of a usage error.
     usage: bool = False
 
-    @property
-    def left_by_others(self) -> list[events.Event]:
-        """Failures and regressions that other sessions have left. They count, too."""
-        measured = {one.test_case for one in self.results}
-        sessions = {part.session for one in self.results for part in one.sessions}
-        return [one for one in self.verdict.events if (
-            one.kind == 'regression' and measured.isdisjoint(one.cases)
-            or one.kind in ('failure', 'missing') and sessions.isdisjoint(
-                result.session for result in one.failed))] if self.verdict else []
-
     def add_note(self, text: str) -> None:
         """Add a remark, and print it at once."""
         print(f'plumb: {text}', flush=True)
@@ -90,7 +79,7 @@ class Summary:
                           f'{self.headline}'.split()),
                  *(f'! {note}' for note in [*filter(None, [self.ended_by]),
                                             *self.notes]),
-                 *self._verdict_lines()]
+                 *(events.verdict_lines(self.verdict) if self.verdict else ())]
         again = [text for one in self.results for text in self._rerun_lines(one)]
         lines += ['Measured again:', *again] if again else []
         lines += [f'Nodes: {measured} of {len(pool.usable_nodes)} that take jobs '
@@ -102,17 +91,6 @@ class Summary:
         if self.page:
             lines.append(f'Page: {self.page_url or self.page}')
         return lines
-
-    def _verdict_lines(self) -> list[str]:
-        """The events of the session, and apart from them what others have left."""
-        if not self.verdict:
-            return []
-        others = self.left_by_others
-        own = [one for one in self.verdict.events if one not in others]
-        of_own, of_others = (events.verdict_lines(dataclasses.replace(
-            self.verdict, events=some)) for some in (own, others))
-        return of_own + ['Left by other sessions:', *(
-            f'  {text}' for text in of_others)] * bool(others)
 
     def data(self) -> dict[str, Any]:
         """The summary for a program; `text` is the text."""
@@ -130,7 +108,6 @@ class Summary:
             'nodes': [{'pool': pool.name, 'usable': len(pool.usable_nodes),
                        'measured': measured, 'out': [*map(str, pool.unusable_nodes)]}
                       for pool, measured in self.nodes],
-            'elsewhere': len(self.left_by_others),
             'page': self.page_url or self.page}
 
     def _result_data(self, one: Result) -> dict[str, Any]:

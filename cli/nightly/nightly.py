@@ -1,7 +1,6 @@
 """plumb nightly: an unattended session, and what `plumb run` does not do at night.
 
-The order: the session of ReFrame; failures, and regressions of one session, measured
-again; page and verdict; summary.
+The order: the session of ReFrame; failures measured again; page and verdict; summary.
 """
 from __future__ import annotations
 
@@ -35,9 +34,6 @@ CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
 #: More failures than these, and more than PART of the test cases, are not chance: none
 #: is measured again, so that the nightly session ends.
 MAXIMUM, PART = 10, 0.25
-#: Sessions that measure suspected regressions again: four within a nightly session
-#: decide (postprocess/regressions/judging.py).
-SUSPECT_SESSIONS = 3
 
 
 def nightly(args: argparse.Namespace) -> int:
@@ -137,7 +133,6 @@ class NightlySession:
                 self.summary.broken = ('ReFrame failed, but no test case did; its log '
                                        'gives the reason')
             self.measure_failures_again()
-            self.measure_suspects_again()
         except KeyboardInterrupt:
             self.summary.ended_by = self.summary.ended_by or 'ended by a signal'
         self.write_page()
@@ -211,37 +206,18 @@ class NightlySession:
         """Measure failures again, on the same nodes and on others."""
         failed = [one for one in self.summary.results
                   if one.result in ('fail', 'not_run')]
-        if self.are_too_many(failed) or not failed:
+        cases = len({one.test_case for one in self.summary.results})
+        if len(failed) > max(MAXIMUM, PART * cases):
+            self.summary.add_note(f'{len(failed)} of {cases} test cases failed: too many '
+                                  'for chance, none was measured again')
+            return
+        if not failed:
             return
         self.find_pools()
         for (where, *options), some in self.plan_reruns(failed).items():
             self.run_sessions(
                 f'measured again on {where}: {count_with_noun(len(some), "test case")}',
                 [one.test_case for one in some], *options)
-
-    def measure_suspects_again(self) -> None:
-        """Measure test cases again that were worse in this session alone, until the
-        verdict is certain."""
-        for _ in range(SUSPECT_SESSIONS):
-            if self.summary.ended_by:
-                return
-            names = self.newest_verdict().suspects
-            suspects = [one.test_case for one in self.summary.results
-                        if one.test_case in names and not one.is_failed]
-            if not suspects or self.are_too_many(suspects):
-                return
-            self.run_sessions('measured again, because they were worse: '
-                              + count_with_noun(len(suspects), 'test case'), suspects)
-
-    def are_too_many(self, some: Sequence[object]) -> bool:
-        """Whether chance is not the cause, because too many test cases are bad."""
-        cases = len({one.test_case for one in self.summary.results})
-        if len(some) <= max(MAXIMUM, PART * cases):
-            return False
-        self.summary.add_note(
-            f'{len(some)} of {cases} test cases failed or were worse: too '
-            'many for chance, none was measured again')
-        return True
 
     def plan_reruns(self, failed: Sequence[Result]) -> dict[tuple, list[Result]]:
         """The sessions that measure failures again: place and options of ReFrame -> the

@@ -17,7 +17,6 @@ import jinja2
 
 from cli.session.commands import site_folder
 from cli.setup.venv import ROOT, WORK, SetupError
-from cli.site.listing import list_test_cases_with_reframe
 from config import places
 from config.variables import names_of_kind
 
@@ -37,8 +36,7 @@ STOP_TIMEOUT = 90
 def schedule(args: argparse.Namespace) -> int:
     """Print what starts a nightly session; the command `plumb nightly schedule`.
 
-    :raises SetupError: unknown site, some crons would cut off the line, or the test
-        cases of the site cannot be listed
+    :raises SetupError: unknown site, or some crons would cut off the line
     """
     folder = site_folder(args.site)
     # A timer starts in another folder, so a path is absolute.
@@ -129,37 +127,20 @@ def _quote_unit_word(word: str) -> str:
 def gitlab_values(args: argparse.Namespace, command: list[str], passed: list[str],
                   variables: dict[str, str]) -> dict[str, object]:
     """The values of a pipeline of GitLab, as of `crontab_values`: a nightly session for
-    a schedule, and a job in mode quick for each family, which a person or another
-    pipeline starts.
+    a schedule.
 
     Each text is quoted as in JSON, which YAML reads.
     """
-    enter = f'cd {shlex.quote(str(ROOT))} && '
     page = [] if args.page_url else ['--page-url', GITLAB_PAGE]
-    quick = ['./plumb', 'run', *command[2:4], *['--bringup'] * args.bringup, '--',
-             *args.reframe]
     return {
         'folder': ROOT, 'hours': int(args.hours) + 1,
         # GitLab would replace variables in the values.
         'variables': {name: json.dumps(value.replace('$', '$$'))
                       for name, value in variables.items()},
         # GitLab's own variable, which the shell has to replace.
-        'nightly': json.dumps(enter + shlex.join([*command, *page, *passed]).replace(
-            shlex.quote(GITLAB_PAGE), f'"{GITLAB_PAGE}"')),
-        'families': json.dumps(families_of_site(args.site)),
-        'quick': json.dumps(f'{enter}{shlex.join(quick)} -t "^$FAMILY$"')}
-
-
-def families_of_site(site: str) -> list[str]:
-    """Families with a test case of mode quick on a site.
-
-    :raises SetupError: the test cases cannot be listed
-    """
-    answer = list_test_cases_with_reframe(site_folder(site))
-    if 'error' in answer:
-        raise SetupError(answer['error'])
-    return sorted({case['family'] for case in answer['cases']
-                   if 'quick' in case['modes']})
+        'nightly': json.dumps(f'cd {shlex.quote(str(ROOT))} && ' + shlex.join(
+            [*command, *page, *passed]).replace(
+                shlex.quote(GITLAB_PAGE), f'"{GITLAB_PAGE}"'))}
 
 
 KINDS = {'cron': crontab_values, 'systemd': systemd_values, 'gitlab': gitlab_values}

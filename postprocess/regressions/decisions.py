@@ -30,18 +30,17 @@ import datetime
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from config import strict
+from config import schema, strict
 from config.regular import write_files_atomically
 from config.sessions import lock
 
 FILE = 'decisions.yaml'
-KINDS = ('accepted', 'muted', 'retired')
 #: Longest wait for another person's decision. Unit: seconds.
 LOCK_LIMIT = 60.0
 
@@ -95,38 +94,21 @@ def load_decisions(folder: Path) -> list[Decision]:
         return []
     except strict.Fault as err:
         raise ValueError(f'{err}; restore the file') from None
-    if not isinstance(rows, list):
-        raise ValueError(f'{path}:1: expected a list; restore the file')
-    return [_parse_decision(path, number, row) for number, row in enumerate(rows, 1)]
+    for row in rows if isinstance(rows, list) else ():
+        for key in ('id', 'since', 'until', 'decided'):
+            if isinstance(row, dict) and type(row.get(key)) in (int, datetime.date):
+                row[key] = str(row[key])
+    for fault in schema.schema_faults(str(path), rows, 'decisions'):
+        raise ValueError(f'{fault}; restore the file')
+    return [_decision_of_row(row) for row in rows]
 
 
-def _parse_decision(path: Path, number: int, row: Any) -> Decision:
-    where = f'{path}: entry {number}'
-    names = list(Decision.__dataclass_fields__)
-    if not isinstance(row, dict) or sorted(row) != sorted(names):
-        raise ValueError(f'{where}: expected the keys {", ".join(names)}')
-    muted = row['kind'] == 'muted'
-    is_date = {key: type(row[key]) is datetime.date
-               for key in ('since', 'until', 'decided')}
-    for key, good, expected in (
-            ('kind', row['kind'] in KINDS, f'one of {", ".join(KINDS)}'),
-            ('since', is_date['since'], 'a date like 2026-11-20'),
-            ('decided', is_date['decided'], 'a date like 2026-11-20'),
-            ('until', is_date['until'] if muted else row['until'] is None,
-             'a date like 2026-11-20' if muted else 'null, because it is not muted'),
-            ('metrics', isinstance(row['metrics'], list) and row['metrics'],
-             'a list of metrics'),
-            ('failures', isinstance(row['failures'], dict) and all(
-                isinstance(nodes, list) for nodes in row['failures'].values()),
-             'guards with lists of nodes'),
-            ('reason', str(row['reason'] or '').strip(), 'a text')):
-        if not good:
-            raise ValueError(f'{where}: {key}: expected {expected}, got {row[key]!r}')
-    return Decision(str(row['id']), row['kind'], row['since'], row['until'],
-                    str(row['reason']), row['decided'],
-                    tuple(map(str, row['metrics'])),
-                    {str(guard): tuple(map(str, nodes))
-                     for guard, nodes in row['failures'].items()})
+def _decision_of_row(row: Mapping[str, Any]) -> Decision:
+    since, until, decided = (row[key] and datetime.date.fromisoformat(row[key])
+                             for key in ('since', 'until', 'decided'))
+    return Decision(row['id'], row['kind'], since, until, row['reason'], decided,
+                    tuple(row['metrics']),
+                    {guard: tuple(nodes) for guard, nodes in row['failures'].items()})
 
 
 @contextmanager
@@ -147,57 +129,41 @@ def _hold_lock(folder: Path) -> Iterator[None]:
 def add_decision(folder: Path, new: Decision) -> Path:
     """Adds an entry, in place of one of the same id; returns the file.
 
-    The failures that the latter still mutes stay muted, until the date of the new one.
-
     :raises ValueError: the file is damaged
     :raises LockError: another process holds its lock
     """
     with _hold_lock(folder):
-        known = {one.id: one for one in load_decisions(folder)}
-        before = known.pop(new.id, None)
-        if before and new.failures and before.is_muted_on(new.decided):
-            new = replace(new, since=min(before.since, new.since), failures={
-                guard: _nodes_of_both(before.failures.get(guard), new.failures.get(
-                    guard)) for guard in {**before.failures, **new.failures}})
+        known = [one for one in load_decisions(folder) if one.id != new.id]
         write_files_atomically(folder, {
-            FILE: _decisions_as_yaml([*known.values(), new])})
+            FILE: _decisions_as_yaml([*known, new])})
     return folder / FILE
 
 
-def _nodes_of_both(*parts: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The nodes of a guard in two decisions; None: it does not have the guard."""
-    known = [nodes for nodes in parts if nodes is not None]
-    return tuple(sorted({*known[0], *known[-1]})) if all(known) else ()
-
-
-def complete_id(ident: str, texts: Mapping[str, str], what: str, where: str) -> str:
-    """An ID, or the only one that begins so.
+def check_id(ident: str, texts: Mapping[str, str], what: str, where: str) -> None:
+    """Refuse an unknown ID.
 
     :param texts: ID -> text, of all that are known
     :param what: what they are, and
     :param where: what has them, for the message
-    :raises ValueError: there is none, or several
+    :raises ValueError: it is unknown
     """
-    matching = [one for one in texts if one == ident] or [
-        one for one in texts if ident and one.startswith(ident)]
-    if len(matching) == 1:
-        return matching[0]
-    names = '; '.join(texts[one] for one in matching or texts) or f'no {what}'
-    raise ValueError((f'several {what}s begin with' if matching else
-                      f'no {what} has the ID') + f' {ident!r}: {where} has {names}')
+    if ident not in texts:
+        names = '; '.join(texts.values()) or f'no {what}'
+        raise ValueError(f'no {what} has the ID {ident!r}: {where} has {names}')
 
 
 def undo_decision(folder: Path, ident: str) -> Decision:
-    """Removes the entry with an ID, or with the only one that begins so; returns it.
+    """Removes the entry with an ID; returns it.
 
-    :raises ValueError: there is none, or several; or the file is damaged
+    :raises ValueError: there is none; or the file is damaged
     :raises LockError: another process holds its lock
     """
     with _hold_lock(folder):
         known = {one.id: one for one in load_decisions(folder)}
-        undone = known.pop(complete_id(ident, {
+        check_id(ident, {
             one.id: f'{one.id} {one.kind}: {one.reason}' for one in known.values()},
-            'decision', str(folder / FILE)))
+            'decision', str(folder / FILE))
+        undone = known.pop(ident)
         write_files_atomically(folder, {FILE: _decisions_as_yaml(known.values())})
     return undone
 

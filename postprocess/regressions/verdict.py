@@ -61,7 +61,7 @@ Makes the new level of a regression the baseline.
 session of the regression. A later change is compared with the new level.
 
 Exit codes: 0 accepted; 2 wrong usage, or an unknown ID.
-""", 'ID', 'the ID of the regression, or the beginning of the ID',
+""", 'ID', 'the ID of the regression',
         '3f2a91c0 --reason "firmware 2.1, ticket 42"'),
     'mute': ("""\
 Marks a regression, or the failures of a test case, as a known problem until a date.
@@ -70,10 +70,10 @@ Marks a regression, or the failures of a test case, as a known problem until a d
 regression as muted, and the failures as known faults, and does not fail because of
 them. After the date they count again. Of a test case, later failures of the same sanity
 check, or values out of tolerance, are muted if they share a node with these failures.
-Others count. Muted again, a test case keeps the failures that it has.
+Others count.
 
 Exit codes: 0 muted; 2 wrong usage, a date that is over, or an unknown ID.
-""", 'ID', 'the ID of the regression or test case, or the beginning of the ID',
+""", 'ID', 'the ID of the regression or test case',
         '3f2a91c0 --until 2027-05-01 --reason "cable, ticket 43"'),
     'retire': ("""\
 Marks test cases or nodes as removed on purpose.
@@ -91,7 +91,7 @@ Removes a decision.
 The regressions and failures that it was about count again.
 
 Exit codes: 0 removed; 2 wrong usage, or no such decision.
-""", 'ID', 'the ID of the decision, or the beginning of the ID', '3f2a91c0')}
+""", 'ID', 'the ID of the decision', '3f2a91c0')}
 
 
 def parser() -> Parser:
@@ -219,8 +219,9 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     else:
         known = {one.id: one for one in (
             *_regressions(verdict), *_failures(verdict) * bool(until))}
-        ident = decisions.complete_id(args.id, {
-            one.id: one.text for one in known.values()}, 'regression', 'the verdict')
+        ident = args.id
+        decisions.check_id(ident, {one.id: one.text for one in known.values()},
+                           'regression', 'the verdict')
         chosen = [subject := known[ident]]
         text = (f'muted until {until}' if until else
                 f'accepted: the baseline begins on {subject.since}')
@@ -238,7 +239,7 @@ class Subject(NamedTuple):
     """A regression or failure that a person may decide about."""
     id: str
     text: str
-    #: Date on which it began, or was last seen.
+    #: Date on which it began; of what is retired, on which it was last measured.
     since: str
     #: As `Decision` has them.
     metrics: list[str]
@@ -254,12 +255,14 @@ def _regressions(verdict: Verdict) -> list[Subject]:
 
 
 def _failures(verdict: Verdict) -> list[Subject]:
-    """The test cases that failed, each with all its copies."""
+    """The test cases that failed, each with all its copies, muted ones, too: a new
+    decision replaces that of the same ID."""
     failed: dict[str, list[Result]] = {}
     for one in verdict.results:
-        if one.result == 'fail':
+        if one.result in ('fail', 'xfail'):
             failed.setdefault(one.test_case, []).append(one)
-    return [Subject(name, failure_text(copies[-1]), copies[-1].date, [name], {
+    return [Subject(name, failure_text(copies[-1]), min(
+        one.date for one in copies), [name], {
         guard: _nodes_of_failure(copies, guard) for guard in dict.fromkeys(
             one.failed_guard for one in copies)}) for name, copies in failed.items()]
 

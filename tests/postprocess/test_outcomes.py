@@ -307,7 +307,7 @@ def test_a_person_closes_a_failure_of_a_node_that_left(tmp_path, capsys, words):
 def test_a_muted_failure_is_a_known_fault_until_its_date(tmp_path, capsys):
     write(tmp_path, sessions_on(('n7', 'exit_code'), ('n1', 'pass')))
     ident, perflogs = short_id(case('a', 0)), ('--perflogs', str(tmp_path))
-    assert verdict.main(['mute', ident[:6], '--until', '2099-01-01', '--reason', 'x',
+    assert verdict.main(['mute', ident, '--until', '2099-01-01', '--reason', 'x',
                          *perflogs]) == 0
     capsys.readouterr()
     code, line, _ = say(capsys, tmp_path)

@@ -367,7 +367,7 @@ def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
 def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
                                                       regressed):
     words, ident = regressed
-    code, output = run(capsys, 'accept', ident[:5], *words, '--reason', 'x')
+    code, output = run(capsys, 'accept', ident, *words, '--reason', 'x')
     assert code == 0, output.err
     assert f'{ident} is accepted: the baseline begins on {day(30)}' in (
         output.out)
@@ -401,7 +401,7 @@ def test_a_decision_is_kept_with_the_perflogs_and_undone(tmp_path, capsys, regre
     assert 'reason: kernel 6.2' in path.read_text()
     code, output = run(capsys, 'undo', 'nope', *words)
     assert code == 2 and f'{path} has {ident} accepted: kernel 6.2' in output.err
-    code, output = run(capsys, 'undo', ident[:5], *words)
+    code, output = run(capsys, 'undo', ident, *words)
     assert (code, output.out) == (0, f'{path}: {ident} is no longer accepted\n')
     assert run(capsys, *words)[0] == 1
 
@@ -447,17 +447,22 @@ def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
 
 
 @pytest.mark.parametrize('row, words', [
-    ('{id: 1}', 'entry 1: expected the keys id, '),
+    ('{id: 1}', 'kind is missing; it needs id, '),
     ('{id: a, kind: muted, since: 2026-01-01, until: 2026-02-01, reason: "", '
      'decided: 2026-01-01, metrics: [a], failures: {}}',
-     "reason: expected a text, got ''")])
+     "reason: expected a text, got ''"),
+    ('{id: a, kind: muted, since: 2026-01-01, until: null, reason: x, '
+     'decided: 2026-01-01, metrics: [a], failures: {}}',
+     'until: expected a date like 2026-11-20, got None'),
+    ('{id: a, kind: accepted, since: 2026-01-01, until: null, reason: x, '
+     'decided: 2026-01-01, metrics: [a], failures: {exit_code: n1}}',
+     "failures: exit_code: expected a list of nodes, got 'n1'")])
 def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
                                         words):
     path = tmp_path / 'decisions.yaml'
     path.write_text(f'- {row}\n')
     code, output = run(capsys, *regressed[0])
-    assert code == 2 and f'decisions.yaml: entry 1: {words}'.replace(
-        'entry 1: entry 1', 'entry 1') in output.err
+    assert code == 2 and f'decisions.yaml:1: {words}' in output.err
     # The table of `plumb run` has the records all the same.
     made = build.write_page(str(tmp_path), tmp_path / 'page')
     assert made.code == 2 and len(made.records)

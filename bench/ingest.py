@@ -2,12 +2,10 @@
 """Measures the cost of reading perflogs.
 
     .plumbline/venv/bin/python bench/ingest.py --records 1e6
-    .plumbline/venv/bin/python bench/ingest.py --kill 50
 
 Each row is a process of its own: CPU seconds (user and system) with start-up
 and imports, and its largest memory; medians of --rounds. The perflogs are made
-first. --kill: a process that writes the cache is killed so many times at a
-random moment (SIGKILL); the next reader must find all records, each once.
+first.
 """
 from __future__ import annotations
 
@@ -15,12 +13,10 @@ import datetime
 import os
 import random
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,48 +162,12 @@ def measure_read_cost(folder: Path, records: int, rounds: int) -> bool:
     return good
 
 
-def kill_writers(folder: Path, rounds: int, seed: int) -> bool:
-    """Rounds with a killed writer; False where a record was lost or doubled.
-    """
-    rng, wrong, landed = random.Random(seed), 0, 0
-    took = [0.0, 0.0]
-    count = write_perflogs(folder, 30_000)
-    for turn in range(-2, rounds):
-        command = python_command(OPEN, folder, what='count(*) FROM results')
-        new = turn % 2                  # a new cache; else one that grows
-        if new:
-            shutil.rmtree(folder / '.store', ignore_errors=True)
-        else:
-            count += write_perflogs(folder, SESSION, 1000 + turn)
-        begin = time.monotonic()
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        if turn >= 0:
-            time.sleep(rng.uniform(0.2, 1) * took[new])
-            landed += child.poll() is None
-            child.send_signal(signal.SIGKILL)
-        child.wait()
-        if turn < 0:                    # how long it takes undisturbed
-            took[new] = time.monotonic() - begin
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.stdout.split() != [str(count)]:
-            wrong += 1
-            print(f'round {turn}: {done.stdout.strip()} of {count} '
-                  f'{done.stderr[-300:]}', flush=True)
-    print(f'{rounds} rounds, {landed} killed before they ended: {wrong} '
-          'with a record lost or doubled')
-    return not wrong
-
-
 def main() -> bool:
     cmd = option_parser(__doc__)
     cmd.add_argument('--records', type=float, default=1e6)
     cmd.add_argument('--rounds', type=int, default=3)
-    cmd.add_argument('--kill', type=int, metavar='ROUNDS')
-    cmd.add_argument('--seed', type=int, default=1)
     args = cmd.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        if args.kill:
-            return kill_writers(Path(place), args.kill, args.seed)
         print_table_head('records', 'what', 'CPU (s)', 'MiB')
         return measure_read_cost(Path(place), int(args.records), args.rounds)
 

@@ -3,8 +3,6 @@
 
     .plumbline/venv/bin/python bench/detect.py [--series N]
     .plumbline/venv/bin/python bench/detect.py --asv DIR
-    python3 -m venv others && others/bin/pip install apache-otava
-    others/bin/python bench/detect.py --asv DIR
 
 Each history has 30 sessions of warm-up, and one value per session. The first
 table has false alarms per 10 000 metric-sessions after the warm-up, for each
@@ -25,12 +23,10 @@ alarms are those in levels of 90 sessions or more, whose first 130 are taken; on
 time, as the metrics of one system. `lasts` is the share of the false alarms after
 which the median of ten sessions is still worse by half: what hindsight did not cut.
 The plain rule is measured at 5 %, and with the tolerance that gives as many false
-alarms as the verdict. If otava is installed, it is measured instead, on 200 levels: an
-alarm is a change point to the worse in the last seven sessions.
+alarms as the verdict.
 """
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from pathlib import Path
 from statistics import NormalDist
@@ -264,24 +260,6 @@ def sessions_of_verdict(x):
     return worse_sessions(x, np.arange(len(x)) // SYSTEM)[0]
 
 
-def otava_change_points(x):
-    from otava.analysis import compute_change_points
-    points, _ = compute_change_points(list(map(float, np.exp(x))))
-    return [p.index for p in points
-            if p.stats.mean_2 > p.stats.mean_1]
-
-
-def sessions_of_otava(x):
-    """Histories that end with the sessions of a step need only these."""
-    worse = np.zeros(x.shape, bool)
-    first = STEP_AT - 1 if x.shape[1] == STEP_AT + 6 else WARM
-    for row, series in enumerate(x):
-        for t in range(first, int(np.isfinite(series).sum())):
-            worse[row, t] = any(at >= t - 6 for at in otava_change_points(
-                series[:t + 1]))
-    return worse
-
-
 def part_of_series(series, first, last):
     part = np.full(LONGEST, np.nan)
     values = series[first:last][:LONGEST]
@@ -347,16 +325,11 @@ def print_real_rates_return_missed_goals(rng, folder, count):
     print(f'{len(parts)} levels of {FEWEST_STATIONARY} sessions or more, '
           f'{len(steps)} steps; {min(count, len(parts))} levels are judged')
     x = parts[rng.permutation(len(parts))[:count]]
-    with_otava = bool(importlib.util.find_spec('otava'))
-    if with_otava:  # It judges a single series in 50 ms: few, and all with a step.
-        rules = {'otava': sessions_of_otava, 'plain rule': sessions_of_plain_rule}
-        x = x[:200]
-    else:
-        tolerance = tolerance_of_plain_rule(x, begins_of(sessions_of_verdict(x)).sum())
-        rules = {'verdict': sessions_of_verdict, 'plain rule': sessions_of_plain_rule,
-                 f'plain rule of {tolerance:.1%}, as many false alarms':
-                 lambda y: sessions_of_plain_rule(y, tolerance)}
-    affected = np.arange(len(x)) % (1 if with_otava else TOGETHER) == 0
+    tolerance = tolerance_of_plain_rule(x, begins_of(sessions_of_verdict(x)).sum())
+    rules = {'verdict': sessions_of_verdict, 'plain rule': sessions_of_plain_rule,
+             f'plain rule of {tolerance:.1%}, as many false alarms':
+             lambda y: sessions_of_plain_rule(y, tolerance)}
+    affected = np.arange(len(x)) % TOGETHER == 0
     missed, shares = [], {}
     seed = int(rng.integers(2 ** 31))
     for name, rule in rules.items():
@@ -390,13 +363,12 @@ def print_real_rates_return_missed_goals(rng, folder, count):
             print(f'  steps of {low:.0%} to {high:.0%} in 3 / 6 sessions: added '
                   f'{added[0]:.2f} / {added[1]:.2f} of {number}, by hindsight '
                   f'{own[0]:.2f} / {own[1]:.2f} of {own_number}', flush=True)
-    if 'verdict' in rules:
-        added = shares['verdict', 0.03]
-        if added[0] < 0.6 or added[1] < 0.85:
-            missed.append(f'steps of 3 to 6 %: {added[0]:.2f} / {added[1]:.2f}')
-        missed += [f'steps of {low:.0%} and more: the plain rule finds more'
-                   for _, low in shares
-                   if any(np.less(shares['verdict', low], shares['plain rule', low]))]
+    added = shares['verdict', 0.03]
+    if added[0] < 0.6 or added[1] < 0.85:
+        missed.append(f'steps of 3 to 6 %: {added[0]:.2f} / {added[1]:.2f}')
+    missed += [f'steps of {low:.0%} and more: the plain rule finds more'
+               for _, low in shares
+               if any(np.less(shares['verdict', low], shares['plain rule', low]))]
     return list(dict.fromkeys(missed))
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from config.console import count_with_noun
-from config.families import all_metrics, printed_name
-from config.records.units import change_text, point_text, value_text
+from config.families import printed_name
+from config.records.units import point_text, value_text
 
 from .. import results
 from ..printed import PrintedCommands
@@ -169,8 +168,7 @@ def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
         evidence=[*_earlier_lines(change.earlier),
                   *[f'muted until {muted.until}: {muted.reason}'
                     for muted in [muted] if muted],
-                  *[f'changed in the same session: {cause}'] * bool(cause),
-                  *_median_and_range_lines(members)],
+                  *[f'changed in the same session: {cause}'] * bool(cause)],
         id=ident, scope=scope, group=change.group,
         since_session=next(iter(since['session'][since['day'] == start]), ''),
         before=before, now=after, ratio=next(iter(ratios), None),
@@ -218,23 +216,6 @@ def _earlier_spells(now: Deviations, values: np.ndarray, centre: float,
     days = now.hist.sessions
     return [(str(days[at[first]]), str(days[at[last]]), last - first + 1)
             for first, last in detect.earlier_spells(x, centre, change.size)]
-
-
-def _median_and_range_lines(members: Sequence[Member]) -> list[str]:
-    """The median change of the test cases of a group, and the smallest and largest."""
-    worst = {one.test_case: one for one in sorted(
-        members, key=lambda one: one.times_as_bad)}.values()
-    ratios = sorted(one.ratio for one in worst if one.ratio)
-    if len(worst) < 2 or not ratios:
-        return []
-    sides = {all_metrics().get(one.metric, {}).get('better') for one in worst}
-    if len(sides) > 1:
-        ratios = sorted(one.times_as_bad for one in worst if one.ratio)
-    zeros = sum(one.ratio == 0 for one in worst)
-    return [f'test cases: median {change_text(statistics.median(ratios))}, '
-            f'from {change_text(ratios[0])} to {change_text(ratios[-1])}'
-            + ' (+ is worse)' * (len(sides) > 1)
-            + f'; {zeros} fell to 0' * bool(zeros)]
 
 
 def _earlier_lines(earlier: Sequence[Spell]) -> list[str]:

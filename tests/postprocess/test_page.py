@@ -261,9 +261,7 @@ def test_an_event_is_one_card(tmp_path):
         'node n7 of alpha (7 of 7 test cases): latency at 8 B +')
     assert len(card['curve']['x']) > 20 and card['curve']['l'][0] == 1
     assert built.session_name(card['curve']['k'][0]) == '2026-12-06 03:00'
-    assert card['texts'][:2] == [
-        'since 2026-12-06 (5 sessions) [ran on n7]',
-        'test cases: median +40 %, from +20 % to +70 %']
+    assert card['texts'][0] == 'since 2026-12-06 (5 sessions) [ran on n7]'
     assert [row['change'] for row in card['lines']] == [
         '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
     assert len(card['rows']) == 7

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Collection, Iterable
 
 import pandas as pd
@@ -48,9 +47,7 @@ def environment_differences(before: pd.DataFrame, after: pd.DataFrame,
 def _values_of_column(rows: pd.DataFrame, column: str) -> list[str]:
     """The values of a column, each at its last place; of `machine` its node kinds."""
     texts = rows[column].astype(str).tolist()
-    if column == 'binding':         # not every record, and no older one, has it
-        texts = [*filter(None, map(cpus_per_rank_text, texts))]
-    elif column == 'machine':
+    if column == 'machine':
         texts = [name for text in texts for name in text.split() if name != '-']
     return [*dict.fromkeys(texts[::-1])][::-1]
 
@@ -88,23 +85,6 @@ def environment_changes(hist: History, this_session: Collection[str]) -> list[Ev
             f'{system} ({", ".join(where[:3])}{", ..." * (len(where) > 3)})',
             [str(head['test_case']) for head in rows], system, cause=text))
     return events
-
-
-def cpus_per_rank_text(binding: str) -> str:
-    """The number of CPUs of a rank, by the column `binding`; which ones
-    they are, and on which node, may differ from session to session.
-
-    >>> cpus_per_rank_text('n1:0-1,2-3 n2:0+4,1'), cpus_per_rank_text('n3:0..191')
-    ('1 or 2', '1')
-    """
-    sizes = set()
-    for part in binding.split():
-        for mask in re.split(r',|\.\.', part.partition(':')[2]):
-            ends = [[int(end) for end in run.split('-')]
-                    for run in mask.split('+')
-                    if re.fullmatch(r'\d+(-\d+)?', run)]
-            sizes.add(sum(run[-1] - run[0] + 1 for run in ends))
-    return ' or '.join(map(str, sorted(sizes)))
 
 
 def _node_fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:

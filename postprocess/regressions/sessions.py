@@ -24,10 +24,10 @@ KEYS = ['test_case', 'source', 'edition', 'node']
 #: Column of a test case's environment -> its name in texts; the most likely causes
 #: first.
 ENVIRONMENT_NAMES = {
-    'nodes': 'nodes', 'binding': 'CPUs per rank', 'machine': 'node facts',
-    'version': 'program version', 'stack': 'stack', 'spec': 'spec hash',
-    'reframe': 'ReFrame', 'suite': 'suite version', 'num_nodes': 'number of nodes',
-    'num_tasks': 'ranks', 'tasks_per_node': 'ranks per node', 'commit': 'suite commit'}
+    'nodes': 'nodes', 'machine': 'node facts', 'version': 'program version',
+    'stack': 'stack', 'spec': 'spec hash', 'reframe': 'ReFrame',
+    'suite': 'suite version', 'num_nodes': 'number of nodes', 'num_tasks': 'ranks',
+    'tasks_per_node': 'ranks per node', 'commit': 'suite commit'}
 RAN_ON = ['session', *ENVIRONMENT_NAMES]
 #: Further quantile for what no family.yaml names to be judged.
 UNNAMED = 1.5

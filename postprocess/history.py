@@ -6,7 +6,6 @@ imported, because that takes longer than the answer.
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
 import itertools
 import re
@@ -22,6 +21,7 @@ from config import console
 from config.commandline import ANSWER_CODES, Parser
 from config.places import default_site, site_folder_of_name
 from config.records.units import Scale, change_text, point_text, readable_scale
+from config.schema import suggest_name
 from config.sessions.judged import point_with_unit
 
 from . import options
@@ -209,11 +209,8 @@ def _reason_for_empty_answer(args: argparse.Namespace, known: set[str]) -> str:
     if not known:
         return (f'no records in {args.perflogs}: run `./plumb run` first, or '
                 'name another folder with --perflogs')
-    near = difflib.get_close_matches(args.metric, known, 1)
-    hint = f'; did you mean {near[0]!r}?' if near else ''
-    names = ', '.join(sorted(known)[:12]) + ', ...' * (len(known) > 12)
-    return (f'no records of metric {args.metric!r} (the records have '
-            f'{names}){hint}')
+    return (f'no records of metric {args.metric!r}; '
+            f'{suggest_name(args.metric, sorted(known))}')
 
 
 def fill_answer_table(

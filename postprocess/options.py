@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import json
 import math
 import shutil
@@ -17,6 +16,7 @@ from config import places
 from config.records.tables import cell_text
 from config.records.tables import write_csv as write_csv_rows
 from config.regular import draft_of_file
+from config.schema import suggest_name
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
@@ -108,10 +108,7 @@ def refuse_unknown_site(site: str, sites: Iterable[str]) -> None:
     """
     names = sorted(map(str, sites))
     if site not in names:
-        near = difflib.get_close_matches(site, names, 1)
-        hint = f'; did you mean {near[0]!r}?' if near else ''
-        raise ValueError(f'no records of site {site!r} (the perflogs have '
-                         f'{", ".join(names)}){hint}')
+        raise ValueError(f'no records of site {site!r}; {suggest_name(site, names)}')
 
 
 def add_answer_options(group: Any) -> None:

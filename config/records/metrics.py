@@ -1,11 +1,11 @@
 """Every metric by its name (config/families.py), and keys of values."""
 from __future__ import annotations
 
-import difflib
 import functools
 from dataclasses import dataclass
 
 from .. import families
+from ..schema import suggest_name
 from ..sessions.judged import metric_key, point_with_unit, split_metric_key
 
 __all__ = ['Metric', 'metric', 'metric_key', 'metrics_by_name',
@@ -37,8 +37,8 @@ def metric(name: str) -> Metric:
     try:
         return metrics_by_name()[name]
     except KeyError:
-        near = difflib.get_close_matches(name, metrics_by_name(), 1, 0)
-        raise KeyError(f'unknown metric {name!r}: did you mean {near[0]!r}? '
+        raise KeyError(f'unknown metric {name!r}: '
+                       f'{suggest_name(name, metrics_by_name())} '
                        '(metrics: of a family.yaml, config/metrics.yaml)'
                        ) from None
 

@@ -12,17 +12,14 @@ metric is judged if its tolerance (postprocess/references/spread.py) is at most 
 - `sessions`: the share of healthy sessions in which any metric fails, and how often
   a metric is found that is 15 % slower, with references from all sessions so far.
 - `curves`: worst_ratio of a curve of 24 sizes, if one size is 30 % slower.
-- `levels`: a system whose 50 metrics are all 5 % slower
-  (postprocess/references/level.py), in one session, and in 20 sessions in a row.
 - `listing`: what 4 600 references cost `reframe -l`, and a session that reads them;
   and `reframe -l`, compared with a trivial suite of as many checks.
 
 Goals: at most 1 % of healthy sessions fail after 20 days with half of the variance in
-common and a noise of up to 5 %; 95 % of the systems found that are 5 % slower, after 10
-days in one session, and after 20 days in each of the sessions 11 to 20; at most 0.2 s
-more for `reframe -l`, which takes at most three times the CPU time of the trivial
-suite. With outliers there is no goal: if 2 % of all values are
-outliers, so are both measurements of one of 50 metrics in 2 % of the sessions.
+common and a noise of up to 5 %; at most 0.2 s more for `reframe -l`, which takes at most
+three times the CPU time of the trivial suite. With outliers there is no goal: if 2 % of
+all values are outliers, so are both measurements of one of 50 metrics in 2 % of the
+sessions.
 """
 from __future__ import annotations
 
@@ -49,14 +46,12 @@ from common import (
 
 from config.references import read
 from config.sessions.judged import MEASUREMENTS
-from postprocess.references import level, spread
+from postprocess.references import spread
 
 METRICS, MAX_TOLERANCE = 50, 0.3
 #: Later sessions that each reference judges.
 LATER = 100
 DAYS = (1, 10, 20, 40)
-#: Sessions in a row in which all metrics are slower, in three parts.
-LASTING = (slice(0, 3), slice(3, 10), slice(10, 20))
 SIZES = 24
 #: References of the file that `reframe -l` is timed with.
 REFERENCES = 4600
@@ -214,70 +209,6 @@ def print_curves(rng, systems: int) -> None:
                                 f'{power:.2f} ({1e4 * false:.0f} per 10 000)')
 
 
-def simulate_levels(rng, width: float, shared: float, days: int, systems: int
-                    ) -> tuple[float, float, float, list[float]]:
-    """Share of systems whose level is judged, of their healthy sessions that fail, and
-    of those that are found 5 % slower; and that fail in each part of LASTING. Half of
-    the variance is common to a day.
-
-    :param shared: share of the variance that all metrics have in common
-    """
-    def level_of_sessions(count: int) -> np.ndarray:
-        part = [draw_sessions(
-            rng, width * math.sqrt(share), 0.5, (1, metrics), count)[0].T
-                for share, metrics in ((shared, 1), (1 - shared, METRICS))]
-        return part[0] + part[1] - 1
-
-    judged, false, power, lasting = [], [], [], []
-    for _ in range(systems):
-        first = level_of_sessions(spread.FEWEST_RUNS)
-        centre = np.median(first, 0)
-
-        def levels(values: np.ndarray, centre=centre) -> list[float]:
-            return np.median(np.log(values / centre), 1).tolist()
-
-        before = [float(np.median(levels(first)))] + [
-            levels(level_of_sessions(1))[0] for _ in range(days - 1)]
-        tolerance = level.level_tolerance(np.array(before))
-        judged.append(tolerance <= level.MAX_TOLERANCE)
-        if judged[-1]:
-            now = np.array([levels(level_of_sessions(1))[0] for _ in range(LATER)])
-            false.append(np.mean(np.expm1(now) > tolerance))
-            power.append(np.mean(np.expm1(now + math.log(1.05)) > tolerance))
-            failed = []
-            for _ in range(LASTING[-1].stop):
-                slow = levels(level_of_sessions(1))[0] + math.log(1.05)
-                tolerance = level.level_tolerance(np.array(before))
-                failed.append(math.expm1(slow) > tolerance <= level.MAX_TOLERANCE)
-                before += [slow] * (abs(slow) <= level.MAX_TOLERANCE)
-            lasting.append([np.mean(failed[part]) for part in LASTING])
-    return (float(np.mean(judged)), *(
-        float(np.mean(of)) if of else 0.0 for of in (false, power)),
-        np.mean(lasting, 0).tolist() if lasting else [0.0] * len(LASTING))
-
-
-def print_levels(rng, systems: int) -> list[str]:
-    """Prints the table of levels; the goals that were missed."""
-    missed = []
-    print_table_head('noise', 'shared by all metrics', *(
-        f'after {days} days: fail, found, judged' for days in (10, 20, 40)),
-        *(f'lasting, after {days} days: fail in sessions 1-3, 4-10, 11-20'
-          for days in (10, 20)))
-    for width, shared in ((0.01, 0.0), (0.03, 0.0), (0.05, 0.0), (0.10, 0.0),
-                          (0.01, 0.5), (0.02, 0.5), (0.05, 0.1)):
-        rows = [simulate_levels(rng, width, shared, days, systems)
-                for days in (10, 20, 40)]
-        print_table_row(f'{width:.0%}', f'{shared:.0%}', *(
-            f'{false:.1%}, {power:.3f}, {judged:.0%}'
-            for judged, false, power, _ in rows),
-            *(', '.join(f'{share:.2f}' for share in lasting)
-              for *_, lasting in rows[:2]))
-        if not shared and width <= 0.05 and (
-                rows[0][1] > 0.01 or min(rows[0][2], rows[1][3][-1]) < 0.95):
-            missed.append(f'levels, {width:.0%}')
-    return missed
-
-
 def write_references(path: Path) -> None:
     """A file with REFERENCES references: test cases with 23 sizes each."""
     lines = ['OsuPt2pt:', '  $index: [$partition, $environ, source, params, settings]',
@@ -335,8 +266,6 @@ def main() -> bool:
     missed = print_sessions(np.random.default_rng(args.seed), args.systems)
     print()
     print_curves(np.random.default_rng(args.seed), args.systems)
-    print()
-    missed += print_levels(np.random.default_rng(args.seed), args.systems)
     print()
     missed += print_listing()
     if missed:

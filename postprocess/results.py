@@ -253,8 +253,7 @@ def session_state(outcomes: Collection[Result], *, regressed: bool, compared: bo
     It is degraded if test cases are missing or flaky, or if too little was compared.
 
     :param outcomes: the results of its test cases
-    :param regressed: whether a regression has one of them, or the level of its
-        system is out of tolerance
+    :param regressed: whether a regression has one of them
     :param compared: whether a metric was compared with its history; a test case
         that was compared with a reference or a limit is in `outcomes`
     :param broken: whether it could not run

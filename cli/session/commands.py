@@ -564,22 +564,14 @@ def _print_regressions(verdict: Verdict | None, outcomes: Sequence[Result], site
         return False
     systems = {one.system for one in outcomes}
     lines = regressions_in_session(verdict, outcomes)
-    levels = failed_levels_of_systems(verdict, systems)
-    if levels or lines:
+    if lines:
         print(f'\nWorse than before (./plumb verdict{site} explains it):')
-    console.print_lines(f'  {text}' for event in (*levels, *lines)
-                        for text in event.lines)
+    console.print_lines(f'  {text}' for event in lines for text in event.lines)
     rerun = [one for one in verdict.events_of('rerun') if one.system in systems]
     if rerun:
         print(f'Test cases that are worth measuring again: {len(rerun)} '
               f'(./plumb run{site} --suspects)')
-    return bool(levels or lines)
-
-
-def failed_levels_of_systems(verdict: Verdict, systems: Collection[str]) -> list[Event]:
-    """The levels of systems that are out of tolerance: all metrics together are worse
-    than their references."""
-    return [level for level in verdict.failed_levels if level.system in systems]
+    return bool(lines)
 
 
 def regressions_in_session(verdict: Verdict, outcomes: Iterable[Result]

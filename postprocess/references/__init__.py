@@ -5,5 +5,4 @@ progress      how far each test case is from a reference
 editing       reading and writing reference files, comments included
 writing       reference files, as ./plumb references calibrate writes them
 status        ./plumb references status
-level         all metrics of a session together against their references
 """

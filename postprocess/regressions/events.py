@@ -34,7 +34,6 @@ KINDS = {
     'regression': 'Regressed:',
     'muted': 'Muted:',
     'improvement': 'Improved:',
-    'level': 'Levels of all metrics together:',
     'failure': 'Failed:',
     'missing': 'Missing:',
     'inconclusive': 'Inconclusive:',
@@ -105,7 +104,7 @@ class Event:
     failed: list[Result] = field(default_factory=list)
     #: Nodes that all of its jobs had; '': unknown, or they differ.
     nodes: str = ''
-    #: Of failures and levels: one of results.ORDER.
+    #: Of failures: one of results.ORDER.
     result: str = ''
 
     @property
@@ -185,11 +184,6 @@ class Verdict:
         return self.events_of('failure', 'missing')
 
     @property
-    def failed_levels(self) -> list[Event]:
-        """Levels that are out of tolerance."""
-        return [one for one in self.events_of('level') if one.result == 'fail']
-
-    @property
     def power(self) -> list[Baseline]:
         """Of each test case the baseline with the widest noise, the widest first."""
         widest: dict[str, Baseline] = {}
@@ -202,8 +196,7 @@ class Verdict:
     def state(self) -> str:
         """The state of the session: one of results.STATES."""
         return session_state(
-            self.results,
-            regressed=bool(self.regressions or self.failed_levels),
+            self.results, regressed=bool(self.regressions),
             compared=self.is_compared, ended_early=self.ended_early,
             incomplete=bool(self.damaged))
 
@@ -243,7 +236,6 @@ class Verdict:
             (known, f'{known} with a known fault'),
             (self.damaged, count_with_noun(self.damaged, 'damaged place')
              + ' in the perflogs'),
-            (self.failed_levels, 'a level out of tolerance'),
             (number['improvement'],
              count_with_noun(number['improvement'], 'improvement')),
             (number['muted'], f'{number["muted"]} muted'),

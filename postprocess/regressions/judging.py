@@ -16,7 +16,6 @@ from config.sites import topology
 
 from .. import results
 from ..printed import PrintedCommands
-from ..references.level import FEWEST_METRICS, session_levels
 from . import changes, describing, detect, grouping
 from .decisions import Decision
 from .deviations import Deviations
@@ -71,9 +70,8 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     return Verdict(
         session=label,
         events=[
-            *regressions, *muted, *improvements, *_levels(has_run, commands),
-            *failure_events(outcomes, commands),
-            *inconclusive_events(outcomes),
+            *regressions, *muted, *improvements,
+            *failure_events(outcomes, commands), *inconclusive_events(outcomes),
             *changes.environment_changes(hist, newest),
             *_incident(rerun, cases), *rerun, *_test_cases_with_few_sessions(now)],
         results=outcomes, cases=cases, again=results.count_measured_again(
@@ -143,28 +141,6 @@ def _is_cut_short(sessions: pd.DataFrame, records: pd.DataFrame) -> bool:
                 ~last_of_command['selected_all']].any():
             return True
     return False
-
-
-def _levels(records: pd.DataFrame, commands: PrintedCommands) -> Iterator[Event]:
-    """The level of each system in its newest session that has one, of RECENT ones:
-    FEWEST_METRICS metrics with a tolerance. `no_reference`: it is not judged.
-
-    :param records: of what ran
-    """
-    for _, of_system in records.groupby('system', observed=True):
-        dates = of_system['session'].astype(str).map(session_dates(of_system))
-        # A session without references needs no closer look.
-        numbers = dates[of_system['reference'] > 0].value_counts()
-        levels = (session_levels(of_system[dates <= date],
-                                 {*of_system['session'][dates == date]})
-                  for date in sorted(dates.unique(), reverse=True)[:results.RECENT]
-                  if numbers.get(date, 0) >= FEWEST_METRICS)
-        for level in next(filter(None, levels), []):
-            result = ('no_reference' if level.tolerance is None
-                      else 'fail' if level.is_failed else 'pass')
-            yield Event('level', level.text, system=level.system, result=result,
-                        ratio=1 + level.worse,
-                        evidence=level.advice_lines(commands) * level.is_failed)
 
 
 def _baselines(now: Deviations) -> list[Baseline]:

@@ -41,10 +41,6 @@ def junit_xml(verdict: Verdict) -> str:
             kind, texts = 'system-out', [result.result]
         tests.append((_junit_class_and_name(result), kind, result.result
                       if result.is_failed else 'regressed', texts))
-    for level in verdict.events_of('level'):
-        tests.append(((level.system, 'level of all metrics together'), {
-            'fail': 'failure', 'no_reference': 'skipped'}.get(level.result, ''),
-            level.result, level.lines))
     if exit_code_of_state(verdict.state) and not any(
             kind == 'failure' for _, kind, *_ in tests):
         tests.append((('session', 'state of the session'), 'failure',

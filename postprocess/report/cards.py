@@ -69,8 +69,7 @@ def is_mostly_inconclusive(verdict: Verdict) -> bool:
 
 
 def event_cards(page: Page, rows: list[dict]) -> list[dict]:
-    """A card per event: of failed test cases, the new ones first, of levels that are
-    out of tolerance, and of regressions.
+    """A card per event: of failed test cases, the new ones first, and of regressions.
 
     {title, look, where, since, values, change, texts, lines, more, families, rows, ...}
 
@@ -87,10 +86,6 @@ def event_cards(page: Page, rows: list[dict]) -> list[dict]:
                         and row['number'] in card['numbers']]
     return [*sorted(failed, key=lambda card: (not card['is_new'],
                                               -len(card['numbers']))),
-            *({'title': event.title, 'look': 'worse', 'where': event.system,
-               'since': '', 'values': '', 'change': change_text(event.ratio or 1),
-               'texts': event.evidence, 'numbers': ()}
-              for event in page.verdict.failed_levels),
             *(_regression_card(page, event, {
                 number for number, row in worst.items()
                 if _is_part_of_event(page, row)}) for event in page.regressions)]

@@ -275,18 +275,6 @@ def test_an_event_is_one_card(tmp_path):
     assert 'all 7 values of 7 test cases' in text
 
 
-def test_a_level_out_of_tolerance_is_an_event(tmp_path):
-    make.write(tmp_path, [case('a', 0)])
-    level = Event('level', 'alpha: level +6.0 %', system='alpha', result='fail',
-                  ratio=1.06, evidence=['to do: find what changed'])
-    text = page.build_page(read_records(tmp_path), verdict=Verdict(
-        '2026-11-01', [level])).text
-    [row] = re.findall(r'<tr class="worse">.*', text)
-    assert 'href="#event-1">alpha: level +6.0 %</a>' in row and '<b>+6.0 %</b>' in row
-    [section] = re.findall('id="event-1">.*?</section>', text, re.S)
-    assert 'to do: find what changed' in section
-
-
 @pytest.mark.parametrize('theme', [0, 1])
 def test_colours_have_contrast(theme):
     """WCAG 2.2: 4.5 for text, 3 for what is drawn."""

@@ -325,8 +325,9 @@ def test_repetitions_of_a_job_and_jobs_are_apart(tmp_path):
         for day in (1, 2) for job in (1, 2)
         for repetition, value in ((0, 1.0), (1, 1.0), (2, 0.5), (3, 4.0))])
     sessions, repetitions = (
-        drawing.args[0] for drawing in box.drawings_from_records(
-            panel.records, metric=('latency',)))
+        drawing.args[0] for values in ('relative', 'repetitions')
+        for drawing in box.drawings_from_records(
+            panel.records, metric=('latency',), values=values))
     # One value per job: 1, 2, 1, 2.
     assert sessions[['count', 'q2', 'high']].values.tolist() == [[4, 1.5, 2.0]]
     # Twelve repetitions, as parts of the median of their job.

@@ -27,9 +27,10 @@ from . import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: `values`: what boxes at each size are of, values or differences from their median.
+#: `values`: what boxes at each size are of: differences from their median, of sessions
+#: (of repetitions where too few sessions have been) or of repetitions; or values.
 OPTIONS = CHOICE | {'call': CALLS, 'over': FIELD, 'at': SIZES, 'values': {
-    'enum': ['relative', 'absolute'], 'default': 'relative'}}
+    'enum': ['relative', 'repetitions', 'absolute'], 'default': 'relative'}}
 READING = (
     'Boxes: quartiles. Whiskers reach to 1.5 times the distance of the '
     'quartiles; points are the farthest values beyond. Fewer than three values have '
@@ -47,16 +48,18 @@ def drawings_from_records(
         records: Records, call: tuple[str, ...] = (), over: str = '',
         at: tuple[Any, ...] = (), by: naming.Names = (), values: str = 'relative',
         **choice: Any) -> Iterator[Drawing]:
-    """A plot for each metric, or call, and panel: over size those of sessions and of
-    the repetitions inside jobs; over a field those of sessions."""
+    """A plot for each metric, or call, and panel: those of sessions, or over size, where
+    too few sessions have been, of the repetitions inside jobs."""
     if over and over not in records.table:
         return
     if call:
         records = records.of_calls(call)
         choice['metric'] = tuple(sorted(records.points['metric'].unique()))
-    is_spread = not (over or call) and values == 'relative'
+    is_spread = not (over or call) and values != 'absolute'
     x = pd.to_numeric(records.table[over], errors='coerce') if over else None
-    for what in ['sessions', 'repetitions'][:1 + is_spread]:
+    drawn: set[str] = set()
+    for what in ['repetitions'] if is_spread and values == 'repetitions' else [
+            'sessions', 'repetitions'][:1 + is_spread]:
         boxes = records.job_boxes if what == 'sessions' else records.repetition_boxes
         boxes = boxes[boxes['count'] >= charts.FEWEST_FOR_BOX]
         for panel in metric_panels(
@@ -74,8 +77,10 @@ def drawings_from_records(
                 rows = rows[rows['point'].notna()].assign(x=lambda rows: rows['point'])
             if is_spread:                 # relative to the median
                 rows = rows[rows['q2'] > 0]
-            if rows.empty or (over and rows['x'].nunique() < 2):
+            if rows.empty or panel.name in drawn or (
+                    over and rows['x'].nunique() < 2):
                 continue
+            drawn.add(panel.name)
             title = panel.title + title_size_suffix(rows) + (
                 f', spread of {what} around the median' * is_spread
                 or ', all calls' * bool(call))

@@ -122,13 +122,13 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
         known = rows['reference'].notna().to_numpy()
         axes.plot(x[known], rows['reference'][known], color=colour, lw=1,
                   ls=':')
-        for x0, (ref, *tolerances) in zip(x[known], rows.loc[known, [
-                'reference', 'lower', 'upper']].to_numpy(), strict=True):
-            for tolerance in tolerances:
-                if not np.isnan(tolerance):
-                    axes.plot([x0, x0], [ref, ref * (1 + tolerance)], '-',
-                              color=colour, lw=4, alpha=0.4,
-                              solid_capstyle='butt')
+        for side in ('lower', 'upper'):
+            limited = rows[side].notna().to_numpy() & known
+            if limited.any():
+                reference = rows['reference'][limited]
+                axes.vlines(x[limited], reference,
+                            reference * (1 + rows[side][limited]),
+                            color=colour, lw=4, alpha=0.4)
     charts.set_size_axis(axes, every, over)
     charts.set_value_axis(axes, values, quantity)
     _hatch_limits(axes, near_limits)

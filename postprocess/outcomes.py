@@ -15,24 +15,9 @@ from config.places import CALIBRATE, site_option
 from config.sessions import judged
 
 from . import naming
-from .references.progress import Progress, progress_of_test_cases
+from .references.progress import MIXED, Progress, progress_of_test_cases
+from .references.spread import FEWEST_RUNS
 from .results import newest_records
-
-
-def sessions_needed_by_test_case(frame: pd.DataFrame, session: str | None = None,
-                                 ahead: list[Progress] | None = None
-                                 ) -> dict[str, int | None]:
-    """The number of further sessions that the test cases of a session need
-    until all judged metrics have a narrow enough tolerance.
-
-    :param frame: records of that session, and of those before it
-    :param session: None: the newest one of each test case
-    :param ahead: `progress` of these records; None: it is computed
-    :returns: test case -> number; 0: there are enough, None: no number would do
-    """
-    records = frame[frame['session'] == session] if session else newest_records(frame)
-    return {case: p.needs for case, p in progress_by_test_case(
-        records, progress_of_test_cases(frame) if ahead is None else ahead).items()}
 
 
 def progress_by_test_case(records: pd.DataFrame, ahead: list[Progress]
@@ -66,7 +51,7 @@ def summarize_reference_status(frame: pd.DataFrame, ahead: list[Progress] | None
     """Counts test cases with a tolerance, and lists what others lack.
 
     :param frame: as records.read gives it
-    :param ahead: as `sessions_needed_by_test_case` has it
+    :param ahead: `progress_of_test_cases` of these records; None: it is computed
     """
     standing_, records = Standing(), newest_records(frame)
     far = progress_by_test_case(
@@ -88,37 +73,17 @@ def summarize_reference_status(frame: pd.DataFrame, ahead: list[Progress] | None
         )
         if not without_tolerance:
             continue
-        ahead_of = far.get(str(first.test_case))
         if rows['reference'].notna().any():
             standing_.no_tolerance += [
-                (first, metric, _missing_tolerance_text(metric, ahead_of))
-                for metric in without_tolerance
+                (first, metric, 'no tolerance') for metric in without_tolerance
             ]
         elif (
             not has_tolerance.any() and rows['result'].eq('no_reference').all()
         ):
             standing_.waiting.append(
                 (first, missing_reference_text(
-                    ahead_of.needs if ahead_of else 0, str(first.system))))
+                    far.get(str(first.test_case)), str(first.system))))
     return standing_
-
-
-def more_sessions_text(number: int | None) -> str:
-    """How many more sessions a metric without a tolerance needs; 0 or None:
-    more sessions would not help."""
-    return (f'needs about {count_with_noun(number, "more session")}' if number
-            else 'more sessions would not help')
-
-
-def _missing_tolerance_text(metric: str, case: Progress | None) -> str:
-    """The text on what a metric without a tolerance needs."""
-    of = case.needs_of if case else {}
-    # What is judged instead stands in its place.
-    other = judged.derived_replacement_metric(case.family, metric) if case else None
-    runs = of[metric] if metric in of else of.get(
-        other or '', case.needs if case else 0)
-    return ('calibrate again' if runs == 0
-            else f'no tolerance yet: {more_sessions_text(runs)}')
 
 
 def _metrics_without_tolerance(
@@ -137,19 +102,18 @@ def _metrics_without_tolerance(
                           judged.derived_replacement_metric(family, metric)} & there)
 
 
-def missing_reference_text(runs: int | None, site: str, lacks: str = '') -> str:
+def missing_reference_text(case: Progress | None, site: str, lacks: str = '') -> str:
     """The text for people of a test case that waits for a reference.
 
-    :param runs: as `sessions_needed_by_test_case` has it
+    :param case: None: it has no sound session
     :param site: of the test case
     :param lacks: what is missing, where it is not simply a reference
     """
-    if runs is None:
-        # All other metrics get a reference all the same.
-        todo = ('at least one metric varies too much, also after more '
-                f'sessions; ./plumb references status{site_option(site)} shows which')
-    elif runs:
-        todo = f'needs {count_with_noun(runs, "more session")}'
+    if case and case.is_mixed:
+        todo = MIXED
+    elif case is None or case.missing_runs:
+        todo = 'needs ' + count_with_noun(
+            case.missing_runs if case else FEWEST_RUNS, 'more session')
     else:
         todo = f'enough sessions exist; run {CALIBRATE}{site_option(site)}'
     return f'{lacks or "no reference"}: {todo}'

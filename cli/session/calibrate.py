@@ -243,8 +243,9 @@ def calibrate(args: argparse.Namespace) -> int:
 
 def summary_of_tolerances(measured: Sequence[Progress]) -> str:
     """What later sessions are compared with, in one line."""
-    metrics = [one.needs == 0 for case in measured for one in case.judgements]
-    judged = sum(any(one.needs == 0 for one in case.judgements) for case in measured)
+    metrics = [one.is_narrow_enough for case in measured for one in case.judgements]
+    judged = sum(any(one.is_narrow_enough for one in case.judgements)
+                 for case in measured)
     return (f'Tolerances: {sum(metrics)} of '
             f'{console.count_with_noun(len(metrics), "metric")}, in {judged} of '
             f'{console.count_with_noun(len(measured), "test case")}'

@@ -20,7 +20,7 @@ from config.sessions import judged
 from postprocess import outcomes, results
 from postprocess.names import short_name
 from postprocess.records.folders import folders_of_measurements, log_of_failure
-from postprocess.references.progress import Progress
+from postprocess.references.progress import Progress, progress_of_test_cases
 
 #: Part of a note of a check without a reference that people get in other words.
 LACKS = re.compile(rf'(no reference[^;]*): {re.escape(CALIBRATE)}[^;]*')
@@ -72,9 +72,9 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str,
     report = str(Path(folder, 'sessions', f'{session}.json'))
     folders = folders_of_measurements([report])
     # Reads all records; only for test cases that wait for a reference.
-    needs = functools.cache(lambda: outcomes.sessions_needed_by_test_case(
-        frame, session, progress))
     of_session = frame[frame['session'] == session]
+    progress_of = functools.cache(lambda: outcomes.progress_by_test_case(
+        of_session, progress_of_test_cases(frame) if progress is None else progress))
     rows = []
     for one in results.results_of_session(frame, session).values():
         name = short_name(one.check, one.params, one.settings, one.test_case,
@@ -99,7 +99,7 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str,
         lacks = LACKS.search(note)
         if lacks:
             note = note.replace(lacks[0], outcomes.missing_reference_text(
-                needs().get(one.test_case), one.system,
+                progress_of().get(one.test_case), one.system,
                 '' if lacks[1] == 'no reference yet' else lacks[1]))
         rows.append(Row(
             name, one.result, value_text(one.family, records),

@@ -1,4 +1,4 @@
-"""The number of sessions that each test case needs for a usable reference.
+"""What each test case has for a reference: its sessions, and its tolerances.
 
 `progress_of_test_cases` computes it for the table after a session, the page and `plumb
 references calibrate`; writing.py uses the same rules:
@@ -7,7 +7,6 @@ references calibrate`; writing.py uses the same rules:
   (postprocess/references/spread.py) is no wider than its max tolerance.
 - If the tolerance is wider, and the row names a derived metric `instead` whose
   tolerance is narrow enough, that metric is judged in its place.
-- Otherwise it needs more runs: the fewer of the two.
 - `worst_ratio` stands for the curves of the judged metrics: the worst ratio of all
   points to the median curve.
 - A tolerance from fewer than ENOUGH_DAYS different days is provisional.
@@ -17,7 +16,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -34,6 +33,9 @@ from .spread import FEWEST_RUNS, FLOORS
 KEYS = ['family', 'check', 'system', 'partition', 'environ', 'source',
         'edition', 'params', 'settings', 'test_case']
 
+#: Why a test case gets no reference, however many sessions it has.
+MIXED = 'its records have several programs or numbers of ranks'
+
 #: (metric, size in B or None) -> run -> value.
 Metrics = Mapping[tuple[str, int | None], Mapping[str, float]]
 
@@ -48,9 +50,11 @@ class Judgement:
     #: How much worse it may be, a fraction; inf: too few runs.
     tolerance: float
     max_tolerance: float
-    #: More runs until the tolerance is within the max tolerance; 0: it is;
-    #: None: never.
-    needs: int | None
+
+    @property
+    def is_narrow_enough(self) -> bool:
+        """Whether the tolerance is within the max tolerance."""
+        return self.tolerance <= self.max_tolerance
 
 
 @dataclass(frozen=True)
@@ -74,28 +78,17 @@ class Progress:
     is_mixed: bool = False
 
     @property
-    def needs(self) -> int | None:
-        """More runs until every judged metric has a tolerance within its max
-        tolerance; 0: it has; None: one never will."""
-        if self.is_mixed or any(j.needs is None for j in self.judgements):
-            return None
-        return max((j.needs or 0 for j in self.judgements),
-                   default=0 if self.runs else FEWEST_RUNS)
-
-    @property
-    def needs_of(self) -> dict[str, int | None]:
-        """Judged metric -> more runs, each as `needs`."""
-        return {j.metric: j.needs for j in self.judgements}
+    def missing_runs(self) -> int:
+        """How many runs its reference lacks."""
+        return max(FEWEST_RUNS - self.runs, 0)
 
 
-def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
-             ) -> list[Progress]:
+def progress_of_test_cases(frame: pd.DataFrame) -> list[Progress]:
     """Every test case x source x version of these records.
 
     Without emulated runs, which are never judged.
 
     :param frame: as records.read gives it
-    :param floors: metric -> smallest tolerance, a fraction; '': any other
     """
     frame = add_edition_column(frame[
         ~frame['emulated'] & ~frame['guard'].isin(['missing', 'open'])
@@ -137,21 +130,19 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
             str(metric), judged.point_in_bytes(point)] = dict(zip(
                 runs_of[begin:end], numbers[begin:end], strict=True))
     return [Progress(**dict(zip(KEYS, key, strict=True)), runs=len(days),
-                     judgements=tolerances_and_sessions_needed(
-                         key[0], curves, days, floors), is_mixed=key in mixed)
+                     judgements=judgements_of_curves(key[0], curves, days),
+                     is_mixed=key in mixed)
             for key, (days, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
 
 
-def tolerances_and_sessions_needed(family: str, curves: Metrics,
-                                   days: Mapping[str, str] = {},
-                                   floors: Mapping[str, float] = {}) -> list[Judgement]:
+def judgements_of_curves(family: str, curves: Metrics, days: Mapping[str, str] = {}
+                         ) -> list[Judgement]:
     """The tolerance of each judged metric, from the sessions of a test case.
 
     :param curves: all metrics that may be judged, and their curves
     :param days: the day of each session; empty: all are of one day
     """
-    floors = {**FLOORS, **floors}
     rows = all_metrics()
     # What few runs have is no metric of the test case, unless all have few.
     enough = {point: runs for point, runs in curves.items()
@@ -162,37 +153,30 @@ def tolerances_and_sessions_needed(family: str, curves: Metrics,
         name = judged.metric_key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        judgement = _judgement(family, name, runs, days, floors)
+        judgement = _judgement(family, name, runs, days)
         other = judged.derived_replacement_metric(family, name)
-        if judgement.needs != 0 and other and (numbers := enough.get((other, None))):
-            derived = _judgement(family, other, numbers, days, floors)
-            judgement = derived if derived.needs == 0 else replace(
-                judgement, needs=_smaller(judgement.needs, derived.needs))
+        if not judgement.is_narrow_enough and other and (
+                numbers := enough.get((other, None))):
+            derived = _judgement(family, other, numbers, days)
+            judgement = derived if derived.is_narrow_enough else judgement
         judgements_.append(judgement)
     if 'worst_ratio' in judged.judged_metric_names(family):
-        judgements_ += _judgement_of_curves(family, enough, days, floors['worst_ratio'])
+        judgements_ += _judgement_of_worst_ratio(family, enough, days)
     return judgements_
 
 
 def _judgement(family: str, name: str, value_of: Mapping[str, float],
-               days: Mapping[str, str], floors: Mapping[str, float]
-               ) -> Judgement:
+               days: Mapping[str, str]) -> Judgement:
     """:param name: like `latency@8B`"""
     metric, _ = judged.split_metric_key(name)
-    floor = floors.get(metric, floors[''])
+    floor = FLOORS.get(metric, FLOORS[''])
     # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
     values, of_days = [*value_of.values()], _days_of(value_of, days)
     if centre := statistics.median(values):
         floor = spread.noise_floor(family, metric, centre, floor)
     return Judgement(
-        name, centre, spread.compute_tolerance(values, floor, of_days), max_tolerance,
-        spread.sessions_needed(values, max_tolerance, floor, of_days))
-
-
-def _smaller(one: int | None, other: int | None) -> int | None:
-    """The smaller of two numbers of sessions; None: neither would do."""
-    return min((n for n in (one, other) if n is not None), default=None)
+        name, centre, spread.compute_tolerance(values, floor, of_days), max_tolerance)
 
 
 def _days_of(value_of: Mapping[str, float], days: Mapping[str, str]
@@ -200,11 +184,11 @@ def _days_of(value_of: Mapping[str, float], days: Mapping[str, str]
     return [days.get(run, '') for run in value_of]
 
 
-def _judgement_of_curves(family: str, curves: Metrics, days: Mapping[str, str],
-                         floor: float) -> list[Judgement]:
+def _judgement_of_worst_ratio(family: str, curves: Metrics, days: Mapping[str, str]
+                              ) -> list[Judgement]:
     """The tolerance of `worst_ratio`; [] if the test case has no curve of a judged
     metric."""
-    names = judged.judged_metric_names(family)
+    names, floor = judged.judged_metric_names(family), FLOORS['worst_ratio']
     max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
     points: dict[str, list[spread.Noise]] = {}
     for (metric, size), value_of in sorted(
@@ -218,10 +202,8 @@ def _judgement_of_curves(family: str, curves: Metrics, days: Mapping[str, str],
     if not points:
         return []
     noise = spread.noise_of_curves([*points.values()])
-    return [Judgement('worst_ratio', 1.0,
-                      spread.tolerance_of_noise(noise, floor), max_tolerance,
-                      spread.sessions_needed_by_noise(
-                          noise, max_tolerance, floor))]
+    return [Judgement('worst_ratio', 1.0, spread.tolerance_of_noise(noise, floor),
+                      max_tolerance)]
 
 
 def date_of_each_record(records: pd.DataFrame) -> pd.Series:

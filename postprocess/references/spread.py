@@ -1,4 +1,4 @@
-"""The width of tolerances, and the number of sessions that makes them narrower.
+"""The width of tolerances.
 
 **Model.** The value of a session is centre * (1 + d + e). All sessions of one day share
 d; e is that of the session. Both have the variance V: half of the variance is common to
@@ -45,10 +45,6 @@ from ..regressions.detect import estimate_noise
 
 #: Fewer sessions give no tolerance.
 FEWEST_RUNS = 5
-#: With fewer sessions, one outlier looks like a wide spread, and may vanish with more.
-SURE_RUNS = 10
-#: A test case that needs more sessions than this never gets a tolerance.
-MAX_RUNS = 500
 #: With fewer different days a tolerance is provisional: it depends on the prior.
 ENOUGH_DAYS = 20
 #: Smallest tolerances; '' is any metric without its own.
@@ -93,48 +89,11 @@ def compute_tolerance(values: Sequence[float], floor: float = FLOORS[''],
     return tolerance_of_noise(noise_of_sessions(values, days), floor)
 
 
-def sessions_needed(values: Sequence[float], max_tolerance: float,
-                    floor: float = FLOORS[''], days: Sequence[str] = ()) -> int | None:
-    """About how many more sessions until the tolerance is no wider than the max
-    tolerance (`sessions_needed_by_noise`)."""
-    if not values:
-        return FEWEST_RUNS
-    return None if statistics.median(values) <= 0 else (
-        sessions_needed_by_noise(
-            noise_of_sessions(values, days), max_tolerance, floor))
-
-
 def tolerance_of_noise(noise: Noise, floor: float) -> float:
     """The tolerance, rounded up to 0.01; inf: too few sessions."""
     if noise.sessions < FEWEST_RUNS:
         return math.inf
     return round_up_to_hundredth(max(floor, prediction_limit(noise)))
-
-
-def sessions_needed_by_noise(noise: Noise, max_tolerance: float,
-                                 floor: float) -> int | None:
-    """About how many more sessions until the tolerance is no wider than the max
-    tolerance: on the same days if that is enough, else one on each of further days.
-
-    It takes the noise seen for the true one.
-
-    :returns: 0: none; None: no number would do
-    """
-    # What is printed, or a floor above the max tolerance, does not depend on sessions.
-    if round_up_to_hundredth(floor) > max_tolerance:
-        return None
-    sessions = noise.sessions
-    if sessions < FEWEST_RUNS:
-        return FEWEST_RUNS - sessions
-    # What fewer sessions show of the noise may be one outlier.
-    most = MAX_RUNS if sessions >= SURE_RUNS else 5 * SURE_RUNS
-    for on_new_days in (False, True):
-        for more in range(most - sessions + 1):
-            later = noise._replace(
-                sessions=sessions + more, days=noise.days + more * on_new_days)
-            if tolerance_of_noise(later, floor) <= max_tolerance:
-                return more
-    return max(SURE_RUNS - sessions, 0) or None
 
 
 def noise_of_sessions(values: Sequence[float], days: Sequence[str] = ()) -> Noise:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -14,18 +15,18 @@ from config.places import CALIBRATE, site_option
 
 from .. import options
 from ..names import short_name
-from ..outcomes import more_sessions_text, progress_by_test_case
+from ..outcomes import progress_by_test_case
 from ..records import PerflogError
 from ..records import read as read_records
 from ..results import newest_records
-from .progress import Progress, progress_of_test_cases
-from .spread import FEWEST_RUNS
+from .progress import MIXED, Judgement, Progress, progress_of_test_cases
 
 HELP = """\
 Lists the test cases that have no reference, and the metrics without a tolerance.
 
-For each of them the command prints how many more sessions it needs. It compares the
-newest records of each test case with the reference files of the site.
+For each of them the command prints how many sessions the reference lacks, or why a
+metric has no tolerance. It compares the newest records of each test case with the
+reference files of the site.
 
 Exit codes: 0 listed; 2 wrong usage, or unreadable files.
 """
@@ -90,16 +91,30 @@ def lacks_of_test_case(one: Progress, file: grammar.File) -> Iterator[tuple[str,
               'params': one.params, 'settings': one.settings}
     index = file.checks.get(one.check, {}).get('$index', ())
     if one.is_mixed:
-        yield 'no reference', 'its records have several programs or numbers of ranks'
+        yield 'no reference', MIXED
     elif (entry := next(file.matching_entries(
             one.check, [levels.get(level) for level in index], one.settings),
             None)) is None:
-        missing = max(FEWEST_RUNS - one.runs, 0)
-        yield 'no reference', (more_sessions_text(missing) if missing
-                               else f'{one.runs} sessions are enough')
-    elif without := grammar.metrics_without_tolerance(
-            one.family, entry.values, one.needs_of):
-        yield 'no tolerance', '; '.join(
-            f'{metric}: ' + ('calibrate again' if one.needs_of.get(metric) == 0 else
-                             more_sessions_text(one.needs_of.get(metric)))
-            for metric in without)
+        yield 'no reference', (
+            f'needs {console.count_with_noun(one.missing_runs, "more session")}'
+            if one.missing_runs else f'{one.runs} sessions are enough')
+    else:
+        judgements = {judgement.metric: judgement for judgement in one.judgements}
+        if without := grammar.metrics_without_tolerance(
+                one.family, entry.values, judgements):
+            yield 'no tolerance', '; '.join(
+                f'{metric}: {_missing_tolerance_text(judgements.get(metric))}'
+                for metric in without)
+
+
+def _missing_tolerance_text(judgement: Judgement | None) -> str:
+    """Why a metric has no tolerance.
+
+    :param judgement: None: another metric is judged instead
+    """
+    if judgement is None or judgement.is_narrow_enough:
+        return 'calibrate again'
+    if judgement.tolerance == math.inf:
+        return 'too few sessions, or a median of 0'
+    return (f'varies too much: the tolerance would be {judgement.tolerance:.0%}, and '
+            f'at most {judgement.max_tolerance:.0%} is allowed')

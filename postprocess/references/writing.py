@@ -44,11 +44,11 @@ from .progress import (
     add_edition_column,
     date_of_each_record,
     families_with_separate_versions,
+    judgements_of_curves,
     median_per_session,
-    tolerances_and_sessions_needed,
     usable_records,
 )
-from .spread import FEWEST_RUNS, FLOORS
+from .spread import FEWEST_RUNS
 
 
 class MeasuredEntry(NamedTuple):
@@ -225,8 +225,8 @@ def reference_values(family: str, metrics: Metrics, days: Mapping[str, str] = {}
     tolerances = {
         judgement.metric: editing.limit_tolerance_for_reframe(
             judgement.metric, judgement.tolerance)
-        for judgement in tolerances_and_sessions_needed(family, metrics, days, FLOORS)
-        if judgement.needs == 0}
+        for judgement in judgements_of_curves(family, metrics, days)
+        if judgement.is_narrow_enough}
     values = CommentedMap()
     for (metric, size), runs in metrics.items():
         name = metric_key(metric, size)

@@ -18,7 +18,7 @@ from cli.session import commands, table
 from config import console, families
 from config.records import units
 from config.sessions import judged
-from postprocess import outcomes, records
+from postprocess import records
 
 #: Cases of real runs: what ReFrame's report says of them.
 CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())
@@ -185,41 +185,33 @@ def test_a_table_on_a_terminal_wraps_at_100_columns(monkeypatch, colours):
 
 
 @pytest.mark.parametrize('note, runs, message', [
-    ('no reference yet: ./plumb references calibrate', 2,
+    ('no reference yet: ./plumb references calibrate', 3,
      'no reference: needs 2 more sessions'),
-    ('no reference yet: ./plumb references calibrate; x = 1', 1,
+    ('no reference yet: ./plumb references calibrate; x = 1', 4,
      'no reference: needs 1 more session; x = 1'),
-    ('no reference yet: ./plumb references calibrate --site alpha', 0,
+    ('no reference yet: ./plumb references calibrate --site alpha', 5,
      'no reference: enough sessions exist; run ./plumb references calibrate '
      '--site alpha'),
-    ('no reference yet: ./plumb references calibrate', None,
-     'no reference: at least one metric varies too much, also after more '
-     'sessions; ./plumb references status --site alpha shows which'),
-    ('no tolerance: worst_ratio', 4, 'no tolerance: worst_ratio'),
+    ('no tolerance: worst_ratio', 1, 'no tolerance: worst_ratio'),
 ])
-def test_rows_say_how_many_runs_a_reference_needs(tmp_path, monkeypatch, note, runs,
-                                                  message):
-    monkeypatch.setattr(outcomes, 'sessions_needed_by_test_case', lambda *_:
-                        dict.fromkeys(frame['test_case'], runs))
-    row = record(size=8, no_reference=note)
-    write(tmp_path, [row])
+def test_rows_say_how_many_sessions_a_reference_needs(tmp_path, note, runs, message):
+    """Sessions of another source do not count."""
+    rows = [record(day=day, size=8, no_reference=note) for day in range(runs)]
+    write(tmp_path, [record(day=20, size=8, source='spack'), *rows])
     frame = records.read(tmp_path)
-    [row] = table.rows_of_session(frame, row['session'], str(tmp_path))
+    [row] = table.rows_of_session(frame, rows[-1]['session'], str(tmp_path))
     assert row.note == message
     assert row.waits is note.startswith('no reference')
 
 
-def test_what_a_case_needs_is_found_in_the_records(tmp_path):
-    """By its source, whatever else has run."""
-    write(tmp_path, [record(day=day, size=8, source=source, value=1 + day / 1e3)
-                     for day, source in enumerate(['embedded', 'embedded', 'spack'])])
-    frame = records.read(tmp_path)
-    [name] = frame['test_case'].unique()
-    session = record(day=0)['session'], record(day=2)['session']
-    two, one = (outcomes.sessions_needed_by_test_case(frame, each)[name]
-                for each in session)
-    assert 0 < two < one
-    assert outcomes.sessions_needed_by_test_case(frame) == {name: one}
+def test_a_test_case_with_several_numbers_of_ranks_gets_no_reference(tmp_path):
+    rows = [record(day=day, size=8, num_tasks=2 + day, no_reference=(
+        'no reference yet: ./plumb references calibrate')) for day in range(5)]
+    write(tmp_path, rows)
+    [row] = table.rows_of_session(
+        records.read(tmp_path), rows[-1]['session'], str(tmp_path))
+    assert row.note == ('no reference: its records have several programs or numbers '
+                        'of ranks')
 
 
 @pytest.mark.parametrize('value, unit, expected', [

@@ -192,13 +192,3 @@ def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
     assert sorted(map(len, lines)) == [0, 1], lines
     [line] = max(lines, key=len)
     assert list(line.get_ydata()) == [900.0, 900.0]
-
-
-def test_two_systems_do_not_wait_for_each_other(tmp_path):
-    from postprocess import outcomes
-    make.write(tmp_path, make.latencies(make.CALM * 3)
-               + make.latencies([1.0], first=20, system='beta'))
-    frame = read_records(tmp_path)
-    needs = outcomes.sessions_needed_by_test_case(frame)
-    assert needs[make.short_id(make.record(system='beta'))]
-    assert not needs[make.short_id(make.record())]

@@ -2,7 +2,6 @@
 
 records/        read, cache and query the records of sessions
 results         the result of a test case in a session
-outcomes        how test cases stand over sessions
 naming          names of series, and groups of records
 names           short names of test cases
 references/     reference files from perflogs, and their tolerances

@@ -405,7 +405,7 @@ def run(args: argparse.Namespace) -> int:
         one for each in ended
         for one in results.results_of_session(made.records, each.session).values()]
     rows = [row for each in ended for row in rows_of_session(
-        made.records, each.session, work.perflog_folder, made.ahead)]
+        made.records, each.session, work.perflog_folder)]
     if rows:
         print_results(rows, args.all)
     worse = _print_regressions(made.verdict, outcomes, site)

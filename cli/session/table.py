@@ -17,10 +17,14 @@ from config.families import families
 from config.places import CALIBRATE
 from config.records import units
 from config.sessions import judged
-from postprocess import outcomes, results
+from postprocess import results
 from postprocess.names import short_name
 from postprocess.records.folders import folders_of_measurements, log_of_failure
-from postprocess.references.progress import Progress, progress_of_test_cases
+from postprocess.references.progress import (
+    missing_reference_text,
+    progress_by_test_case,
+    progress_of_test_cases,
+)
 
 #: Part of a note of a check without a reference that people get in other words.
 LACKS = re.compile(rf'(no reference[^;]*): {re.escape(CALIBRATE)}[^;]*')
@@ -61,20 +65,18 @@ class Row(NamedTuple):
         return [text for text in texts if text]
 
 
-def rows_of_session(frame: pd.DataFrame, session: str, folder: str,
-                    progress: list[Progress] | None = None) -> list[Row]:
+def rows_of_session(frame: pd.DataFrame, session: str, folder: str) -> list[Row]:
     """The rows of a session.
 
     :param frame: records: of this session, and of those before it
     :param folder: perflogs
-    :param progress: `progress_of_test_cases` of the records; None: it is computed
     """
     report = str(Path(folder, 'sessions', f'{session}.json'))
     folders = folders_of_measurements([report])
     # Reads all records; only for test cases that wait for a reference.
     of_session = frame[frame['session'] == session]
-    progress_of = functools.cache(lambda: outcomes.progress_by_test_case(
-        of_session, progress_of_test_cases(frame) if progress is None else progress))
+    progress_of = functools.cache(lambda: progress_by_test_case(
+        of_session, progress_of_test_cases(frame)))
     rows = []
     for one in results.results_of_session(frame, session).values():
         name = short_name(one.check, one.params, one.settings, one.test_case,
@@ -98,7 +100,7 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str,
         note = str(last['no_reference'])
         lacks = LACKS.search(note)
         if lacks:
-            note = note.replace(lacks[0], outcomes.missing_reference_text(
+            note = note.replace(lacks[0], missing_reference_text(
                 progress_of().get(one.test_case), one.system,
                 '' if lacks[1] == 'no reference yet' else lacks[1]))
         rows.append(Row(

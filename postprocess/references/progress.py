@@ -21,7 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from config.console import count_with_noun
 from config.families import all_metrics, families
+from config.places import CALIBRATE, site_option
 from config.sessions import judged
 
 from .. import naming
@@ -204,6 +206,36 @@ def _judgement_of_worst_ratio(family: str, curves: Metrics, days: Mapping[str, s
     noise = spread.noise_of_curves([*points.values()])
     return [Judgement('worst_ratio', 1.0, spread.tolerance_of_noise(noise, floor),
                       max_tolerance)]
+
+
+def progress_by_test_case(records: pd.DataFrame, ahead: list[Progress]
+                           ) -> dict[str, Progress]:
+    """Test case -> its progress, with the source and version of these records."""
+    known = {(p.test_case, p.source, p.edition): p for p in ahead}
+    progress_of_case = {}
+    for case, source, version in records[['test_case', 'source', 'version']].astype(
+            str).drop_duplicates().itertuples(index=False):
+        for edition in ('', version):
+            if (case, source, edition) in known:
+                progress_of_case[case] = known[case, source, edition]
+    return progress_of_case
+
+
+def missing_reference_text(case: Progress | None, site: str, lacks: str = '') -> str:
+    """The text for people of a test case that waits for a reference.
+
+    :param case: None: it has no sound session
+    :param site: of the test case
+    :param lacks: what is missing, where it is not simply a reference
+    """
+    if case and case.is_mixed:
+        todo = MIXED
+    elif case is None or case.missing_runs:
+        todo = 'needs ' + count_with_noun(
+            case.missing_runs if case else FEWEST_RUNS, 'more session')
+    else:
+        todo = f'enough sessions exist; run {CALIBRATE}{site_option(site)}'
+    return f'{lacks or "no reference"}: {todo}'
 
 
 def date_of_each_record(records: pd.DataFrame) -> pd.Series:

@@ -15,11 +15,16 @@ from config.places import CALIBRATE, site_option
 
 from .. import options
 from ..names import short_name
-from ..outcomes import progress_by_test_case
 from ..records import PerflogError
 from ..records import read as read_records
 from ..results import newest_records
-from .progress import MIXED, Judgement, Progress, progress_of_test_cases
+from .progress import (
+    MIXED,
+    Judgement,
+    Progress,
+    progress_by_test_case,
+    progress_of_test_cases,
+)
 
 HELP = """\
 Lists the test cases that have no reference, and the metrics without a tolerance.

@@ -18,7 +18,6 @@ from config.regular import write_files_atomically
 
 from .. import debts, options, records, results
 from ..records import series
-from ..references.progress import Progress, progress_of_test_cases
 from ..regressions.events import Verdict
 from ..regressions.judging import judge_session
 from .page import build_page
@@ -61,8 +60,6 @@ class Written(NamedTuple):
     code: int
     #: The records that the page was made from.
     records: pd.DataFrame
-    #: Progress of their test cases; None if no page was made.
-    ahead: list[Progress] | None = None
     #: Verdict on the newest session; None if no page was made.
     verdict: Verdict | None = None
 
@@ -99,9 +96,8 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
     options.print_faults('report', over_time.faults)
     faults += over_time.faults
     known = len(faults)
-    ahead = progress_of_test_cases(frame)
     try:
-        made = build_page(frame, faults, title, over_time, ahead, judged)
+        made = build_page(frame, faults, title, over_time, judged)
     except strict.Fault as err:
         return _print_error_and_return_failure(frame, str(err))
     options.print_faults('report', faults[known:])
@@ -122,8 +118,7 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         made.verdict.headline]
     if summary:
         print_lines(lines)
-    return Written(results.exit_code_of_state(made.verdict.state), frame, ahead,
-                   made.verdict)
+    return Written(results.exit_code_of_state(made.verdict.state), frame, made.verdict)
 
 
 def _print_error_and_return_failure(frame: pd.DataFrame, reason: str) -> Written:

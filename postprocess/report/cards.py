@@ -51,7 +51,7 @@ def health_summary(counts: dict[str, int], verdict: Verdict) -> dict[str, str]:
                + 'not ' * (not is_complete) + 'complete')
     also = [f'{number} {what}' for number, what in (
         (counts['inconclusive'] * verdict.is_compared, 'inconclusive'),
-        (counts['waiting'] * verdict.is_compared, 'without a reference'),
+        (counts['no_reference'] * verdict.is_compared, 'without a reference'),
         (counts['xfail'], 'with a known fault')) if number]
     return {'look': look, 'word': state.upper(),
             'text': '. '.join(filter(None, [summary[:1].upper() + summary[1:],

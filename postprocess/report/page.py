@@ -21,17 +21,20 @@ from config.console import count_with_noun, shortened_list_text
 from config.families import printed_name
 from config.records.columns import MADE_UP
 from config.records.units import number_text, size_text, unit_text
+from config.references import has_tolerance, metrics_without_tolerance
 from config.sessions.judged import (
     change_in_percent,
     is_improved,
+    judged_rules_by_family,
+    metric_key,
+    point_in_bytes,
     worsening_ratio,
 )
 from config.sites.topology import nodes_of_record
 
-from .. import outcomes, results
+from .. import results
 from ..names import short_name
 from ..records import attached, folders, series
-from ..references.progress import Progress
 from ..regressions.events import Baseline, Event, Verdict, session_name
 from ..regressions.judging import judge_session
 from . import cards, charts, details, grid, plots, sections
@@ -133,11 +136,6 @@ class Page:
         """The name of the test case of a record."""
         return short_name(*(str(getattr(row, name)) for name in (
             'check', 'params', 'settings', 'test_case', 'source')))
-
-    def test_case_name_and_place(self, row: Any) -> str:
-        """The name of a test case and its place."""
-        return ' · '.join(filter(None, [
-            self.test_case_name(row), place_text(row)]))
 
     def session_name(self, session_number: int) -> str:
         """The name of a session: its date and time."""
@@ -335,24 +333,18 @@ def mark_commands(text: str) -> Any:
 
 def build_page(frame: pd.DataFrame, faults: list | None = None,
                title: str | None = None, runs: series.Newest | None = None,
-               ahead: list[Progress] | None = None,
                verdict: Verdict | None = None) -> Made:
     """The page and its plots; the parameters are those of `Page`, and
 
     :param faults: what was damaged, shown on the page; what is found to be
         is added
     :param runs: what is drawn over time
-    :param ahead: `progress` of these records; None: it is asked
     """
     page = Page(frame, verdict)
     faults = [] if faults is None else faults
     rows = page.value_table_rows()
     frame = page.data.frame
-    standing = outcomes.summarize_reference_status(frame, ahead)
-    counts = page.result_counts | {
-        'judged': standing.judged,
-        'waiting': len(standing.waiting),
-        'no_tolerance': len({row.Index for row, *_ in standing.no_tolerance}),
+    counts = page.result_counts | count_tolerances(frame) | {
         'improved': len({row['number'] for row in rows if row['improved']})}
     series_of = sections.time_series_by_family(page.data, runs.series if runs else [])
     families_ = [sections.family_section(page, name, series_of.get(name, []), rows)
@@ -379,10 +371,6 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
         ranges=grid.session_ranges(sessions),
         legend=grid.legend(''.join(case.cells for case in page.cases)),
         sessions=sessions, facts=version_and_session_facts(frame), families=families_,
-        waiting=[f'{page.test_case_name_and_place(row)} · {reason}'
-                 for row, reason in standing.waiting],
-        no_tolerance=[f'{page.test_case_name_and_place(row)} · {metric} · {reason}'
-                      for row, metric, reason in standing.no_tolerance],
         faults=[str(fault) for fault in faults],
         emulated=sorted({printed_name(*names) for names in frame.loc[
             frame['emulated'], ['program', 'source']].drop_duplicates().astype(
@@ -400,6 +388,28 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                      if ':' in style],
         light=charts.LIGHT, dark=charts.DARK)
     return Made(text, counts, verdict)
+
+
+def count_tolerances(frame: pd.DataFrame) -> dict[str, int]:
+    """The number of test cases that a tolerance judges, and of those with a reference
+    in which a metric has no tolerance, in the newest session of each."""
+    records = results.newest_records(frame)
+    records = records[records['metric'] != 'completed']
+    counts = {'judged': 0, 'no_tolerance': 0}
+    for _, rows in records.groupby('test_case', observed=True):
+        if rows['result'].eq('inconclusive').any():
+            continue
+        tolerances = {
+            metric_key(str(row.metric), point_in_bytes(row.point)):
+            [row.reference, *(None if pd.isna(part) else part
+                              for part in (row.lower, row.upper))]
+            for row in rows.itertuples()}
+        counts['judged'] += any(map(has_tolerance, tolerances.values()))
+        family = str(rows['family'].iloc[0])
+        counts['no_tolerance'] += bool(
+            rows['reference'].notna().any() and family in judged_rules_by_family()
+            and metrics_without_tolerance(family, tolerances, ()))
+    return counts
 
 
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:

@@ -147,7 +147,7 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
         [together] = [names for names in sessions_of if one.session in set(names)]
         if len(together) > 1:
             continue
-        [row] = [row for row in table.rows_of_session(frame, one.session, str(logs), [])
+        [row] = [row for row in table.rows_of_session(frame, one.session, str(logs))
                  if row.test_case == one.test_case]
         nightly = results.results_of_nightly_session(frame, one.session)
         assert row.result == nightly[one.test_case, ''].result == one.result, one

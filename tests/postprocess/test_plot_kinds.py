@@ -11,7 +11,6 @@ import pytest
 
 from config import families as known
 from config import strict
-from postprocess.records import read as read_records
 from postprocess.report import build as report
 from postprocess.report import plots
 

@@ -25,13 +25,13 @@ def family_section(page: Page, name: str, over_time: list[plots.OverTime],
                    rows: list[dict]) -> dict:
     """The section of a family."""
     known = families().get(name)
-    drawings, reading = plots.drawings_of_family(
+    drawings = plots.drawings_of_family(
         records_for_plots(page.data, name, over_time, page.faults), known)
     table = page.data.table[page.data.table['family'] == name]
     programs = sorted({*zip(table['program'], table['source'], strict=True)})
     return {'name': name, 'title': known.title if known else '',
             'plots': [draw_plot(page, name, one) for one in drawings],
-            'reading': reading, 'over_time': bool(over_time),
+            'over_time': bool(over_time),
             'about': _plot_descriptions_of_programs(known, programs),
             'rows': [row for row in rows if row['family'] == name
                      and row['result'] not in results.FAILED]}

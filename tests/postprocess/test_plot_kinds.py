@@ -50,8 +50,6 @@ def test_every_kind_is_documented():
     text = (ROOT / 'docs/reference/page.md').read_text('utf-8')
     text = text.partition('### Kinds\n')[2].partition('\n###')[0]
     assert plots.plot_kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
-    for kind in map(plots.module_of_kind, plots.plot_kinds()):
-        assert kind.READING and callable(kind.drawings_from_records)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +130,6 @@ def test_a_new_kind_is_one_module(tmp_path, monkeypatch):
 from postprocess.report import charts
 from postprocess.report.plots import CHOICE, metric_panels
 OPTIONS = {'metric': CHOICE['metric']}
-READING = 'Dots: a value each.'
 def drawings_from_records(records, metric):
     for panel in metric_panels(records, metric):
         yield panel.make_drawing('dots', dots, panel.points_of_panel, panel.title)
@@ -149,7 +146,7 @@ def dots(frame, title):
     code, text = page(tmp_path, [make.record('latency', 1.0, 8),
                                  make.record('wall_time', 1.0)])
     assert code == 0
-    assert text.count('<figure>') == 2 and 'Dots: a value each.' in text
+    assert text.count('<figure>') == 2
 
 
 def test_a_family_without_a_folder_is_drawn(tmp_path):

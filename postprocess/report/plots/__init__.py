@@ -519,18 +519,12 @@ def _physical_limits(family: str, metric: str, params: Iterable[str]
             and all(parameters_match(row.get('when', {}), one) for one in params)]
 
 
-def drawings_of_family(records: Records, family: Family | None
-             ) -> tuple[list[Drawing], list[str]]:
-    """The plots of a family, in their order, and how to read them.
+def drawings_of_family(records: Records, family: Family | None) -> list[Drawing]:
+    """The plots of a family, in their order.
 
     :raises strict.Fault: an entry of its `plots` is wrong
     """
-    all_drawings: list[Drawing] = []
-    reading: dict[str, None] = {}
-    for kind, options in parse_family_plot_entries(family):
-        of_kind = list(kind.drawings_from_records(records, **options))
-        all_drawings += of_kind
-        if of_kind:
-            reading[kind.READING] = None
+    drawings = [one for kind, options in parse_family_plot_entries(family)
+                for one in kind.drawings_from_records(records, **options)]
     # Two entries may ask for the same plot.
-    return list({d.name: d for d in all_drawings}.values()), list(reading)
+    return list({one.name: one for one in drawings}.values())

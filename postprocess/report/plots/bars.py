@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTIONS = {**CHOICE, 'at': SIZES}
-READING = ('Bars: the value of the newest session of each test case, with its date '
-           'if other test cases have a later one. Values that differ by more than a '
-           'factor of 60 are dots on a logarithmic axis. Inconclusive values are '
-           'hollow.')
 #: Bars in a plot.
 MAX_ROWS = 24
 

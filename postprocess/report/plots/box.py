@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 #: (of repetitions where too few sessions have been) or of repetitions; or values.
 OPTIONS = CHOICE | {'call': CALLS, 'over': FIELD, 'at': SIZES, 'values': {
     'enum': ['relative', 'repetitions', 'absolute'], 'default': 'relative'}}
-READING = (
-    'Boxes: quartiles. Whiskers reach to 1.5 times the distance of the '
-    'quartiles; points are the farthest values beyond. Fewer than three values have '
-    'no box. A box of sessions has one value per job, the median of its repetitions; '
-    'a box of repetitions has those inside a job, relative to the median of their '
-    'job; a box of calls has all calls of the newest session. These are different '
-    'experiments and never mixed. Where the axis has differences from the median, '
-    'points beyond it stand at its edge.'
-)
 #: Parts of a box.
 NUMBERS = ['q1', 'q2', 'q3', 'low', 'high', 'minimum', 'maximum']
 

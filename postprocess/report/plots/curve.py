@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 #: each size. `beside`: a metric of the same session that is drawn beside it.
 OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC, 'line': {
     'enum': ['median', 'mean'], 'default': 'median'}}
-READING = ('Curves: the thick line is the newest session, the thin line the '
-           'median of all sessions, with eight of ten sessions in the shaded '
-           'band; or the thick line is the mean of all sessions, with its 95 % '
-           'interval. Inconclusive values are hollow and grey, and in no line or '
-           'band. The reference is dotted, and a thick bar shows its '
-           'tolerance. A hatched area is beyond a physical limit. A line of '
-           'dashes and dots is the limit of the devices of the site.')
 #: A limit farther than this from what was measured is not drawn.
 FAR = 4
 

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTIONS = {**CHOICE, 'at': SIZES}
-READING = ('Over sessions: a line through the value of each session, with one '
-           'point per session if they are few. The reference is dotted, its '
-           'tolerance shaded. Inconclusive values are hollow and grey, and the '
-           'line leaves them out. A single session has bars instead.')
 #: Sessions that are drawn as points, too.
 POINTS = 40
 

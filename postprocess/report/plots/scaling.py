@@ -37,9 +37,6 @@ NORMAL = 1 / 2.563
 
 OPTIONS = CHOICE | {'over': FIELD | {'default': 'num_nodes'}, 'at': SIZES,
                     'fit': {'enum': [*FITS], 'default': 'log2'}}
-READING = ('Scaling: the thick line is the newest session. The dashed line is a fit to '
-           'the medians of all sessions that one point cannot bend. A point far from '
-           'the fit has a ring and its distance.')
 
 
 def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],

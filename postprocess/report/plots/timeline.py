@@ -44,12 +44,6 @@ OPTIONS = {'call': CALLS | {'default': ['*']}, 'rows': TEXT, 'where': WHERE,
         'type': 'object', 'required': ['of', 'metric', 'says'],
         'additionalProperties': False, 'properties': {
             name: TEXT for name in ('of', 'metric', 'says', 'beside', 'share_of')}}}}
-READING = ('Timelines of the newest session. Calls: one row per rank (or as the axis '
-           'says), one colour per call; a mark without a length is an event. Series: '
-           'phases other than the test are shaded. Filled points count, hollow points '
-           'do not. Neighbouring points of the same kind are drawn as their mean. The '
-           'values of a valid session lie in the green band; values of the warm-up '
-           'that are far below the band are cut off.')
 #: Ranks and calls in a plot; of more, the first ranks and the time until
 #: that many calls.
 MAX_RANKS, MAX_SPANS = 32, 4000

@@ -13,7 +13,6 @@ from config.sessions.judged import point_in_bytes
 
 from ..regressions.events import power_text
 from ..regressions.sessions import ENVIRONMENT_NAMES
-from . import plots
 from .curves import MAX_SESSIONS, NO_LINES, Key
 from .grid import place_text
 
@@ -102,7 +101,6 @@ def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dic
     lines = page.lines.get(key, NO_LINES)
     sessions, values, inconclusive = (
         part[-MAX_SESSIONS:] for part in page.curves[key])
-    row = page.cases[key.test_case].row
     metric = all_metrics().get(key.metric, {})
     return {
         'm': key.metric, 'p': size_text(key.point) if key.point >= 0 else '',
@@ -113,8 +111,6 @@ def _curve_details(page: Page, key: Key, session_by_date: dict[str, int]) -> dic
         'i': np.flatnonzero(inconclusive).tolist(),
         'l': [_round_to_five_digits(value) if value is not None else None
               for value in lines],
-        'z': plots.physical_limits(str(row.family), key.metric,
-                                   f'{row.params} {row.settings}'.rstrip()),
         'k': sorted({session_by_date[date]
                      for date in page.baselines[key].changes
                      if date in session_by_date}) if key in page.baselines else []}

@@ -33,10 +33,7 @@ from config.console import shortened_list_text
 from config.families import (
     Family,
     all_metrics,
-    families,
-    parameters_match,
     printed_name,
-    shared_limits,
 )
 from config.records.units import size_text, value_text
 from config.sessions import judged
@@ -492,31 +489,6 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (), where: Where =
                     ', '.join(filter(None, [head, split])),
                     part.sort_values('label', key=lambda texts: texts.map(
                         natural_sort_key)))
-
-
-def physical_limits_of_panel(panel: Panel) -> list[Mapping[str, Any]]:
-    """The physical limits of a panel's metric that are the same for all of
-    its series; without what only the site's devices tell."""
-    table = panel.records.table.loc[panel.labels.index]
-    params = (table['params'] + ' ' + table['settings']).str.rstrip()
-    return _physical_limits(panel.records.family, panel.metric, params)
-
-
-def physical_limits(family: str, metric: str, params: str) -> list[float]:
-    """The values beyond which a metric of a test case is not possible.
-
-    :param params: parameters and settings
-    """
-    return [float(row[side]) for row in _physical_limits(family, metric, [params])
-            for side in ('min', 'max') if side in row and row.get('per') != 'size']
-
-
-def _physical_limits(family: str, metric: str, params: Iterable[str]
-                     ) -> list[Mapping[str, Any]]:
-    known = families().get(family)
-    return [row for row in [*shared_limits(), *(known.limits if known else [])]
-            if row['metric'] == metric and ('min' in row or 'max' in row)
-            and all(parameters_match(row.get('when', {}), one) for one in params)]
 
 
 def drawings_of_family(records: Records, family: Family | None) -> list[Drawing]:

@@ -1,9 +1,9 @@
-"""A metric over message size: newest run, all runs, reference, limits; or the ratio
-of after and before a change."""
+"""A metric over message size: newest run, all runs, reference; or the ratio of after
+and before a change."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +19,9 @@ from . import (
     Records,
     add_dates_of_older_sessions,
     metric_panels,
-    physical_limits_of_panel,
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 #: each size. `beside`: a metric of the same session that is drawn beside it.
 OPTIONS = CHOICE | {'limit': METRIC, 'beside': METRIC, 'line': {
     'enum': ['median', 'mean'], 'default': 'median'}}
-#: A limit farther than this from what was measured is not drawn.
-FAR = 4
 
 
 def drawings_from_records(records: Records, limit: str = '', beside: str = '',
@@ -59,19 +55,17 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
                                       if points[name].isna().all()])
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
-                                     panel.quantity, physical_limits_of_panel(panel),
-                                     beside)
+                                     panel.quantity, beside)
 
 
 def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
-                limits: Sequence[Mapping[str, Any]] = (), beside: str = '',
-                over: str = charts.SIZE, more_names: Sequence[tuple] = ()) -> Figure:
+                beside: str = '', over: str = charts.SIZE,
+                more_names: Sequence[tuple] = ()) -> Figure:
     """A plot over size, or over a number.
 
     :param frame: points of a panel, a row a series and size; `limit` and `beside`
         where it has one; `runs`, `low`, `median` and `high` may be missing; without
         `median`, `value` is the mean
-    :param limits: rows of config/limits.yaml and the like
     :param beside: the metric in the column `beside`
     :param over: title of the axis
     :param more_names: further entries of the legend
@@ -88,10 +82,6 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
     values = pd.concat([frame[name].dropna() for name in ('value', 'low', 'high')
                         if name in frame])
     every = sorted(frame['point'].dropna().unique())
-    near_limits = _limits_near_values(limits, every, values.min(), values.max())
-    if near_limits:
-        names.append(('beyond a physical limit', 'none', 'bar', '////', {
-            'edgecolor': charts.INK, 'alpha': 0.35}))
     figure, axes = charts.create_figure(title, names)
     for _, colour, dashes, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
@@ -124,48 +114,7 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                             color=colour, lw=4, alpha=0.4)
     charts.set_size_axis(axes, every, over)
     charts.set_value_axis(axes, values, quantity)
-    _hatch_limits(axes, near_limits)
     return figure
-
-
-def _limits_near_values(
-        limits: Sequence[Mapping[str, Any]], every: list[int], low: float, high: float
-        ) -> list[tuple[np.ndarray, np.ndarray, bool]]:
-    """The physical limits that are near the values: positions, limits at them, and
-    whether what is below is impossible.
-
-    :param low, high: the smallest and the largest value
-    """
-    near_limits = []
-    for row in limits:
-        sizes = np.array([s for s in every if s >= row.get('from', 0) and (
-            s or 'per' not in row)], float)
-        x = charts.log2_size_positions(sizes, every)
-        for side in ('min', 'max'):
-            if side not in row:
-                continue
-            edge = np.full(len(sizes), float(row[side]))
-            if 'per' in row:        # 1 B in 1 us is 1 MB/s
-                edge = sizes / edge
-            # What is too fast for its size is too short a time.
-            below = (side == 'min') != ('per' in row)
-            near = (edge > low / FAR) if below else (edge < high * FAR)
-            if near.any():
-                near_limits.append((x[near], edge[near], below))
-    return near_limits
-
-
-def _hatch_limits(axes: Axes, near_limits: list[tuple[np.ndarray, np.ndarray, bool]]
-                  ) -> None:
-    """Hatches what physics forbids."""
-    low, high = axes.get_ylim()
-    for x, edge, below in near_limits:
-        axes.fill_between(
-            x, edge, 1e-30 if below else 1e30, facecolor='none',
-            edgecolor=charts.INK, alpha=0.35, hatch='////', lw=0.8, zorder=0)
-        low, high = ((min(low, edge.min() / 1.3), high) if below
-                     else (low, max(high, edge.max() * 1.3)))
-    axes.set_ylim(low, high)
 
 
 def draw_ratios(frame: pd.DataFrame, title: str, metric: str) -> Figure:

@@ -237,13 +237,12 @@ const shape = (name, attributes) => {
 };
 // A line through the values of sessions, with what they are compared with. Inconclusive
 // values are rings, which the line leaves out. Sessions on a node that is worse are marked. The newest `most` values are drawn.
-const draw = (line, {most = Infinity, limits = [], nodes = [], session = null} = {}) => {
+const draw = (line, {most = Infinity, nodes = [], session = null} = {}) => {
   const [base, reference, low, high] = line.l;
   const from = Math.max(0, line.x.length - most);
   const xs = line.x.slice(from), ys = line.y.slice(from);
   const isHollow = (i) => Boolean(line.i?.includes(from + i));
-  const levels = [['base', base], ['level', reference],
-    ...limits.map((limit) => ['limit', limit])].filter(([, value]) => value !== null);
+  const levels = [['base', base], ['level', reference]].filter(([, value]) => value !== null);
   const shown = [...ys, ...levels.map(([, value]) => value)];
   let bottom = Math.min(...shown), top = Math.max(...shown);
   // A tolerance far away does not flatten the line: its band ends at the edge.
@@ -294,10 +293,7 @@ window.addEventListener('beforeprint', () => small.forEach(fill));
 // A curve over all sessions, with its numbers.
 const curve = (line, session, nodes) => {
   const [base, reference, low, high] = line.l;
-  const shown = [...line.y, base, reference].filter((value) => value !== null);
-  const [svg, bottom, top] = draw(line, {nodes, session,
-    limits: line.z.filter((limit) => limit >= Math.min(...shown) / 2
-      && limit <= Math.max(...shown) * 2)});
+  const [svg, bottom, top] = draw(line, {nodes, session});
   const median = (values) => values.length
     ? digits(values.sort((a, b) => a - b)[values.length >> 1]) : 'no value';
   const text = [...nodes.map(({node, since, sessions: there}) => {
@@ -310,7 +306,6 @@ const curve = (line, session, nodes) => {
   line.i?.length && `rings: ${line.i.length} inconclusive`, base !== null && `baseline ${digits(base)}`,
     reference !== null && `reference ${digits(reference)}`,
     low !== null && `at least ${digits(low)}`, high !== null && `at most ${digits(high)}`,
-    line.z.length && `physical limit ${line.z.map(digits).join(' and ')}`,
     line.k.length && `change points ${line.k.map((n) => sessions[n].slice(0, 10)).join(', ')}`,
     line.o > line.y.length && `the newest ${line.y.length} of ${line.o} sessions`];
   svg.setAttribute('aria-label', text.filter(Boolean).join(', '));

@@ -259,16 +259,13 @@ def series_name(label: str) -> str:
 def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     """Legend: (name, colour, line style, marker) of each series.
 
-    :param frame: with a column `runs`: how many there are, and perhaps `older`
-        (plots.add_dates_of_older_sessions)
+    :param frame: with a column `runs`: how many there are
     """
     entries = []
     for label, colour, line, marker, rows in series_with_styles(frame):
         many = int(rows['runs'].max()) if runs else 0
-        older = rows['older'].iloc[0] if 'older' in rows else ''
         entries.append((series_name(label)
-                        + f" ({many} session{'s' * (many > 1)}{older})"
-                        * runs, colour, line, marker,
+                        + f" ({many} session{'s' * (many > 1)})" * runs, colour, line, marker,
                         *[inconclusive_style(marker)] * bool(
                             mask_of_inconclusive(rows).all())))
     return entries
@@ -373,9 +370,8 @@ def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
     axes.plot(at, frame[['minimum', 'maximum']], 'o', color=colour, ms=2, mew=0)
 
 
-def set_few_ticks(axis, log: bool) -> None:
+def set_few_ticks(axis) -> None:
     """Four ticks at most on a narrow axis."""
     from matplotlib import ticker
-    axis.set_major_locator(ticker.LogLocator(numticks=4) if log
-                           else ticker.MaxNLocator(4))
+    axis.set_major_locator(ticker.MaxNLocator(4))
     axis.set_minor_locator(ticker.NullLocator())

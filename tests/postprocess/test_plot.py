@@ -217,34 +217,6 @@ def test_bars_start_at_zero_and_show_the_reference(tmp_path):
     assert '300 ms' in axes.texts[0].get_text()
 
 
-def test_values_far_apart_are_dots_on_a_logarithmic_axis(tmp_path):
-    """A bar has no length there."""
-    rows = records(tmp_path, [make.record(
-        'init_time', value, program='osu_init', params=f'n={value}', day=day)
-        for value in (0.5, 3000.0) for day in (1, 2)])
-    [drawing] = plots.module_of_kind('bars').drawings_from_records(
-        rows, metric=('init_time',))
-    figure = drawing.chart(*drawing.args)
-    [axes] = figure.axes
-    assert axes.get_xscale() == 'log' and not axes.patches
-    [dots] = axes.collections
-    assert sorted(dots.get_offsets()[:, 0]) == [0.5, 3000]
-    # What the thin line is.
-    assert [text.get_text() for text in figure.legends[0].texts] == [
-        'minimum to maximum of all sessions']
-
-
-def test_a_bar_of_an_older_session_has_its_date(tmp_path):
-    rows = records(tmp_path, [make.record(
-        'init_time', 300.0, program='osu_init', params=f'n={n}', day=day)
-        for n, day in ((1, 1), (2, 2))])
-    [drawing] = plots.module_of_kind('bars').drawings_from_records(
-        rows, metric=('init_time',))
-    [axes] = drawing.chart(*drawing.args).axes
-    assert [text.get_text() for text in axes.texts] == [
-        'n 1, newest 2026-11-02: 300 ms', 'n 2: 300 ms']
-
-
 def test_the_newest_session_of_a_curve_is_one_session(tmp_path):
     """Sizes that it lacks are not taken from another one."""
     rows = records(tmp_path, [
@@ -257,7 +229,7 @@ def test_the_newest_session_of_a_curve_is_one_session(tmp_path):
     assert frame['openmpi'].fillna(0).tolist() == [3, 3, 0]
     figure = drawing.chart(*drawing.args)
     assert [text.get_text() for text in figure.legends[0].texts] == [
-        'mpich (1 session, newest 2026-11-01)', 'openmpi (3 sessions)',
+        'mpich (1 session)', 'openmpi (3 sessions)',
         'median of all sessions', '8 of 10 sessions']
 
 

@@ -403,19 +403,6 @@ def points_at_size(points: pd.DataFrame, family: str, metric: str,
     return points[whole]
 
 
-def add_dates_of_older_sessions(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with a column `older`: ', newest DATE' for a series whose newest
-    session is from an earlier date than that of another series; else ''.
-
-    :param points: rows of records.points with labels
-    """
-    time = points.groupby('label', observed=True)['time'].transform('max')
-    older = time.dt.date < time.dt.date.max() if len(points) else []
-    return points.assign(older=[
-        f', newest {when:%Y-%m-%d}' if is_older else ''
-        for when, is_older in zip(time, older, strict=True)])
-
-
 def title_size_suffix(points: pd.DataFrame) -> str:
     """' at 8 B', where all points that have a size have that one."""
     sizes = points['point'].dropna().unique()

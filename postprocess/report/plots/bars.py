@@ -14,7 +14,6 @@ from . import (
     SIZES,
     Drawing,
     Records,
-    add_dates_of_older_sessions,
     drop_curves,
     metric_panels,
     points_at_size,
@@ -41,7 +40,7 @@ def drawings_from_records(records: Records, by: naming.Names = (),
         points = panel.points_of_panel
         if by or at:
             points = points_at_size(points, records.family, panel.metric, at)
-        points = add_dates_of_older_sessions(points[points['value'].notna()])
+        points = points[points['value'].notna()]
         if points.empty or not (points['value'] >= 0).all():
             continue
         group = (records.table[first].reindex(points['kind']).to_numpy()
@@ -52,14 +51,13 @@ def drawings_from_records(records: Records, by: naming.Names = (),
 
 
 def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Figure:
-    """A bar a row, below its name and value; dots if a logarithmic axis is needed,
-    because the length of a bar means nothing there.
+    """A bar a row, below its name and value.
 
     :param frame: points of a panel; bars of a `group` have a colour
     """
     hollow = charts.mask_of_inconclusive(frame)
     names = [charts.wrap_text(
-        f'{charts.series_name(row.label)}{row.older}: {quantity.text(row.value)}'
+        f'{charts.series_name(row.label)}: {quantity.text(row.value)}'
         + ', inconclusive' * bool(is_hollow), charts.SMALL)
         for row, is_hollow in zip(frame.itertuples(), hollow, strict=True)]
     legend = charts.reference_entries(frame)
@@ -76,18 +74,10 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
     faces = np.where(hollow, 'none', colours)
     edges = np.where(hollow, charts.INK, colours)
     top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1
-    minimum = values[values > 0].min() if (values > 0).any() else top
-    wide = top > 60 * minimum
     high = 0.3 / (1 + lines)                # half the height of a bar
-    if wide:
-        axes.scatter(values, rows, color=faces, edgecolors=edges, s=28, lw=hollow,
-                     zorder=3)
-        axes.set_xscale('log')
-        axes.set_xlim(min([minimum, *frame.loc[frame['minimum'] > 0, 'minimum']]) / 2)
-    else:
-        axes.barh(rows, values, height=2 * high, color=faces, edgecolor=edges,
-                  alpha=charts.BAR, lw=hollow)
-        axes.set_xlim(0, 1.05 * top)
+    axes.barh(rows, values, height=2 * high, color=faces, edgecolor=edges,
+              alpha=charts.BAR, lw=hollow)
+    axes.set_xlim(0, 1.05 * top)
     for y, name, row in zip(rows, names, frame.itertuples(), strict=True):
         axes.text(0, y - high - 0.04, name, fontsize=charts.SMALL, va='bottom',
                   transform=axes.get_yaxis_transform())
@@ -102,6 +92,6 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
                           solid_capstyle='butt')
     axes.set_ylim(len(names) - 0.5, -high - lines / (1 + lines))
     axes.set_yticks([])
-    charts.set_few_ticks(axes.xaxis, wide)
-    charts.set_axis_title_and_labels(axes.xaxis, frame['value'], quantity, wide)
+    charts.set_few_ticks(axes.xaxis)
+    charts.set_axis_title_and_labels(axes.xaxis, frame['value'], quantity, False)
     return figure

@@ -127,7 +127,7 @@ def draw_boxes(frame: pd.DataFrame, title: str, quantity: charts.Quantity, over:
     last.set_xlabel(over if any(every) else '')
     if is_spread:
         for own in np.atleast_1d(axes):
-            charts.set_few_ticks(own.yaxis, False)
+            charts.set_few_ticks(own.yaxis)
         last.set_ylabel('Difference (%)', labelpad=2)
     else:
         ends = [frame[name].dropna() for name in ('low', 'high', 'minimum', 'maximum')]

@@ -17,7 +17,6 @@ from . import (
     METRIC,
     Drawing,
     Records,
-    add_dates_of_older_sessions,
     metric_panels,
 )
 
@@ -50,7 +49,7 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
         # A single size is no curve: bars show it.
         several = points.groupby('label', observed=True)['point'].transform(
             'nunique') > 1
-        points = add_dates_of_older_sessions(points[several])
+        points = points[several]
         points = points.drop(columns=[name for name in ('limit', 'beside')
                                       if points[name].isna().all()])
         if len(points):

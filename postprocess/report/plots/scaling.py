@@ -15,7 +15,6 @@ from . import (
     SIZES,
     Drawing,
     Records,
-    add_dates_of_older_sessions,
     field_title,
     fields_given_by_axis,
     metric_panels,
@@ -57,7 +56,6 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
         points = points.assign(place=points.groupby('label')['place'].transform(
             'min')).sort_values(['place', 'x'], kind='stable')
         points = points[points.groupby('label')['x'].transform('nunique') > 1]
-        points = add_dates_of_older_sessions(points)
         if len(points):
             yield panel.make_drawing(
                 f'scaling {over}{title_size_suffix(points)}', draw_scaling,

@@ -4,7 +4,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ docs/reference/page.md describes the kinds and their options.
   ./plumb parse osu old/*.txt --csv old.csv
   ./plumb plot --from old.csv
 
-If a plot has nothing to show, a line on stderr lists it.
+An entry of FILE or a family that has nothing to show is listed on stderr.
 
 """ + ANSWER_CODES
 #: Key -> schema of what an entry of FILE has besides the options of its kind.
@@ -134,17 +134,18 @@ def drawings_of_file(data: Tidy, file: Path, title: str,
     """The plots that a file lists; one line on stderr for each entry that is empty.
 
     :param entries: see load_plot_entries
-    :raises strict.Fault: an entry names a field or series that no record has
+    :raises strict.Fault: an entry names a series that its family does not have
     """
     records = records_of_family(data, '')
     for entry, kind, options in entries:
         of_plot = [name for name in sorted({*plots.rows_matching_fields(
             records.table, options.get('where', ()))['family']}) if name in families()]
-        # The limits and judged sizes of a family count if the plot is of one.
+        # The judged sizes of a family count if the plot is of one.
         family = of_plot[0] if len(of_plot) == 1 else ''
-        for fault in faults_of_entry(records, entry, options, file, family):
-            raise strict.Fault(file, fault.line,
-                               f"plots: {entry['kind']}: {fault.reason}")
+        for path, reason in faults_of_panels({'plots': [entry], 'series': families()[
+                family].series if family else {}}):
+            raise schema.fault_at_path(str(file), entry, path[2:],
+                                       f"plots: {entry['kind']}: {reason}")
         drawn = list(kind.drawings_from_records(
             dataclasses.replace(records, family=family), **options))
         if not drawn:
@@ -159,46 +160,18 @@ def drawings_of_file(data: Tidy, file: Path, title: str,
                       *one.args[2:]))
 
 
-def faults_of_entry(records: plots.Records, entry: Any, options: Mapping[str, Any],
-                    file: Path, family: str) -> Iterator[strict.Fault]:
-    """The fields and series of an entry that no record has.
-
-    :param family: of its records; '': several
-    """
-    known = [name for name in records.table if name not in (
-        'params', 'settings', 'valid')]
-    for key in ('where', 'by', 'panel', 'merge', 'over'):
-        names = options.get(key) or ()
-        for name in [names] if isinstance(names, str) else [
-                one if isinstance(one, str) else one[0] for one in names]:
-            if name not in known:
-                yield schema.fault_at_path(str(file), entry, [key], (
-                    f'no record has the field {name!r} (fields: {", ".join(known)}); '
-                    + schema.suggest_name(name, known)))
-    for path, reason in faults_of_panels({'plots': [entry], 'series': families()[
-            family].series if family else {}}):
-        yield schema.fault_at_path(str(file), entry, path[2:], reason)
-
-
 def drawings_of_families(data: Tidy, expected: Iterable[str]
                          ) -> Iterator[plots.Drawing]:
-    """The plots that the page has of each family; one line on stderr for each that is
-    empty.
+    """The plots that the page has of each family; one line on stderr for each family
+    without one.
 
-    :param expected: families that are listed as empty if they have no record
+    :param expected: families that are listed if they have no record
     """
-    empty: dict[str, None] = {}
     names = sorted(map(str, data.frame['family'].unique()))
     for name in names:
-        records = records_of_family(data, name)
-        for kind, options in plots.parse_family_plot_entries(families().get(name)):
-            drawn = list(kind.drawings_from_records(records, **options))
-            if not drawn:
-                title = options['title'] or ', '.join(options.get('metric', ()))
-                empty[f'{name}: {kind.__name__.rpartition(".")[2]} {title}'.rstrip()
-                      ] = None
-            yield from drawn
-    for name in [*empty, *sorted({*expected} - {*names})]:
+        yield from plots.drawings_of_family(
+            records_of_family(data, name), families().get(name))
+    for name in sorted({*expected} - {*names}):
         print(f'plumb plot: {name}: no records to draw', file=sys.stderr)
 
 

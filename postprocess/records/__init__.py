@@ -98,8 +98,7 @@ def sessions(paths: Paths) -> pd.DataFrame:
     Columns: `session`; `system`; `mode` ('': none); `started`, `ended`: UTC;
     `selected_all`: no option selected fewer test cases than the mode has, or changed
     them; `cut_short`: it ended before all of its test cases did; `running`: it has not
-    ended; `failures`: short ids of the test cases of which only its log says that they
-    failed; `nightly`: the first session of its nightly session; `command`.
+    ended; `command`.
     """
     with _open(paths, []) as con:
         return _read_sessions(con)

@@ -296,23 +296,12 @@ CREATE TEMP VIEW sessions AS
             NOT coalesce(logs.running, false) AND (
                 logs.session IS NOT NULL OR coalesce(found.aborted, 0) > 0)
                 AS cut_short,
-            coalesce(logs.running, false) AS running,
-            regexp_extract(session, '^\d{8}T\d{6}Z-([0-9a-f]{6})([0-9a-f]{2})?$',
-                ['first', 'further']) AS parts_of_name
-        FROM found FULL JOIN logs USING (session)),
-    failed AS (SELECT session, list(DISTINCT test_case) AS failures
-        FROM failures_of_logs GROUP BY session)
+            coalesce(logs.running, false) AS running
+        FROM found FULL JOIN logs USING (session))
     SELECT given.session, given.system, given.mode, given.started, given.ended,
         {whole} AS selected_all, given.cut_short, given.running,
-        coalesce(failed.failures, []) AS failures,
-        CASE WHEN given.parts_of_name.further = '' THEN given.session ELSE coalesce(
-            (SELECT max(other.session) FROM given AS other
-             WHERE other.parts_of_name.first = given.parts_of_name.first
-                 AND other.parts_of_name.further = ''
-                 AND other.parts_of_name.first <> ''
-                 AND other.session < given.session), given.session) END AS nightly,
         given.command
-    FROM given LEFT JOIN failed USING (session)
+    FROM given
     WHERE getvariable('site') IN ('', given.system)
     ORDER BY given.started, given.session
 '''

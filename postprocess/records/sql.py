@@ -9,7 +9,7 @@ import duckdb
 from config.commandline import ANSWER_CODES, Parser
 
 from .. import options
-from . import cache, counting
+from . import cache
 from .files import Faults
 
 HELP = """\
@@ -28,42 +28,6 @@ The statement can only read, and it reads only the perflogs. In CSV, a text that
 spreadsheet would run as a formula begins with an apostrophe.
 
 """ + ANSWER_CODES
-#: View -> columns that config/perflog.yaml does not describe, and what they mean.
-MEANS = {
-    'results': {
-        'position': 'place of the value among those of its measurement',
-        'metric': 'name in config/metrics.yaml or a family.yaml; `completed` = 0: a '
-                  'measurement without values',
-        'point': 'where on the curve, in bytes; NULL for values of the whole run',
-        'repetition': 'number of the repetition inside the job, from 1; 0: the median '
-                      'over several repetitions, the value that is judged then',
-        'better': 'higher, lower or none', **(_COMMON := {
-            'copy': 'number and node of a copy (--repeat, --distribute, pinned '
-                    'nodes), e.g. `repeat_no=0 nid=n2`',
-            'guard': 'sanity check or stage that refused the values; empty: none',
-            'reason': 'why the measurement failed, did not run or is inconclusive',
-            'note': f'`{counting.OUT_THEN_PASSED}`, `{counting.NOT_CONFIRMED}`, or '
-                    'empty',
-            'measurements': 'how often the session measured this test case and copy',
-            'file': 'report, file of rows or log that it comes from'})},
-    'measurements': {
-        **_COMMON, 'outcome': 'what the measurement itself is: pass, out (of '
-        'tolerance), refused, inconclusive or not_run',
-        'retry': 'number of the retry, from 0', 'line': 'place in the file',
-        'counts': 'whether it is the one that counts in its session',
-        'vals': 'list of its values: metric, point, repetition (NULL: the value that '
-                'is judged), value, unit, reference, lower, upper, result'},
-    'sessions': {
-        'session': 'identifier', 'system': 'system', 'mode': 'mode; empty: none',
-        'started': 'time when it began', 'ended': 'time when it ended, or was last '
-        'seen',
-        'selected_all': 'no option selected fewer test cases than its mode has, or '
-                        'changed them',
-        'cut_short': 'it ended before all of its test cases did',
-        'running': 'it has not ended',
-        'failures': 'short ids of test cases of which only its log says that they '
-                    'failed', 'nightly': 'first session of its nightly session',
-        'command': 'command line of ReFrame'}}
 #: Rows that a table shows; --csv and --json have all.
 MAXIMUM = 1000
 

@@ -395,15 +395,6 @@ def test_a_running_session_is_not_cut_short(tmp_path):
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_further_sessions_belong_to_their_first_one(tmp_path):
-    names = ['20261102T030000Z-abcdef', '20261102T040000Z-abcdef01',
-             '20261103T030000Z-123456']
-    make.write(tmp_path, [make.record(day=day, session=name)
-                          for day, name in enumerate(names, 1)])
-    assert records.sessions(tmp_path)['nightly'].tolist() == [
-        names[0], names[0], names[2]]
-
-
 # Damage -----------------------------------------------------------------------
 
 @pytest.mark.parametrize(('old', 'new', 'reason'), [

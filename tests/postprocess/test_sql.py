@@ -126,10 +126,9 @@ def test_an_answer_that_nobody_reads_stops_no_other_command(tmp_path):
             unread.kill()
 
 
-def test_every_column_of_a_view_is_described(tree):
-    from config import strict
-    columns = strict.load_trusted_yaml(ROOT / 'config' / 'perflog.yaml')['columns']
+def test_every_column_of_a_view_is_documented(tree):
+    text = (ROOT / 'docs/reference/perflogs.md').read_text('utf-8')
     with cache.open_records_database([tree], []) as con:
-        for view, means in sql.MEANS.items():
-            names = {name for name, *_ in con.execute(f'DESCRIBE {view}').fetchall()}
-            assert names <= {*columns, *means} and means.keys() <= names
+        for view in ('results', 'measurements', 'sessions'):
+            names = [name for name, *_ in con.execute(f'DESCRIBE {view}').fetchall()]
+            assert not [name for name in names if f'`{name}`' not in text], view

@@ -14,14 +14,3 @@ def is_tracked_by_git(path: Path) -> bool:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL).returncode == 0
     return False
-
-
-def git_commit_hint(path: Path) -> str:
-    """`; commit it`, or '' if git ignores a file or is not used there."""
-    with contextlib.suppress(OSError):          # there is no git
-        check = subprocess.run(
-            ['git', '-C', str(path.parent), 'check-ignore', '-q', path.name],
-            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        # 0: it is ignored; 1: it is not; 128: outside of a repository.
-        return '; commit it' if check.returncode == 1 else ''
-    return ''

@@ -36,7 +36,7 @@ from config.records.columns import MADE_UP
 from config.regular import write_files_atomically
 from config.sessions.judged import metric_key
 
-from ..files import git_commit_hint, is_tracked_by_git
+from ..files import is_tracked_by_git
 from . import editing
 from .progress import (
     KEYS,
@@ -140,7 +140,7 @@ def difference_lines(path: Path, text: str) -> list[str]:
     try:
         before = path.read_text()
     except FileNotFoundError:
-        return [f'{path}: new file{git_commit_hint(path)}']
+        return [f'{path}: new file']
     if before == text:
         return [f'{path}: no change']
     if is_tracked_by_git(path):

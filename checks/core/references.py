@@ -25,7 +25,7 @@ from config.references import (
     read,
     strip_xfail_mark,
 )
-from config.sessions.judged import is_improved
+from config.sessions.judged import IMPROVED, is_improved
 
 #: One reference: centre, lower and upper as fractions (None: open), unit.
 Reference = tuple[float, float | None, float | None, str]
@@ -214,7 +214,7 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
         f'published values: {entry.source["source"]} ({entry.source["date"]})'
         if entry.is_published else '',
         f'no tolerance: {", ".join(without_tolerance)}' if without_tolerance else '',
-        f'improved: calibrate again ({", ".join(better)})' if better else '',
+        f'{IMPROVED} ({", ".join(better)})' if better else '',
     ]
     for metric, reference in entry.values.items():
         if sound[metric] is not reference and metric in reference_table:

@@ -196,6 +196,10 @@ def change_in_percent(value: float, reference: float) -> str:
     return change_text(value / reference)
 
 
+#: Begins the note of a measurement with a value that is clearly better.
+IMPROVED = 'improved: calibrate again'
+
+
 def is_improved(better: str, value: float, reference: float,
                 lower: float | None, upper: float | None) -> bool:
     """Whether a value is clearly better than its reference.

@@ -10,6 +10,7 @@ import pandas as pd
 from config.console import count_with_noun
 from config.families import all_metrics
 from config.records.units import change_text, size_text, value_text
+from config.sessions.judged import IMPROVED
 from config.sessions.session_id import first_session_id_by_session
 
 from .. import results
@@ -295,7 +296,7 @@ def _regression_row(page: Page, event: Event, member: Member, last: dict[int, in
         'log': page.folders_of_test_case(case).get('log', '') if case else ''}
 
 
-def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
+def changes_since_last_session(page: Page) -> list[dict]:
     """Changes since the session before: {what, lines, count}. A test case that failed
     is in the card of its event."""
     this_session = len(page.past.sessions) - 1
@@ -315,9 +316,7 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
     news: dict[str, list[tuple[str, int | None]]] = {
         'new test cases': appeared,
         'no longer failing': passed,
-        'improved: calibrate again': [
-            (f"{row['name']} {row['metric']} {row['ratio']}", row['number'])
-            for row in rows if row['improved']],
+        IMPROVED: [(case.name, case.number) for case in page.cases if case.is_improved],
         'improved': [(one.lines[0], None)
                      for one in page.verdict.events_of('improvement')],
         'changed environment': [

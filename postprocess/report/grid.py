@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from config.sessions.judged import IMPROVED
+
 from .. import results
 from ..names import natural_sort_key
 
@@ -73,6 +75,11 @@ class Case(NamedTuple):
     def is_cut_short(self) -> bool:
         """Whether its newest session ended before the test case did."""
         return results.is_cut_short(self.result, self.row.guard)
+
+    @property
+    def is_improved(self) -> bool:
+        """Whether a value of its newest session is clearly better than its reference."""
+        return IMPROVED in str(self.row.no_reference)
 
     @property
     def newest_result_letter(self) -> str:

@@ -24,7 +24,6 @@ from config.records.units import number_text, size_text, unit_text
 from config.references import has_tolerance, metrics_without_tolerance
 from config.sessions.judged import (
     change_in_percent,
-    is_improved,
     judged_rules_by_family,
     metric_key,
     point_in_bytes,
@@ -270,8 +269,6 @@ class Page:
                    if pd.notna(part) and pd.notna(row.reference)]
         ratio = worsening_ratio(
             'lower', row.value, row.reference) if row.reference else float('nan')
-        better = row.result == 'pass' and is_improved(
-            row.better, row.value, row.reference, row.lower, row.upper)
         spark = self.small_plots.get(key_of_record(row), '')
         if row.metric == 'completed':      # the guard is the result
             row = row._replace(
@@ -296,7 +293,6 @@ class Page:
             'times_as_bad': 1.0 if not ratio > 0 else worsening_ratio(
                 row.better, row.value, row.reference),
             'note': str(row.note),
-            'improved': 'improved: calibrate again' if better else '',
             'spark': spark, 'session': row.session, 'where': row.file,
             'emulated': row.emulated}
 
@@ -345,7 +341,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     rows = page.value_table_rows()
     frame = page.data.frame
     counts = page.result_counts | count_tolerances(frame) | {
-        'improved': len({row['number'] for row in rows if row['improved']})}
+        'improved': sum(case.is_improved for case in page.cases)}
     series_of = sections.time_series_by_family(page.data, runs.series if runs else [])
     families_ = [sections.family_section(page, name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
@@ -366,7 +362,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                          for case in page.cases if case.is_cut_short],
         events=events,
         all_events=page.verdict.commands.read('verdict', '', '--json -'),
-        news=cards.changes_since_last_session(page, rows),
+        news=cards.changes_since_last_session(page),
         families_of_grid=grid.rows_by_family(page.cases),
         ranges=grid.session_ranges(sessions),
         legend=grid.legend(''.join(case.cells for case in page.cases)),

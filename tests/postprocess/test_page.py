@@ -78,7 +78,7 @@ def test_what_is_new_is_told(tmp_path):
     built = made(tmp_path, records)
     news = {
         item['what']: item['lines']
-        for item in cards.changes_since_last_session(built, [])
+        for item in cards.changes_since_last_session(built)
     }
     assert [name.split()[0] for what in (
         'no longer failing', 'new test cases')

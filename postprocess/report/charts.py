@@ -264,10 +264,9 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     entries = []
     for label, colour, line, marker, rows in series_with_styles(frame):
         many = int(rows['runs'].max()) if runs else 0
-        entries.append((series_name(label)
-                        + f" ({many} session{'s' * (many > 1)})" * runs, colour, line, marker,
-                        *[inconclusive_style(marker)] * bool(
-                            mask_of_inconclusive(rows).all())))
+        name = series_name(label) + f" ({many} session{'s' * (many > 1)})" * runs
+        entries.append((name, colour, line, marker, *[inconclusive_style(marker)] * bool(
+            mask_of_inconclusive(rows).all())))
     return entries
 
 

@@ -40,8 +40,6 @@ _OUTLINES = {'w': 'h1l-.5 1z', 'k': 'h.5v1h.5v-.5h-1z', '-': 'm.3 0h.4v1h-.4z',
 #: Numbers of newest sessions that the reader may choose; the last one that is
 #: smaller than the number of sessions is chosen first.
 RANGES = (60, 180)
-#: Dates on the axis, and sessions from one to the next.
-_MAX_DATES, _MIN_STEP = 5, 4
 #: Bad rows of a family that are not folded, and good rows beside bad ones.
 _MAX_BAD, _MAX_GOOD = 12, 3
 
@@ -78,7 +76,8 @@ class Case(NamedTuple):
 
     @property
     def is_improved(self) -> bool:
-        """Whether a value of its newest session is clearly better than its reference."""
+        """Whether its newest session has a value that is clearly better than its
+        reference."""
         return IMPROVED in str(self.row.no_reference)
 
     @property
@@ -187,7 +186,7 @@ def _worst_letters(rows: Sequence[str]) -> str:
 
 def session_ranges(sessions: Sequence[str]) -> list[dict[str, Any]]:
     """The ranges of newest sessions that the reader may choose: {count, text,
-    is_chosen, dates}, `dates` for the axis as (percent from the left, date).
+    is_chosen, dates}, `dates` of the first and the last one.
 
     :param sessions: names of all sessions, `2026-11-06 03:00`, the oldest first
     """
@@ -196,14 +195,4 @@ def session_ranges(sessions: Sequence[str]) -> list[dict[str, Any]]:
     chosen = counts[-2] if len(counts) > 1 and counts[-2] == RANGES[-1] else total
     return [{'count': count, 'is_chosen': count == chosen,
              'text': f'newest {count}' if count < total else f'all {total}',
-             'dates': _axis_dates(sessions[total - count:])} for count in counts]
-
-
-def _axis_dates(sessions: Sequence[str]) -> list[tuple[float, str]]:
-    """(percent from the left, date) of the ends of some sessions, the newest one
-    included; times, if all sessions have one date."""
-    step = max(-(-len(sessions) // _MAX_DATES), _MIN_STEP)
-    is_one_day = sessions[0][:10] == sessions[-1][:10] and len(sessions) > step
-    return [(round(100 * (at + 1) / len(sessions), 2),
-             sessions[at][11:] if is_one_day else sessions[at][:10])
-            for at in range((len(sessions) - 1) % step, len(sessions), step)]
+             'dates': sorted({sessions[total - count], sessions[-1]})} for count in counts]

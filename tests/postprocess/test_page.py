@@ -63,11 +63,6 @@ def test_systems_of_one_date_stand_in_one_session(tmp_path):
     assert [len(runs) for runs in built.past.sessions] == [2, 1, 1]
 
 
-def test_sessions_of_one_day_have_times_on_their_axis():
-    [one] = grid.session_ranges([f'2026-11-06 0{hour}:00' for hour in range(6)])
-    assert [text for _, text in one['dates']] == ['01:00', '05:00']
-
-
 def test_what_is_new_is_told(tmp_path):
     records = [case(name, day, 'fail' if (name, day) in (
         ('a', 2), ('b', 1)) else 'pass', version='7.5' if day < 2 else '7.6')

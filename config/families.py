@@ -111,12 +111,12 @@ class Family:
 
 
 def parameters_by_name(params: str) -> dict[str, str]:
-    """The parameters of a test case: name -> value.
+    """The parameters of a test case: name -> value, which may have blanks.
 
     :param params: ``name=value``, separated by blanks
     """
-    return {name: value for name, _, value
-            in (word.partition('=') for word in params.split())}
+    parts = re.split(r'(?:^| )([^\s=]+)=', params)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def parameters_match(when: Row | list[Row], params: str) -> bool:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 
-from config.families import printed_name
+from config.families import parameters_by_name, printed_name
 
 #: Maximum width of a name without the mark of embedded programs. Unit: characters.
 WIDTH = 60
@@ -32,8 +32,7 @@ def short_name(check: str, params: str, settings: str, test_case: str,
     >>> short_name('Copy', 'program=copy_bw', '', 'a38ba5b9', 'embedded')
     'copy_bw (embedded) a38ba5b9'
     """
-    parts = re.split(r'(?:^| )([^\s=]+)=', params)
-    values = dict(zip(parts[1::2], parts[2::2], strict=True))
+    values = parameters_by_name(params)
     program = values.pop('program', '') or check
     words = [program]
     words += [f'{name}={value}' if value.isdecimal() else

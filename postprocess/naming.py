@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from config.families import printed_name
+from config.families import parameters_by_name, printed_name
 
 #: What can tell two series of a program apart, most telling first; the
 #: parameters of the test case come before these.
@@ -71,13 +71,9 @@ def parameter_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
     Same index as `frame`; read from `params` and `settings` ("name=value name=value").
     """
-    def parse_parameters(text: str) -> dict[str, str]:
-        parts = re.split(r'(?:^| )([^\s=]+)=', text)
-        return dict(zip(parts[1::2], parts[2::2], strict=True))
-
     texts = (frame['params'].astype(str) + ' ' + frame['settings'].astype(str)
              ).str.strip()
-    known = {text: parse_parameters(text) for text in texts.unique()}
+    known = {text: parameters_by_name(text) for text in texts.unique()}
     names = list(dict.fromkeys(n for p in known.values() for n in p))
     return pd.DataFrame(
         {n: texts.map({t: p.get(n, '') for t, p in known.items()})

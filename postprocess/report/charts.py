@@ -265,8 +265,9 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     for label, colour, line, marker, rows in series_with_styles(frame):
         many = int(rows['runs'].max()) if runs else 0
         name = series_name(label) + f" ({many} session{'s' * (many > 1)})" * runs
-        entries.append((name, colour, line, marker, *[inconclusive_style(marker)] * bool(
-            mask_of_inconclusive(rows).all())))
+        hollow = bool(mask_of_inconclusive(rows).all())
+        entries.append((name, colour, line, marker,
+                        *[inconclusive_style(marker)] * hollow))
     return entries
 
 

@@ -256,17 +256,12 @@ DEV = """Commands for those who change the suite, its documentation or its stack
 `plumb dev ACTION --help` lists the options of an action.
 """
 
-SPACK = """Solves stacks of spack-envs/ with Spack, and installs or keeps the solution.
+SPACK = """Solves stacks of spack-envs/ with Spack, and keeps the solutions.
 
-Before anything is built, the solution is compared with the promises of the stack. Spack
-is found by SPACK_ROOT or on PATH. The environments are created in
-$PLUMBLINE_WORK/spack, if the settings of the site do not name another folder. A stack
-is installed from the solution in the site's folder if there is one.
+Spack is found by SPACK_ROOT or on PATH. The solution is written to locks/ in the folder
+of the site. docs/how-to/spack.md has the commands of Spack that install a stack.
 
-docs/how-to/spack.md has the commands of Spack that only solve a stack, and that push
-it into a build cache.
-
-Exit codes: 0 good; 1 Spack cannot solve or install a stack; 2 wrong usage.
+Exit codes: 0 good; 1 Spack cannot solve a stack; 2 wrong usage.
 """
 
 SITE = """Creates the folder of a site, or checks it.
@@ -592,12 +587,11 @@ def _add_dev_actions(actions: Any) -> None:
         help='a server that is started in the job, and its client (default: '
              'one program)')
     spack = actions.add_parser(
-        'spack', text=SPACK, help='install stacks, or keep their solutions',
-        example='./plumb dev spack install --site mycluster')
-    spack.add_argument('what', choices=('install', 'lock'), metavar='WHAT',
-                       help='install: solve and install, and print the path of the '
-                            "view; lock: keep the solution in the site's folder")
-    which = spack.add_argument_group('what to install')
+        'spack', text=SPACK, help='keep the solutions of stacks',
+        example='./plumb dev spack lock --site mycluster')
+    spack.add_argument('what', choices=('lock',), metavar='lock',
+                       help='the only action')
+    which = spack.add_argument_group('what to solve')
     _add_site_option(which)
     which.add_argument(
         '--stack', action='append', metavar='STACK',

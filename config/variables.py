@@ -106,11 +106,7 @@ VARIABLES: tuple[Variable, ...] = (
          'environment', 'none'),
         ('PLUMBLINE_SPACK_PACKAGES',
          'a clone of spack-packages, for machines without a network',
-         'Spack clones the commit in `spack-envs/common/packages-pinned.yaml`'),
-        ('PLUMBLINE_SPACK_MIRROR',
-         'site `local`: a source mirror (`spack mirror create`)', 'none'),
-        ('PLUMBLINE_SPACK_CACHE',
-         'site `local`: a build cache (`spack buildcache push`)', 'none')),
+         'Spack clones the commit in `spack-envs/common/packages-pinned.yaml`')),
     *_section(
         'Self-tests', 'test',
         ('PLUMBLINE_BOX_NODES', 'number of nodes of the site `devcluster`', '4'),

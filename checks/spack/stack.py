@@ -1,10 +1,8 @@
 """Software stacks: spack-envs/<stack> installed for a site by Spack's own commands.
 
-A person installs a stack beforehand, with ``plumb dev spack install`` or with the
-commands of spack-envs/README.md, in a folder outside of every test's stage directory.
-The fixture of a family (`base.Programs`) finds it with
-:func:`installed_stack_record`, which needs no Spack. An installation by ``plumb`` also
-keeps a hash of its settings, so that one with outdated settings is refused.
+A person installs a stack beforehand, with Spack's commands in docs/how-to/spack.md, in
+a folder outside of every test's stage directory. The fixture of a family
+(`base.Programs`) finds it with :func:`installed_stack_record`, which needs no Spack.
 
 ReFrame's own Spack build system is not used. It puts the environment and (by
 default) the install tree into the stage directory of each test, so that each
@@ -15,7 +13,6 @@ lock of a build stage that they shared.
 """
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -31,24 +28,13 @@ from typing import Any
 from config import strict
 from config.commandline import suggest_nearest_word
 from config.families import families as all_families
-from config.places import ROOT, SITES, is_site_named_local, work_folder
+from config.places import ROOT, is_site_named_local, work_folder
 from config.regular import write_file_atomically
 
 ENVS = ROOT / 'spack-envs'
 
-#: Oldest Spack that can read the configuration files of the stacks.
-OLDEST = (1, 0)
-
-#: Keys of a site's stacks.yaml with their defaults.
-DEFAULTS: dict[str, Any] = {
-    'offline': False,       # use only the site's mirrors
-}
-
 #: What `spack find` prints of each package of a stack, and the file of it.
 FORMAT, PREFIXES = 'plumb:{name}:{version}:{hash}:{prefix}', 'prefix.log'
-
-#: File with the Spack that solved a stack, and the hash of the settings.
-ORIGIN = 'origin.json'
 
 #: View of a stack, in its folder.
 VIEW = '.spack-env/view'
@@ -62,21 +48,6 @@ class NoStack(StackError):
     """The stack does not exist, or a file or Spack itself is unusable."""
 
 
-@dataclass(frozen=True)
-class Spack:
-    """An installed Spack: its command, and the output of `--version`."""
-    command: str
-    version: str
-    #: Checkout of recipes that replaces the pinned one, with its commit; ''
-    #: without one.
-    recipes: str = ''
-
-    @property
-    def default_packages_file(self) -> Path:
-        """The file that Spack itself writes if it has no compiler."""
-        return Path(self.command).parents[1] / 'etc/spack/packages.yaml'
-
-
 def spack_command() -> str:
     """The path of the spack command; empty: none was found.
 
@@ -85,32 +56,6 @@ def spack_command() -> str:
     """
     root = os.environ.get('SPACK_ROOT')
     return f'{root}/bin/spack' if root else shutil.which('spack') or ''
-
-
-def find_and_check_spack() -> Spack:
-    """Run the Spack of :func:`spack_command` and check its version.
-
-    :raises NoStack: it does not exist, does not run, or is too old.
-    """
-    command = spack_command()
-    if not command:
-        raise NoStack('Spack was not found: set SPACK_ROOT to a clone of it, '
-                      'or put `spack` on PATH')
-    try:
-        done = subprocess.run([command, '--version'], text=True, timeout=60,
-                              stdin=subprocess.DEVNULL, capture_output=True,
-                              env=spack_environment_variables(Path('none')))
-    except (OSError, subprocess.TimeoutExpired) as err:
-        raise NoStack(f'cannot run {command}: {err}') from None
-    match = re.match(r'(\d+)\.(\d+)', done.stdout)
-    if done.returncode or not match:
-        raise NoStack(f'{command} --version failed: {_last_line(done.stderr)}')
-    if tuple(map(int, match.groups())) < OLDEST:
-        raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
-                      f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
-    checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES', '')
-    return Spack(os.path.realpath(command), done.stdout.strip(),
-                 checkout and f'{checkout}@{_packages_checkout_commit()}')
 
 
 def spack_environment_variables(site: Path) -> dict[str, str]:
@@ -129,28 +74,6 @@ def spack_environment_variables(site: Path) -> dict[str, str]:
     }
 
 
-def builtin_repo_settings() -> dict[str, Any]:
-    """The source of Spack's own recipes, from spack-envs/common.
-
-    A checkout in $PLUMBLINE_SPACK_PACKAGES overrides it.
-    """
-    checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
-    if checkout:
-        return {'builtin': f'{checkout}/repos/spack_repo/builtin'}
-    pinned = _read_yaml(ENVS / 'common' / 'packages-pinned.yaml')
-    return {'builtin': pinned['repos']['builtin']}
-
-
-def _packages_checkout_commit() -> str:
-    """The commit of $PLUMBLINE_SPACK_PACKAGES; '' if it is not set."""
-    folder = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
-    if not folder:
-        return ''
-    return subprocess.run(
-        ['git', '-C', folder, 'rev-parse', 'HEAD'], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
-
-
 def _last_line(text: str) -> str:
     lines = [ln.strip() for ln in text.splitlines() if ln.strip()]
     return lines[-1] if lines else 'no output'
@@ -167,68 +90,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, (dict, type(None))):
         raise NoStack(f'{path}: expected a mapping, keys and values')
     return content or {}
-
-
-# ------------------------------------------------------------ promises
-
-_PROMISE = re.compile(r'[+~]?[\w.:-]+(=[\w.,:-]+)?')
-
-
-def unsatisfied_spec_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
-    """Promises of a stack that its solution breaks, one line each.
-
-    :arg lock: contents of a spack.lock.
-    :arg promises: ``name[@version] [+v|~v|key=value]...``; one node of the
-        lock must meet all words of a promise. A version also matches versions
-        that begin with it; a value also matches a list that contains it.
-    :raises StackError: a promise is malformed.
-    """
-    nodes = list(lock.get('concrete_specs', {}).values())
-    broken = []
-    for promise in promises:
-        words = re.findall(r'[+~]?[^\s+~]+', str(promise))
-        if not words or not all(_PROMISE.fullmatch(w.replace('@', '.'))
-                                for w in words):
-            raise StackError(f'promise {promise!r}: expected name[@version] '
-                             '[+v|~v|key=value]...')
-        name, _, version = words[0].partition('@')
-        there = [n for n in nodes if n['name'] == name]
-        if not there:
-            broken.append(f'{promise}: {name} is not in the solution')
-        elif not any(_satisfies_spec_promise(n, version, words[1:]) for n in there):
-            got = ', '.join(format_spec(n, words[1:]) for n in there)
-            broken.append(f'{promise}: the solution has {got}')
-    return broken
-
-
-def _satisfies_spec_promise(node: dict[str, Any], version: str,
-                            variants: list[str]) -> bool:
-    have = str(node.get('version', ''))
-    if version and have != version and not have.startswith(f'{version}.'):
-        return False
-    parameters = node.get('parameters', {})
-    for word in variants:
-        key, _, value = word.lstrip('+~').partition('=')
-        got = parameters.get(key)
-        expected: Any = (True if word[0] == '+' else False if word[0] == '~'
-                         else value)
-        if got != expected and not (isinstance(got, list) and expected in got):
-            return False
-    return True
-
-
-def format_spec(node: dict[str, Any], variants: list[str] = []) -> str:
-    """name@version of a node of a lock, and the variants in `variants`."""
-    text = f"{node['name']}@{node.get('version', '?')}"
-    for word in variants:
-        key = word.lstrip('+~').partition('=')[0]
-        value = node.get('parameters', {}).get(key)
-        if isinstance(value, bool):
-            text += f' {"+" if value else "~"}{key}'
-        else:
-            value = ','.join(value) if isinstance(value, list) else value
-            text += f' {key}={value or "nothing"}'
-    return text
 
 
 def _provider_of_mpi(lock: dict[str, Any]) -> str:
@@ -250,14 +111,14 @@ def stack_names() -> list[str]:
 
 
 #: Key of stack.yaml -> its type.
-_ABOUT = {'descr': str, 'features': list, 'provides': dict, 'promises': list}
+_ABOUT = {'descr': str, 'features': list, 'provides': dict}
 
 
 def read_stack_yaml(name: str) -> dict[str, Any]:
     """Contents of a stack's stack.yaml.
 
     Keys: descr; features of an environment with the stack; provides (family
-    -> package, or program -> package); promises (see `unsatisfied_spec_promises`).
+    -> package, or program -> package).
 
     :raises NoStack: the stack does not exist, a key is unknown, or a value
         has another type.
@@ -274,10 +135,6 @@ def read_stack_yaml(name: str) -> dict[str, Any]:
             raise NoStack(f'{path}: unknown key {key!r}')
         if not isinstance(result.get(key), _ABOUT[key]):
             raise NoStack(f'{path}: {key}: expected a {_ABOUT[key].__name__}')
-    try:
-        unsatisfied_spec_promises({}, result['promises'])
-    except StackError as err:
-        raise NoStack(f'{path}: {err}') from None
     return result
 
 
@@ -307,20 +164,6 @@ def stacks_of_site(configuration: dict[str, Any]) -> list[str]:
     return sorted({env['extras']['stack']
                    for env in configuration.get('environments', ())
                    if 'stack' in env.get('extras', {})})
-
-
-def site_stack_settings(site: Path) -> dict[str, Any]:
-    """A site's stacks.yaml over the defaults.
-
-    :raises NoStack: an unknown key, or a value of another type.
-    """
-    path = site / 'stacks.yaml'
-    own = _read_yaml(path) if path.exists() else {}
-    for name, value in own.items():
-        if type(value) is not type(DEFAULTS.get(name)):
-            raise NoStack(f'{path}: {name}: expected a key with a value of '
-                          f'the same type from {DEFAULTS}')
-    return {**DEFAULTS, **own}
 
 
 def read_spack_lock_file(path: Path) -> dict[str, Any] | None:
@@ -355,113 +198,46 @@ class Stack:
 
     @property
     def lock_file_of_site(self) -> Path:
-        """A solution that the site keeps, so that no installation solves again."""
-        folder = detected_settings_folder(self.site) or self.site
+        """A solution that the site keeps, so that an installation need not solve."""
+        folder = (work_folder() / 'local-spack' if is_site_named_local(self.site)
+                  else self.site)
         return folder / 'locks' / f'{self.name}.lock'
 
-    def settings_hash(self) -> str:
-        """Twelve digits of a hash over all files that affect the result."""
-        if not (self.site / 'spack').is_dir():
-            raise StackError(f'{self.site}/spack is missing: add the Spack '
-                             'settings of the site (docs/how-to/spack.md)')
-        own = detected_settings_folder(self.site)
-        digest = hashlib.sha256()
-        # Not the whole folder of the manifest: plain Spack writes there.
-        for base in (self.manifest_file, self.manifest_file.with_name('stack.yaml'),
-                     ENVS / 'common', ENVS / 'repo', self.site / 'spack',
-                     self.lock_file_of_site, *([own / 'packages.yaml'] if own else [])):
-            for path in [base] if base.is_file() else sorted(base.rglob('*')):
-                if path.suffix in ('.yaml', '.py', '.patch', '.lock'):
-                    digest.update(path.name.encode() + path.read_bytes())
-        return digest.hexdigest()[:12]
+    def concretize(self, spack: str) -> dict[str, Any]:
+        """Solve the stack anew; return its spack.lock.
 
-    def concretize(self, spack: Spack, anew: bool = False) -> dict[str, Any]:
-        """Solve the stack, unless it is solved; return its spack.lock.
-
-        :param anew: solve it even if it is solved, or if the site keeps a solution
-        :raises StackError: it has no solution or breaks a promise, or Spack
-            would use settings that are not the site's.
+        :param spack: the command
+        :raises StackError: Spack finds no solution, or has no compiler
         """
-        promises = read_stack_yaml(self.name)['promises']
-        origin = {'settings': self.settings_hash(), 'spack': spack.version,
-                  'recipes': spack.recipes}
-        lock_file, manifest = self.folder / 'spack.lock', self.folder / 'spack.yaml'
-        text = self.manifest_file.read_text()
-        _refuse_foreign_settings(spack)
+        manifest, text = self.folder / 'spack.yaml', self.manifest_file.read_text()
         self.folder.mkdir(parents=True, exist_ok=True)
-        if anew or _read_origin(self.folder) != origin or (
-                read_spack_lock_file(lock_file) is None):
-            for name in ('spack.lock', PREFIXES, ORIGIN):
-                (self.folder / name).unlink(missing_ok=True)
-            if self.lock_file_of_site.exists() and not anew:
-                shutil.copy(self.lock_file_of_site, lock_file)
-        if not manifest.exists() or manifest.read_text() != text:
-            write_file_atomically(manifest, text)
-        old = read_spack_lock_file(lock_file)
-        if old is None and lock_file.exists():
-            raise StackError(f'{self.lock_file_of_site} is not a lock file of '
-                             'Spack: create it with plumb dev spack lock')
-        output = self._run_spack(spack, 'concretize')
+        write_file_atomically(manifest, text)
+        lock_file = self.folder / 'spack.lock'
+        lock_file.unlink(missing_ok=True)
+        try:
+            done = subprocess.run(
+                [spack, '-e', str(self.folder), 'concretize'], text=True,
+                env=spack_environment_variables(self.site), errors='replace',
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT)
+        except OSError as err:
+            raise NoStack(f'cannot run {spack}: {err}') from None
         lock = read_spack_lock_file(lock_file)
-        fault = ''
-        if manifest.read_text() != text or spack.default_packages_file.exists():
-            fault = (f'{self.site}/spack has no compiler that Spack can use, so Spack '
-                     f'changed {manifest}, or wrote {spack.default_packages_file}, '
-                     'which you must remove; add gcc with extra_attributes to '
-                     'packages.yaml')
-        elif lost := re.search(r'Error constructing repository.*', output):
-            fault = f'{self.name}: Spack ignored a recipe repository: {lost.group()}'
-        elif lock is None:
-            fault = f'{self.name}: Spack did not write {lock_file}'
-        elif old and old['roots'] != lock['roots']:
-            fault = (f'{self.lock_file_of_site} is older than the stack: create it '
-                     'again with plumb dev spack lock')
-        elif broken := unsatisfied_spec_promises(lock, promises):
-            fault = (f'the solution of {self.name} breaks promises of '
-                     f'{self.manifest_file.with_name("stack.yaml")}: '
-                     f'{"; ".join(broken)}')
-        if fault or lock is None:
-            lock_file.unlink(missing_ok=True)
-            raise StackError(fault)
-        write_file_atomically(self.folder / ORIGIN, json.dumps(origin))
+        if done.returncode or lock is None:
+            errors = [line for line in done.stdout.splitlines() if 'rror:' in line]
+            raise StackError(f'{self.name} for {self.site.name}: spack concretize '
+                             f'failed: {[*errors, _last_line(done.stdout)][0].strip()}')
+        if manifest.read_text() != text:
+            lock_file.unlink()
+            raise StackError(f'{self.site}/spack has no compiler that Spack can use, '
+                             f'so Spack changed {manifest}; add gcc with '
+                             'extra_attributes to packages.yaml')
         return lock
 
-    def solve_and_save_spack_lock(self, spack: Spack) -> Path:
-        """Solve again, and keep the solution as the site's.
-
-        :raises StackError: as `concretize`; then an older kept lock stays.
-        """
-        self.concretize(spack, anew=True)
-        self.lock_file_of_site.parent.mkdir(exist_ok=True)
-        write_file_atomically(self.lock_file_of_site,
-                              (self.folder / 'spack.lock').read_text())
-        return self.lock_file_of_site
-
-    def install(self, spack: Spack) -> dict[str, Any]:
-        """Solve the stack and install missing packages; return `record`.
-
-        :raises StackError: Spack fails; it printed the package, the reason and a log
-        """
-        lock = self.concretize(spack)
-        if record := self.record():
-            return record
-        self._run_spack(spack, 'install', '--fail-fast')
-        packages = self._run_spack(spack, 'find', '--deps', '--format', FORMAT)
-        write_file_atomically(self.folder / PREFIXES, packages)
-        record = self.record()
-        if not record:
-            lost = _missing_roots(lock, _parse_packages(packages))
-            raise StackError(f'{self.name}: Spack reported success, but '
-                             f'{", ".join(lost) or "its view or a prefix"} does not '
-                             f'exist; read {self.folder}/{PREFIXES}')
-        return record
-
     def record(self) -> dict[str, Any] | None:
-        """The record of a complete installation that is not outdated, by plumb or by
-        hand: stack, site, folder, view, provides (family -> package), packages (name
-        -> version, hash, prefix) and mpi (its name); None: there is none.
-
-        :raises StackError: the solution breaks promises of the stack
+        """The record of a complete installation: stack, site, folder, view, provides
+        (family -> package), packages (name -> version, hash, prefix) and mpi (its
+        name); None: there is none.
         """
         lock = read_spack_lock_file(self.folder / 'spack.lock')
         try:
@@ -469,81 +245,18 @@ class Stack:
             manifest = (self.folder / 'spack.yaml').read_text()
         except OSError:
             return None
-        origin = _read_origin(self.folder)
         view = self.folder / VIEW
         # An external of a module has no prefix.
         prefixes = [view, *(Path(package['prefix']) for package in packages.values()
                             if package['prefix'])]
         if (lock is None or manifest != self.manifest_file.read_text()
-                or origin and origin['settings'] != self.settings_hash()
                 or _missing_roots(lock, packages)
                 or not all(prefix.is_dir() for prefix in prefixes)):
             return None
         about = read_stack_yaml(self.name)
-        if broken := unsatisfied_spec_promises(lock, about['promises']):
-            raise StackError(f'{self.folder}: {"; ".join(broken)}')
         return {'stack': self.name, 'site': self.site.name, 'folder': str(self.folder),
                 'view': str(view), 'provides': about['provides'],
                 'mpi': _provider_of_mpi(lock), 'packages': packages}
-
-    def _run_spack(self, spack: Spack, *words: str) -> str:
-        """Run Spack in the environment; return its output, and print it unless it is
-        a list of packages.
-
-        :raises StackError: it fails
-        """
-        env = spack_environment_variables(self.site)
-        if site_stack_settings(self.site)['offline']:
-            # Spack has no such switch, and would try every upstream for
-            # minutes: so every request goes to a proxy that refuses at once.
-            env |= dict.fromkeys(
-                ('http_proxy', 'https_proxy', 'ftp_proxy', 'all_proxy',
-                 'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY'),
-                'http://127.0.0.1:9')
-        lines = []
-        with subprocess.Popen(
-                [spack.command, '-e', str(self.folder), *words], env=env, text=True,
-                errors='replace', stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT) as process:
-            assert process.stdout
-            try:
-                for line in process.stdout:
-                    lines.append(line)
-                    if words[0] != 'find':
-                        print(line, end='', file=sys.stderr, flush=True)
-            except BaseException:
-                # Killed at once, its builds would continue and hold their locks.
-                process.terminate()
-                raise
-        if process.returncode:
-            errors = [line.strip() for line in lines if 'rror:' in line]
-            raise StackError(f'{self.name} for {self.site.name}: spack {words[0]} '
-                             f'failed: {[*errors, _last_line("".join(lines))][0]}')
-        return ''.join(lines)
-
-
-def _read_origin(folder: Path) -> dict[str, str]:
-    """The Spack and the settings of a solution; empty: plain Spack solved it."""
-    try:
-        return dict(json.loads((folder / ORIGIN).read_text()))
-    except (OSError, ValueError):
-        return {}
-
-
-def _refuse_foreign_settings(spack: Spack) -> None:
-    """Refuse settings that Spack would use silently.
-
-    :raises StackError: such settings exist.
-    """
-    if spack.default_packages_file.exists():
-        raise StackError(
-            f'{spack.default_packages_file} applies to every site; Spack itself may '
-            "have written it. Remove it, or move it to the site's spack/ if you need "
-            'it')
-    checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
-    if checkout and not Path(checkout, 'repos').is_dir():
-        raise NoStack(f'PLUMBLINE_SPACK_PACKAGES={checkout} is not a '
-                      'checkout of spack-packages')
 
 
 def _parse_packages(text: str) -> dict[str, dict[str, str]]:
@@ -561,26 +274,17 @@ def _missing_roots(lock: dict[str, Any], packages: Mapping[str, Mapping[str, str
     return [root['spec'] for root in lock['roots'] if root['hash'] not in there]
 
 
-def detected_settings_folder(site: Path) -> Path | None:
-    """Folder of Spack's settings that were detected here; None: the site has
-    its own."""
-    return work_folder() / 'local-spack' if is_site_named_local(site) else None
-
-
 def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
     """The record of an installed stack of a site; see `Stack.record`.
 
-    :raises StackError: it is not installed, or what decides was changed
-        since; names the command that installs it.
+    :raises StackError: it is not installed, or its manifest was changed since
     """
     if record := Stack(name, site).record():
         return record
-    where = site.name if site.parent == SITES else site
     raise StackError(
-        f'the stack {name} is not installed for the site {site.name}, or '
-        f'files of either were changed since: ./plumb dev spack install --site '
-        f'{where} --stack {name}; spack-envs/README.md has the commands of '
-        'plain Spack')
+        f'the stack {name} is not installed for the site {site.name} in '
+        f'{Stack(name, site).folder}, or is older than {ENVS}/{name}/spack.yaml: run '
+        'the commands of Spack in docs/how-to/spack.md')
 
 
 def write_installed_stack_files(record: Mapping[str, Any], folder: Path) -> None:

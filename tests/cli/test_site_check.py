@@ -177,8 +177,7 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
 
 
 @pytest.mark.parametrize('files', [
-    [('stacks.yaml', 'ofline: true\n', 'stacks.yaml: ofline: expected'),
-     ('locks/mpi-host.lock', '{"roots": [', 'is not a lock file of Spack'),
+    [('locks/mpi-host.lock', '{"roots": [', 'is not a lock file of Spack'),
      ('locks/mpi-hots.lock', '{}', "spack-envs/ has no stack 'mpi-hots'"),
      ('references/oso.yaml', '{}',
       "this site has no family 'oso'; did you mean 'osu'"),

@@ -20,11 +20,6 @@ RECIPES = sorted(ENVS.glob('repo/spack_repo/plumbline/packages/*/package.py'))
 FAMILIES = {'osu', 'nccl', 'keyvalue', 'optcast', 'smartredis',
             'taobench'}
 
-#: name[@version] [+v|~v|key=value]...
-PROMISE = re.compile(r'[a-z0-9][a-z0-9-]*(@[\w.-]+)?'
-                     r'( ([+~][a-z0-9_]+|[a-z0-9_]+=[\w.:-]+))*')
-
-
 def ids(path: Path) -> str:
     return path.parent.name if path.name == 'package.py' else path.name
 
@@ -56,21 +51,10 @@ def test_stack_is_whole(stack: Path) -> None:
     assert 'packages' not in spack, 'that is the choice of the site'
 
     about = yaml.safe_load((stack / 'stack.yaml').read_text())
-    assert set(about) == {'descr', 'features', 'provides', 'promises'}
+    assert set(about) == {'descr', 'features', 'provides'}
     assert about['descr'] and '\n' not in about['descr']
     assert set(about['provides']) <= FAMILIES
-    for promise in about['promises']:
-        assert PROMISE.fullmatch(promise), promise
     assert (stack / 'README.md').read_text().startswith(f'# {stack.name}\n')
-
-
-@pytest.mark.parametrize('stack', STACKS, ids=ids)
-def test_what_a_stack_provides_it_promises(stack: Path) -> None:
-    about = yaml.safe_load((stack / 'stack.yaml').read_text())
-    promised = {re.split('[@ ]', promise)[0] for promise in about['promises']}
-    for packages in about['provides'].values():
-        names = packages.values() if isinstance(packages, dict) else [packages]
-        assert set(names) <= promised
 
 
 def test_stacks_are_in_the_overview() -> None:

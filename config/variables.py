@@ -98,9 +98,6 @@ VARIABLES: tuple[Variable, ...] = (
         'Spack', 'carried',
         ('SPACK_ROOT', 'the folder of Spack', '`spack` on PATH'),
         ('SPACK_PYTHON', 'the Python that runs Spack', 'the Python of the suite'),
-        ('SPACK_USER_CACHE_PATH',
-         "Spack's folder of caches, in which `plumb site check` looks for recipes",
-         '`~/.spack`'),
         ('PLUMBLINE_STACKS',
          'site `local`: the stacks to measure, separated by commas; each becomes an '
          'environment', 'none'),

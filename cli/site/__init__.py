@@ -8,7 +8,7 @@ partitions      wrong values of a partition that otherwise only a job reveals
 listing         the list of `cases` in a process of its own
 check           ./plumb site check
 cases           test cases that ReFrame generates for a site
-spack_yaml      the site's YAML files for Spack
+spack_yaml      whether Spack loads the stacks of the site
 schedulers      whether Slurm or PBS answers, and which nodes it has
 doctor          ./plumb doctor: which test cases can run, and why others cannot
 """

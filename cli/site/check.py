@@ -38,8 +38,6 @@ from config.places import (
 from config.references import reference_files
 from config.sites import topology
 
-ENVS = ROOT / 'spack-envs'
-
 SNAPSHOT = 'cases.txt'
 #: Start of a comment on what `site new` leaves to a person.
 FINISH = 'FINISH: '
@@ -87,14 +85,7 @@ def check(args: argparse.Namespace) -> int:
         print_verdict(verdict, folded=len(verdicts) > 1)
         if args.references:
             console.print_table(verdict.judged, indent=2)
-    stacks = sorted(ENVS.glob('*/spack.yaml'))
-    # common/ is not a stack, but a scope that the stacks share.
-    faults, note = spack_yaml.faults_of_scope(
-        None, [*stacks, *sorted(ENVS.glob('common/*.yaml'))])
-    if stacks:
-        print_verdict(Verdict(f'spack-envs ({len(stacks)} stacks)',
-                              [f'yaml  {note}'] * bool(note), list(map(str, faults))))
-    bad = sum(bool(v.findings) for v in verdicts) + bool(faults)
+    bad = sum(bool(v.findings) for v in verdicts)
     states = programs.count_states(
         state for verdict in verdicts for state in verdict.states.values())
     every = sum((v.references for v in verdicts), collections.Counter())
@@ -157,11 +148,6 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
     with contextlib.suppress(topology.TopologyError):
         if tree := read_network_switches(folder):
             verdict.facts.append(f'switches    {topology.switch_summary_text(tree)}')
-    yaml_faults, note = spack_yaml.faults_of_scope(folder / 'spack')
-    number = len(list((folder / 'spack').glob('*.yaml')))
-    verdict.facts.append('yaml        ' + (f'{number} files' + f', {note}' * bool(note)
-                                           if number else 'no spack/ folder'))
-    verdict.findings += map(str, yaml_faults)
     return verdict
 
 

@@ -55,17 +55,6 @@ TENSORS = '''
              'smartredis': {'source': 'embedded'}}}},
 '''
 
-PACKAGES = '''
-packages:
-  gcc:
-    externals:
-    - spec: gcc@12.2.0
-      prefix: /usr
-      extra_attributes: {compilers: {c: /usr/bin/gcc}}
-  mpi: {require: [openmpi]}
-'''
-
-
 @pytest.fixture
 def site(tmp_path):
     folder = tmp_path / 'cluster'
@@ -441,57 +430,7 @@ def test_a_partition_with_too_few_cores_leaves_the_others_their_references(site)
             in sites.examine_site(site).facts)
 
 
-# ------------------------------------------------------------- Spack's YAML
-
-def lint(folder: Path, text: str, name: str = 'packages.yaml') -> list[str]:
-    (folder / name).write_text(text)
-    return [str(f) for f in spack_yaml.faults_of_scope(folder)[0]]
-
-
-@pytest.fixture
-def names(monkeypatch):
-    monkeypatch.setattr(spack_yaml, 'known_package_names', lambda: {
-        'gcc', 'openmpi', 'mpich', 'cuda', 'zlib', 'redis', 'nccl'})
-
-
-def test_a_good_file_is_good(tmp_path, names):
-    assert lint(tmp_path, PACKAGES) == []
-
-
-@pytest.mark.parametrize('text, line, words', [
-    ('packages:\n  opemnpi: {buildable: false}\n', 2,
-     "packages: opemnpi: Spack has no package of this name, and ignores the "
-     "entry; did you mean 'openmpi'?"),
-    ('packages::\n  opemnpi: {buildable: false}\n', 2, 'packages: opemnpi'),
-    ('compilers:\n- compiler: {spec: gcc@9}\n', 1, 'Spack ignores this sec'),
-    ('packages: [\n', 2, 'not YAML'),
-    ('packages:\n\tgcc: {}\n', 2, 'not YAML'),
-    ('packages: {}\npackages: {}\n', 2, 'occurs twice here'),
-])
-def test_each_fault_names_its_line(tmp_path, names, text, line, words):
-    (tmp_path / 'packages.yaml').write_text(PACKAGES)
-    result = lint(tmp_path, text, 'faulty.yaml')
-    assert len(result) == 1, result
-    assert result[0].startswith(f'{tmp_path}/faulty.yaml:{line}: ')
-    assert words in result[0]
-
-
-@pytest.mark.parametrize('text', [
-    'packages:\n  mpi: {require: [openmpi]}\n',
-    'packages:\n  gcc:\n    externals:\n    - {spec: gcc@9, prefix: /usr}\n'])
-def test_a_scope_without_compiler_is_refused(tmp_path, names, text):
-    result = lint(tmp_path, text)
-    assert len(result) == 1 and 'packages have no compiler' in result[0]
-    # It may be in what the file includes.
-    assert lint(tmp_path, 'include: [../more]\n') == []
-
-
-def test_names_of_packages_are_not_checked_without_a_repository(tmp_path):
-    (tmp_path / 'packages.yaml').write_text(PACKAGES)
-    assert spack_yaml.faults_of_scope(tmp_path) == (
-        [], 'package names not checked: set PLUMBLINE_SPACK_PACKAGES to a package '
-        'repository')
-
+# ------------------------------------------------------------------ Spack
 
 def test_stacks_are_loaded_with_one_variable(tmp_path, monkeypatch):
     """The fake Spack loads the stack `nccl` alone."""

@@ -17,7 +17,7 @@ from conftest import ROOT
 
 from cli.setup.venv import WORK, SetupError
 from cli.site import check as sites
-from cli.site import detect, new, nodes, pbs, spack_yaml
+from cli.site import detect, new, nodes, pbs
 from config.sites import launch, topology
 
 DATA = ROOT / 'tests' / 'data' / 'sites'
@@ -700,16 +700,6 @@ def test_a_spack_that_finds_nothing_says_why(tmp_path, monkeypatch):
     spack.write_text('#!/bin/sh\necho "==> Error: no clingo" >&2\nexit 1\n')
     assert machine.command_output('spack') == ''
     assert machine.silent == {'spack': 'no clingo'}
-
-
-def test_the_real_spack_finds_a_compiler_and_takes_what_is_written(
-        tmp_path, site_of):
-    if not {'SPACK_ROOT', 'PLUMBLINE_SPACK_PACKAGES'} <= set(os.environ):
-        pytest.skip('set SPACK_ROOT and PLUMBLINE_SPACK_PACKAGES')
-    folder, _ = site_of(recorded=None)
-    assert '- spack: ' not in (folder / 'README.md').read_text()
-    faults, note = spack_yaml.faults_of_scope(folder / 'spack')
-    assert (faults, note) == ([], '')
 
 
 def test_a_card_without_a_rate_is_for_a_person_to_write(site_of, recorded):

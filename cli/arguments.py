@@ -578,14 +578,10 @@ def _add_dev_actions(actions: Any) -> None:
                        example='./plumb dev docs')
     new = actions.add_parser(
         'benchmark', text=BENCHMARK, help='create a family, which can run at once',
-        example='./plumb dev benchmark new echo --service')
+        example='./plumb dev benchmark new copy')
     new.add_argument('new', choices=('new',), metavar='new', help='the only action')
     new.add_argument('name', metavar='NAME',
                      help='the name of the family: a-z, 0-9 and _')
-    new.add_argument_group('kind').add_argument(
-        '--service', action='store_true',
-        help='a server that is started in the job, and its client (default: '
-             'one program)')
     spack = actions.add_parser(
         'spack', text=SPACK, help='keep the solutions of stacks',
         example='./plumb dev spack lock --site mycluster')

@@ -1,8 +1,7 @@
 """`plumb dev benchmark new NAME`: make the folders of a family that runs at once.
 
-The templates cli/setup/templates/{program,service} are families that pass the
-contract tests. NAME and Name in their files and paths become the family's
-name and the class of its check.
+The template cli/setup/templates/ is a family that passes the contract tests. NAME and
+Name in its files and paths become the family's name and the class of its check.
 """
 from __future__ import annotations
 
@@ -45,17 +44,15 @@ ROWS = {
     'tests/{name}/test_{name}.py': 'tests of the parser, also on damaged '
                                    'output',
     'checks/{name}/family.yaml': 'metrics, references, limits, bands',
-    'checks/{name}/{name}.py': 'the check: parameters, command line{more}',
+    'checks/{name}/{name}.py': 'the check: parameters, command line',
     'checks/{name}/README.md': 'description of the benchmark and its '
                                'parameters',
 }
-SERVICE = ',\nservers and clients (checks/services/plan.py)'
 
 
-def file_descriptions_text(name: str, more: str) -> str:
+def file_descriptions_text(name: str) -> str:
     """ROWS as two columns."""
-    files = {path.format(name=name): text.format(more=more)
-             for path, text in ROWS.items()}
+    files = {path.format(name=name): text for path, text in ROWS.items()}
     width = max(map(len, files)) + 4
     return '\n'.join(
         f'  {path}'.ljust(width) + text.replace('\n', '\n' + ' ' * width)
@@ -92,15 +89,14 @@ def refuse_bad_family_name(name: str) -> None:
                              f'{class_name(name)}; choose another name')
 
 
-def rendered_template_files(name: str, service: bool) -> dict[str, str]:
+def rendered_template_files(name: str) -> dict[str, str]:
     """Path below the repository -> text."""
     def fill_template(text: str) -> str:
         return text.replace('NAME', name).replace('Name', class_name(name))
 
-    template = TEMPLATES / ('service' if service else 'program')
     return {fill_template(str(Path(part.name, name, path.relative_to(part)))):
             fill_template(path.read_text('utf-8'))
-            for part in (template / 'checks', template / 'tests')
+            for part in (TEMPLATES / 'checks', TEMPLATES / 'tests')
             for path in sorted(part.rglob('*'))
             if path.is_file() and '__pycache__' not in path.parts}
 
@@ -108,7 +104,7 @@ def rendered_template_files(name: str, service: bool) -> dict[str, str]:
 def benchmark(args: argparse.Namespace) -> int:
     """Make the two folders of a family: both, or neither."""
     refuse_bad_family_name(args.name)
-    made = rendered_template_files(args.name, args.service)
+    made = rendered_template_files(args.name)
     targets = [ROOT / part / args.name for part in ('checks', 'tests')]
     with tempfile.TemporaryDirectory(prefix='.new-', dir=ROOT) as scratch:
         for path, text in made.items():
@@ -126,6 +122,5 @@ def benchmark(args: argparse.Namespace) -> int:
             raise
     print(PROGRAM.format(count=len(made), name=args.name,
                          check=class_name(args.name),
-                         rows=file_descriptions_text(args.name, SERVICE if args.service
-                                                     else '')), end='')
+                         rows=file_descriptions_text(args.name)), end='')
     return 0

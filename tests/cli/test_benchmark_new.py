@@ -29,24 +29,20 @@ def python_and_yaml(folder: Path) -> int:
 
 
 #: Tests of test_contracts.py that look at each family.
-CONTRACTS = 'copy or echo or place or damaged or by_name or linter'
+CONTRACTS = 'copy or place or damaged or by_name or linter'
 
 
 @pytest.mark.timeout(1800)             # half a dozen commands, which no fork can be
-def test_new_families_run_and_hold_the_contracts(checkout, copy_in_place, request):
-    """One of a program, and one of a server and its clients."""
-    for name, *options in ('copy',), ('echo', '--service'):
-        output = checkout('dev', 'benchmark', 'new', name, *options)
-        assert f'./plumb run -n {name.capitalize()}' in output
+def test_a_new_family_runs_and_holds_the_contracts(checkout, copy_in_place, request):
+    assert './plumb run -n Copy' in checkout('dev', 'benchmark', 'new', 'copy')
     family = checkout.folder / 'checks' / 'copy'
     assert python_and_yaml(family) <= 60
-    output = checkout('run', '--', '-n', 'Copy|Echo')
+    output = checkout('run', '--', '-n', 'Copy')
     # Read there: the metrics are those of that checkout.
     answer = checkout('sql', 'SELECT DISTINCT metric, guard FROM results',
                       '--json', '-')
     rows = [[*row.values()] for row in json.loads(answer)]
-    assert ['copy_bandwidth', ''] in rows and ['echo_rate', ''] in rows, output
-    assert not any(guard for _, guard in rows)
+    assert rows == [['copy_bandwidth', '']], output
     golden = checkout.folder / 'tests' / 'copy' / 'golden' / 'copy.txt'
     assert 'copy_bandwidth' in checkout('parse', 'copy', str(golden))
     # The contracts of a second suite are half of the work.
@@ -56,8 +52,7 @@ def test_new_families_run_and_hold_the_contracts(checkout, copy_in_place, reques
     checkout('selftest', '--', '-n0', '-q', 'tests/copy', 'tests/test_contracts.py',
              '-k', CONTRACTS)
     if sys.version_info[:2] == (3, 11):         # as test_types_are_right
-        done = copy_in_place.run(sys.executable, '-m', 'mypy', 'checks/copy',
-                                 'checks/echo')
+        done = copy_in_place.run(sys.executable, '-m', 'mypy', 'checks/copy')
         assert done.returncode == 0, done.stdout
 
 

@@ -548,9 +548,6 @@ def _add_site_actions(actions: Any) -> None:
                           '--access=--account=x; may be repeated')
     use.add_argument('--modules', default='', metavar='"M ..."',
                      help='modules of the MPI')
-    use.add_argument('--stack', action='append', metavar='STACK', default=[],
-                     help='add an environment with this stack of spack-envs/; '
-                          'may be repeated')
     output = new.add_argument_group('output')
     output.add_argument('--path', type=Path, metavar='DIR',
                         help='the folder to create (default: '

@@ -393,4 +393,4 @@ def stack_faults(folder: Path, names: Iterable[str]) -> Iterator[str]:
         elif not (folder / 'spack').is_dir():
             yield (f'{where}: an environment has the stack {name}, but the site has no '
                    'folder spack/ to build it; add spack/packages.yaml with gcc and '
-                   'the MPI')
+                   'the MPI (spack compiler find, spack external find)')

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from checks.machine.software import identify_mpi
 from cli.setup.venv import WORK
 from cli.site import nodes
@@ -54,7 +52,7 @@ class Machine:
 
     def command_output(self, name: str, *more: str) -> str:
         """A command's output; empty if it failed: `silent` has the reason."""
-        command, limit = COMMANDS[name], _DATA['limits'].get(name, LIMIT)
+        command, limit = COMMANDS[name], LIMIT
         if not self.recorded:
             text, why = _run_with_timeout([*command, *more], limit)
         elif (path := self.recorded / f'{name}.txt').exists():
@@ -319,30 +317,3 @@ def best_mpi_module(available: list[tuple[str, bool]]) -> Mpi | None:
                 name == 'cray-mpich')
             return find_mpi_in_modules([*filter(None, first), module], 'modules')
     return None
-
-
-def spack_gcc_external(version: str, paths: str) -> list[dict]:
-    """The gcc of PATH as an external of Spack; empty if there is none."""
-    tools = {Path(p).name: p for p in paths.splitlines()}
-    if not version.strip() or 'gcc' not in tools:
-        return []
-    names = {'c': 'gcc', 'cxx': 'g++', 'fortran': 'gfortran'}
-    compilers = {lang: tools[tool] for lang, tool in names.items()
-                 if tool in tools}
-    languages = ','.join(compilers).replace('cxx', 'c++')
-    return [{'spec': f"gcc@{version.strip()} languages:='{languages}'",
-             'prefix': str(Path(tools['gcc']).parents[1]),
-             'extra_attributes': {'compilers': compilers}}]
-
-
-def parse_spack_packages(text: str) -> dict[str, dict]:
-    """The packages that Spack found, with externals; empty: it found none.
-
-    >>> parse_spack_packages('packages: {a: {externals: [{spec: a@1}]}, b: {}}')
-    {'a': {'externals': [{'spec': 'a@1'}]}}
-    """
-    try:
-        return {entry: row for entry, row in yaml.safe_load(text)['packages'].items()
-                if isinstance(row, dict) and row.get('externals')}
-    except (yaml.YAMLError, TypeError, KeyError, AttributeError):
-        return {}

@@ -1,6 +1,6 @@
 """`plumb site new`: make the folder of a new site.
 
-cli/site/detect.py detects the machine, options select partitions and stacks,
+cli/site/detect.py detects the machine, options select partitions,
 and the templates of cli/site/templates/ write the files. The folder is created
 completely or not at all.
 """
@@ -26,7 +26,6 @@ import jinja2
 import yaml
 
 from checks.core import hardware
-from checks.spack import stack
 from cli.setup.venv import ROOT, SetupError, print_progress
 from cli.site import check as sites
 from cli.site import detect, nodes, pbs
@@ -45,10 +44,6 @@ MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
 
 #: Restriction of a partition (scontrol) -> the option of sbatch that it needs.
 RESTRICTIONS = {'AllowAccounts': '--account', 'AllowQos': '--qos'}
-
-#: Flavours of MPI that have the same name in Spack.
-SPACK_MPI = ('cray-mpich', 'openmpi', 'mpich')
-
 
 @dataclass
 class Facts:
@@ -74,7 +69,6 @@ class Facts:
     modules_system: str
     #: None: no MPI was found.
     mpi: Mpi | None
-    externals: dict[str, dict]
 
 
 @dataclass
@@ -86,7 +80,6 @@ class Choices:
     launcher: str
     #: Options of all jobs.
     access: list[str]
-    stacks: list[str]
 
 
 @dataclass
@@ -173,8 +166,7 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
         gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
         nics=detect.parse_nics(output('rdma')),
-        modules_system=detect.parse_modules_system(avail), mpi=mpi,
-        externals=spack_packages(machine, mpi, paths))
+        modules_system=detect.parse_modules_system(avail), mpi=mpi)
 
 
 def find_other_scheduler(machine: Machine) -> str:
@@ -215,29 +207,6 @@ def parse_modules_option(text: str, mpi_of_path: Mpi | None) -> Mpi:
                      f'{", ".join(detect.MPI_MODULES)}')
 
 
-def spack_packages(machine: Machine, mpi: Mpi | None, paths: str) -> dict[str, dict]:
-    """`packages:` for Spack, with a gcc; empty if Spack could not call one."""
-    packages: dict[str, dict] = {
-        name: {'externals': row['externals']}
-        for name, row in detect.parse_spack_packages(
-            machine.command_output('spack')).items()}
-    gcc = [one for one in packages.get('gcc', {}).get('externals', [])
-           if one.get('extra_attributes', {}).get('compilers')]
-    gcc = gcc or detect.spack_gcc_external(machine.command_output('gcc'), paths)
-    if not gcc:
-        return {}
-    packages['gcc'] = {'externals': gcc}
-    name = mpi.flavour if mpi else ''
-    if mpi and name in SPACK_MPI and name not in packages and mpi.version:
-        place: dict[str, Any] = {'prefix': mpi.prefix} if mpi.prefix \
-            else {'modules': list(mpi.modules)}
-        packages[name] = {'externals': [{'spec': f'{name}@{mpi.version}', **place}]}
-    if name in packages:
-        packages[name]['buildable'] = False
-    packages['mpi'] = {'require': [name if name in SPACK_MPI else 'openmpi']}
-    return dict(sorted(packages.items()))
-
-
 # ----------------------------------------------------------------- choices
 
 def refuse_bad_site_name(name: str, folder: Path) -> None:
@@ -257,15 +226,10 @@ def refuse_bad_site_name(name: str, folder: Path) -> None:
 def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
     """The choices of the options, with defaults for the detected machine."""
     names = [p.name for p in facts.partitions if p.nodes] if facts.scheduler else []
-    for what, chosen, known in (('partition', args.partition or (), names),
-                                ('stack', args.stack, stack.stack_names())):
-        for name in chosen:
-            if name not in known:
-                raise SetupError(f'unknown {what} {name!r}; '
-                                 + schema.suggest_name(name, known))
-    if args.stack and not facts.externals:
-        raise SetupError('--stack needs a gcc for Spack, but none is in PATH; '
-                         'load a compiler module, or omit --stack')
+    for name in args.partition or ():
+        if name not in names:
+            raise SetupError(f'unknown partition {name!r}; '
+                             + schema.suggest_name(name, names))
     flavour = facts.mpi.flavour if facts.mpi else 'openmpi'
     launcher = args.launcher or (
         # Intel MPI needs the path of Slurm's own library for srun.
@@ -283,7 +247,7 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
         if not text.startswith('-'):
             raise SetupError(f'--access {text!r}: expected an option of sbatch or '
                              'qsub, such as --qos=x')
-    return Choices(parts, left_out, launcher, args.access, args.stack)
+    return Choices(parts, left_out, launcher, args.access)
 
 
 # -------------------------------------------------------------- the files
@@ -408,17 +372,15 @@ def add_devices_to_partition(partition: Place, host: str,
                                        'num_devices': number})
 
 
-def environment_facts(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
-    """Facts of each environment: its name, its stack ('': none), its MPI, and
-    the value of SLURM_MPI_TYPE if srun needs it."""
+def environment_facts(facts: Facts, choices: Choices) -> dict[str, Any]:
+    """Facts of the environment: its name, its MPI, and the value of SLURM_MPI_TYPE if
+    srun needs it."""
     mpi = facts.mpi or Mpi('openmpi', '', 'mpicc', (), '', '')
     needs_mpi_type = (
         choices.launcher == 'srun' and 'MpiDefault' not in facts.config
     )
-    return [{'name': of or mpi.flavour, 'stack': of, 'mpi': mpi,
-             'uses_mpi': not of or stack.has_mpi(of),
-             'mpi_type': MPI_TYPE.get(mpi.flavour, '') if needs_mpi_type else ''}
-            for of in ('', *choices.stacks)]
+    return {'name': mpi.flavour, 'mpi': mpi,
+            'mpi_type': MPI_TYPE.get(mpi.flavour, '') if needs_mpi_type else ''}
 
 
 def python_literal(value: object, column: int, behind: int = 1) -> str:
@@ -470,7 +432,7 @@ def render_site_files(name: str, detected: Facts, choices: Choices, suite: str
         'places': [make_partition(name, part, detected, choices, own_nics)
                    for part in choices.partitions],
         'own_nics': own_nics,
-        'environments': environment_facts(detected, choices), 'flavour': flavour,
+        'environment': environment_facts(detected, choices), 'flavour': flavour,
         'can_pin': launch.launcher_extra(
             'launcher_pin', choices.launcher, flavour, {}) is not None,
         'switches': topology.switch_summary_text({

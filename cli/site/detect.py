@@ -37,7 +37,7 @@ COMMANDS: dict[str, list[str]] = {
 LIMIT = 30
 #: The plugin with which Slurm knows the switches.
 TREE = 'topology/tree'
-#: Module -> flavour of its MPI, best first.
+#: Module -> flavour of its MPI.
 MPI_MODULES: dict[str, str] = _DATA['mpi_modules']
 
 
@@ -238,25 +238,6 @@ def parse_modules_system(text: str) -> str:
     return ('tmod4' if int(match[1]) >= 4 else 'tmod') if match else 'nomod'
 
 
-def parse_module_list(text: str) -> list[tuple[str, bool]]:
-    """(module, whether it is the default) from `module -t avail`."""
-    names = []
-    for line in text.splitlines():
-        word = re.fullmatch(r'([\w.+-]+(?:/[\w.+-]+)*)(\(.*\))?', line.strip())
-        if word and '/' in word[1] or word and word[2]:
-            names.append((word[1], 'default' in (word[2] or '')))
-    return names
-
-
-def default_or_newest_module(available: list[tuple[str, bool]], name: str) -> str:
-    """The default of a module's versions, or the highest; empty: none."""
-    def sort_key(item: tuple[str, bool]) -> tuple:
-        return item[1], [int(n) for n in _version_in_module(item[0]).split('.') if n]
-
-    there = [m for m in available if name in (m[0].split('/')[0], _mpi_word(m[0]))]
-    return max(there, key=sort_key)[0] if there else ''
-
-
 def _mpi_word(module: str) -> str:
     """The key of MPI_MODULES in the name of a module; '': it is no MPI.
 
@@ -306,14 +287,4 @@ def find_mpi_in_modules(names: Sequence[str], source: str) -> Mpi | None:
             return Mpi(flavour, '' if word in _DATA['own_versions'] else
                        _version_in_module(name), 'cc' if flavour == 'cray-mpich'
                        else 'mpicc', tuple(names), '', source)
-    return None
-
-
-def best_mpi_module(available: list[tuple[str, bool]]) -> Mpi | None:
-    """The best MPI among the modules."""
-    for name in MPI_MODULES:
-        if module := default_or_newest_module(available, name):
-            first = [default_or_newest_module(available, 'PrgEnv-gnu')] * (
-                name == 'cray-mpich')
-            return find_mpi_in_modules([*filter(None, first), module], 'modules')
     return None

@@ -135,9 +135,7 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
 
     host = output('hostname').strip().split('.')[0]
     processor = detect.parse_processor(output('reframe'))
-    avail, paths = output('modules'), output('paths')
-    mpi = (detect.parse_mpi_of_path(output('mpirun'), paths)
-           or detect.best_mpi_module(detect.parse_module_list(avail)))
+    mpi = detect.parse_mpi_of_path(output('mpirun'), output('paths'))
     mpi = parse_modules_option(modules, mpi) if modules else mpi
     config = detect.parse_slurm_config(scontrol_output('config'))
     # With another plugin, `scontrol show topology` is an error, or has no switches.
@@ -166,7 +164,7 @@ def detect_machine(recorded: Path | None, modules: str) -> Facts:
         gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
         nics=detect.parse_nics(output('rdma')),
-        modules_system=detect.parse_modules_system(avail), mpi=mpi)
+        modules_system=detect.parse_modules_system(output('modules')), mpi=mpi)
 
 
 def find_other_scheduler(machine: Machine) -> str:

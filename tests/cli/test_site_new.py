@@ -43,11 +43,12 @@ def made(tmp_path_factory):
         # The command below lists test cases, and `plumb site check` those of all.
         patch.setattr(new.sites, 'list_test_cases_with_reframe',
                       lambda folder: {'cases': [], 'output': []})
-        for name, machine, expected in (
-                ('quarry', H100, ['gpu', 'debug', 'cpu', 'mixed.q']),
-                ('fjord', MI250X, None), ('basalt', PBS, None)):
+        cray = 'PrgEnv-gnu/8.5.0 cray-mpich/8.1.29'
+        for name, machine, expected, modules in (
+                ('quarry', H100, ['gpu', 'debug', 'cpu', 'mixed.q'], ''),
+                ('fjord', MI250X, None, cray), ('basalt', PBS, None, cray)):
             assert new.new(options(name, path=folder / name, recorded=machine,
-                                   partition=expected)) == 0
+                                   partition=expected, modules=modules)) == 0
     done = subprocess.run(
         [ROOT / 'plumb', 'site', 'new', 'bench-1', '--yes', '--path', folder / 'bench-1'
          ],
@@ -606,27 +607,15 @@ def test_modules_systems(text, system):
     assert detect.parse_modules_system(text) == system
 
 
-def test_modules_the_default_before_the_newest():
-    there = detect.parse_module_list('/opt/m:\nopenmpi/4.1.10\nopenmpi/4.1.9\n'
-                                     'openmpi/\nmpich/4.0(default)\nmpich/4.2\n')
-    assert detect.default_or_newest_module(there, 'openmpi') == 'openmpi/4.1.10'
-    assert detect.default_or_newest_module(there, 'mpich') == 'mpich/4.0'
-    assert detect.best_mpi_module(there).modules == ('openmpi/4.1.10',)
-    assert detect.best_mpi_module([]) is None
-
-
-@pytest.mark.parametrize('names, chosen, version', [
-    ('OpenMPI/4.1.5-GCC-12.3.0 OpenMPI/5.0.3-GCC-13.3.0', 1, '5.0.3'),
-    ('openmpi/gcc/64/4.1.5 openmpi/gcc/64/1.10.7', 0, '4.1.5'),
-    ('mpi/mpich-x86_64 mpi/openmpi-x86_64', 1, ''),
-    ('openmpi4/4.1.6 openmpi5/5.0.3', 1, '5.0.3'),
-    ('hdf5/openmpi/1.14 intel-oneapi-mpi/2021.11.0', 1, '2021.11.0'),
+@pytest.mark.parametrize('module, flavour, version', [
+    ('OpenMPI/5.0.3-GCC-13.3.0', 'openmpi', '5.0.3'),
+    ('openmpi/gcc/64/4.1.5', 'openmpi', '4.1.5'), ('mpi/mpich-x86_64', 'mpich', ''),
+    ('openmpi5/5.0.3', 'openmpi', '5.0.3'),
     # Its Open MPI has another version.
-    ('hpcx/2.21', 0, '')])
-def test_names_of_modules(names, chosen, version):
-    text = 'Modules Release 5.3.0 (2023-05-14)\n' + names.replace(' ', '\n')
-    mpi = detect.best_mpi_module(detect.parse_module_list(text))
-    assert (mpi.modules, mpi.version) == ((names.split()[chosen],), version)
+    ('hpcx/2.21', 'openmpi', '')])
+def test_names_of_modules(module, flavour, version):
+    mpi = new.parse_modules_option(f'hdf5/1.14 {module}', None)
+    assert (mpi.flavour, mpi.version) == (flavour, version)
 
 
 def test_the_suites_own_mpi_is_not_the_sites():

@@ -27,11 +27,10 @@ REFERENCE = ROOT / 'docs' / 'reference'
 SITES = """\
 # Families and sites
 
-The table lists which family has test cases on which site of this repository:
-the software that they need, and whether the family was ever measured there:
-`never`, `emulated` (on emulated nodes or devices) or `real`. The files
-`measured.yaml` of the sites list what was measured. {real}
-All other sites are written from public sources, and no job has run there.
+The table lists which family has test cases on which site of this repository, and the
+software that they need. Families were measured on `local` (real programs) and
+`devcluster` (emulated nodes) only. All other sites are written from public sources, and
+no job has run there. No GPU was measured.
 
 `./plumb doctor --site SITE` prints the same reasons and what to add.
 
@@ -59,28 +58,21 @@ def load_site(folder: Path) -> dict[str, Any]:
 
 def sites_page() -> str:
     """The page of families and sites, as Markdown."""
-    from cli.site.measured import read_measured_families
     from cli.site.reasons import reason_without_test_cases
     from config.families import families
-    names, real = [*families()], []
+    names = [*families()]
     page = [f'| site | {" | ".join(names)} |', '|---' * (1 + len(names)) + '|']
     missing = ['## Reasons', '', '| site | family | reason |', '|---|---|---|']
     for path in sorted((ROOT / 'site-configs').glob('*/system.py')):
         site, configuration = path.parent.name, load_site(path.parent)
-        measured = read_measured_families(path.parent)
         cells = []
         for name in names:
             reason = reason_without_test_cases(name, configuration)
-            cells.append('none' if reason else (
-                f'{software_text(name, configuration)}; '
-                f'{measured.get(name, "never")}'))
+            cells.append('none' if reason else software_text(name, configuration))
             if reason:
                 missing.append(f'| {site} | {name} | {reason.partition(":")[0]} |')
         page.append(f'| {site} | {" | ".join(cells)} |')
-        real += [site] * ('real' in measured.values())
-    return '\n'.join([
-        SITES.format(real=f'Sites with real measurements: {", ".join(real)}.'),
-        *page, '', *missing, ''])
+    return '\n'.join([SITES, *page, '', *missing, ''])
 
 
 def software_text(family: str, configuration: dict[str, Any]) -> str:

@@ -25,7 +25,6 @@ from cli.setup.venv import (
 )
 from cli.site import partitions, programs, spack_yaml
 from cli.site.listing import list_test_cases_with_reframe
-from cli.site.measured import read_measured_families
 from config import console, schema
 from config.places import (
     CALIBRATE,
@@ -334,8 +333,7 @@ def read_network_switches(folder: Path) -> dict[str, topology.Switch]:
 def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     """Faults of the files that only the suite reads, not ReFrame or Spack."""
     faults = []
-    for read in (hardware.models_by_name, read_network_switches,
-                 read_measured_families):
+    for read in (hardware.models_by_name, read_network_switches):
         try:
             read(folder)
         except ValueError as err:

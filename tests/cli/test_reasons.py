@@ -1,4 +1,4 @@
-"""Why a family has no test case on a site, and how it was measured there.
+"""Why a family has no test case on a site.
 
 docs/reference/sites.md has the reason of each site and family of the
 repository; tests/test_words.py compares the page with what is generated.
@@ -11,10 +11,7 @@ import copy
 import pytest
 
 from checks.core import features
-from cli.site.check import faults_of_site_files
-from cli.site.measured import read_measured_families
 from cli.site.reasons import reason_without_test_cases
-from config import strict
 from config.families import families
 from docs import generate
 from tests.conftest import ROOT
@@ -123,28 +120,3 @@ def test_each_reason(family, site, words):
 def test_needs_are_names_of_the_glossary(family):
     assert {*family.environment_needs} <= {*features.environ_feature_meanings()}
     assert {*family.partition_needs} <= {*features.PARTITION_FEATURES}
-
-
-# -------------------------------------------------------- measured.yaml
-
-def test_no_gpu_and_no_cluster_was_measured():
-    """Change this test with the first session on one of them."""
-    measured = {folder.parent.name: read_measured_families(folder.parent)
-                for folder in ROOT.glob('site-configs/*/system.py')}
-    assert {site for site, rows in measured.items() if rows} == {
-        'local', 'devcluster'}
-    assert 'nccl' not in {**measured['local'], **measured['devcluster']}
-    assert {*measured['devcluster'].values()} == {'emulated'}
-
-
-@pytest.mark.parametrize('text, words', [
-    ('osu: yes\n', ":1: osu: True is not allowed; did you mean 'real'"),
-    ('osu: real\nnccll: real\n', ":2: unknown key 'nccll'; did you mean 'nccl'"),
-    ('- osu\n', ':1: expected a mapping')])
-def test_a_wrong_file_is_refused(tmp_path, text, words):
-    (tmp_path / 'measured.yaml').write_text(text)
-    with pytest.raises(strict.Fault, match=words):
-        read_measured_families(tmp_path)
-    [fault] = [one for one in faults_of_site_files(tmp_path, [])
-               if 'measured.yaml' in one]
-    assert words.split(';')[0] in fault

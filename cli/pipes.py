@@ -1,7 +1,6 @@
 """Output for readers that leave (`| head`) or lack a character such as µ."""
 from __future__ import annotations
 
-import codecs
 import io
 import os
 import signal
@@ -31,20 +30,6 @@ class Pipe(io.TextIOWrapper):
             exit_like_sigpipe()
 
 
-#: What a terminal without Unicode shows instead; of other characters `?`.
-PLAIN = {'µ': 'u', '\u202f': ' ', '…': '...', '·': ',', '–': '-', '│': '|', '─': '-'}
-
-
-def _replace_unencodable(err: UnicodeError) -> tuple[str, int]:
-    """Write a character that the encoding lacks as PLAIN has it."""
-    assert isinstance(err, UnicodeEncodeError)
-    characters = err.object[err.start:err.end]
-    return ''.join(PLAIN.get(one, '?') for one in characters), err.end
-
-
-codecs.register_error('plumb.plain', _replace_unencodable)
-
-
 def exit_like_sigpipe() -> NoReturn:
     """Ends the command like a program that SIGPIPE ends."""
     # Python flushes its streams once more at the end.
@@ -62,7 +47,7 @@ def replace_standard_streams() -> None:
             stream.flush()
             setattr(sys, name, Pipe(
                 stream.buffer, encoding=stream.encoding,
-                errors='plumb.plain' if stream.errors == 'strict'
+                errors='replace' if stream.errors == 'strict'
                 else stream.errors,
                 line_buffering=stream.line_buffering,
                 write_through=stream.write_through))

@@ -114,23 +114,6 @@ def run_setup_command(command: list[str], what: str, advice: str,
         raise SetupError(f'{what} failed: {last}; {advice}')
 
 
-@contextlib.contextmanager
-def _replace_folder(folder: Path) -> Iterator[None]:
-    """Remove a folder for a new one, and restore it if the new one fails."""
-    old = folder.with_name(f'{folder.name}.old')
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        if old.exists():
-            old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def _install_locked_packages(python: Path, lock: Path, *options: str) -> None:
     """Install the packages of a lock file."""
     run_setup_command(
@@ -175,9 +158,9 @@ def _ensure_installed(folder: Path, lock: str, install: Callable[[Path], None],
     with _hold_setup_lock():
         if is_up_to_date():             # by another set-up, in our wait
             return
-        with (print_step_start_and_end(f'installing Python packages ({lock})'),
-              _replace_folder(folder) if mark == 'plumbline.stamp'
-              else contextlib.nullcontext()):
+        with print_step_start_and_end(f'installing Python packages ({lock})'):
+            if mark == 'plumbline.stamp':
+                shutil.rmtree(folder, ignore_errors=True)
             install(path)
             (folder / mark).write_text(stamp)
 

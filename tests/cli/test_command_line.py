@@ -179,7 +179,7 @@ def test_an_output_that_lacks_a_character(variables):
         [ROOT / 'plumb', 'history', 'latency'], capture_output=True,
         text=True, env={**variables, 'PYTHONIOENCODING': 'ascii'})
     assert done.returncode == 0, done.stderr
-    assert 'latency (us), lower is better' in done.stdout
+    assert 'latency (?s), lower is better' in done.stdout
 
 
 def test_head_of_an_answer(variables):

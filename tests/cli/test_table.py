@@ -13,7 +13,6 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / 'tests' / 'data'))
 from perflogs_factory import case, record, write
 
-from cli import pipes
 from cli.session import commands, table
 from config import console, families
 from config.records import units
@@ -223,12 +222,6 @@ def test_a_test_case_with_several_numbers_of_ranks_gets_no_reference(tmp_path):
 ])
 def test_quantities(value, unit, expected):
     assert units.value_text(value, unit).replace(units.SPACE, ' ') == expected
-
-
-def test_a_terminal_without_unicode_shows_plain_characters(monkeypatch):
-    text = units.value_text(0.571, 'us') + units.value_text(1.25e6, '1') + '…'
-    assert pipes.PLAIN['µ'] == 'u'
-    assert text.encode('ascii', 'plumb.plain') == b'0.571 us1 250 000...'
 
 
 def test_what_is_judged_comes_first_and_alone():

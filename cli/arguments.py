@@ -12,7 +12,6 @@ from config.commandline import (
     STATE_CODES,
     Parser,
     add_require_compared_option,
-    is_duration,
 )
 from config.version import VERSION
 
@@ -413,26 +412,11 @@ def _number(kind: type[int] | type[float], least: float) -> Callable[[str], floa
     return parse_number
 
 
-def _parse_duration(text: str) -> str:
-    """A duration as ReFrame writes it, such as 1h30m."""
-    if not is_duration(text):
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a time such as 90m, 2h or 1h30m')
-    return text
-
-
 def _add_nightly_options(parser: Parser) -> None:
     _add_measurement_options(parser, 'nightly', 'quick, nightly or full')
     limits = parser.add_argument_group('limits')
     limits.add_argument('--hours', type=_number(float, 0.001), default=20.0,
                         metavar='H', help='end the session after H hours (default: 20)')
-    limits.add_argument('--max-pending', type=_parse_duration, metavar='TIME',
-                        help='cancel a job that waits longer than TIME in the '
-                             'queue, such as 90m or 2h (default: max_pending of '
-                             'the partition, or 1h)')
-    limits.add_argument('--keep-sessions', type=_number(int, 1), default=5, metavar='N',
-                        help='keep the stage and output folders of N nightly '
-                             'sessions, with this one (default: 5)')
     summary = parser.add_argument_group('summary')
     summary.add_argument('--text', metavar='FILE',
                          help='also write the summary to FILE')

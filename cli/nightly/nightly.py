@@ -34,6 +34,8 @@ CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
 #: More failures than these, and more than PART of the test cases, are not chance: none
 #: is measured again, so that the nightly session ends.
 MAXIMUM, PART = 10, 0.25
+#: Nightly sessions, with this one, whose stage and output folders are kept.
+KEPT = 5
 
 
 def nightly(args: argparse.Namespace) -> int:
@@ -46,8 +48,6 @@ def nightly(args: argparse.Namespace) -> int:
     timer = threading.Timer(3600 * args.hours, os.kill, (os.getpid(), signal.SIGTERM))
     timer.daemon = True
     timer.start()
-    if args.max_pending:
-        args.reframe = [*args.reframe, f'-Smax_pending_time={args.max_pending}']
     try:
         with (lock.hold_file_lock(
                 WORK / 'nightly' / f'{folder.name}.lock', 0,
@@ -60,7 +60,7 @@ def nightly(args: argparse.Namespace) -> int:
                 slurm_jobs.cancel_jobs_in_folders(
                     [one.stage for one in session.ended_sessions(kind)],
                     'a killed nightly session', summary.add_note)
-            session.remove_old_sessions(kind, args.keep_sessions - 1)
+            session.remove_old_sessions(kind, KEPT - 1)
             summary.nightly_session = session_id.new_session_id()
             NightlySession(work._replace(nightly_session=session.NightlySession(
                 folder.name, summary.nightly_session)), args, summary).run_all()

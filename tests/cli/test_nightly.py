@@ -619,7 +619,6 @@ def test_after_a_nightly_session_that_was_killed_the_next_one_is_clean(suite):
 
 @pytest.mark.parametrize('words, text', [
     (['--hours', '0'], "--hours: '0' is not a number of at least 0.001"),
-    (['--keep-sessions', '0'], "--keep-sessions: '0' is not a number of at least 1"),
     (['--', '-l'], '-l measures nothing'),
     (['--mode', 'veto'], 'not a mode of ./plumb nightly'),
     (['--site', 'lumo'], "unknown site 'lumo'"),

@@ -126,7 +126,7 @@ def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster)
     other = cluster.submit('#!/bin/sh\nsleep 1000\n', '-N3', '--exclusive')
     until(lambda: cluster.job(other)['JobState'] == 'RUNNING')
     try:
-        job = site.start('none', '--max-pending', '30s')
+        job = site.start('none', '-Smax_pending_time=30s')
         # Slurm says why at its next look at the queue.
         until(lambda: re.search(r'PENDING (Resources|Priority)',
                                 cluster.ask('squeue', '-h', '-o', '%T %r')), job)

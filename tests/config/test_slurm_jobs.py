@@ -10,7 +10,6 @@ import time
 import pytest
 from conftest import LIMIT, ROOT, until
 
-from cli import __main__
 from config.sessions import slurm_jobs
 
 #: Lists the jobs of a file; scancel removes them from it.
@@ -98,11 +97,3 @@ def test_jobs_that_wait_are_reported_with_the_reasons_of_slurm(stage, monkeypatc
                             lambda minutes=minutes: now + 60 * minutes)
         reports.report_if_due()
     assert notes == ['1 min: 1 job waits (Priority)', '3 min: 1 job waits (Priority)']
-
-
-@pytest.mark.parametrize('text', ['90', '0m'])
-def test_a_time_limit_that_reframe_cannot_read_is_refused(text, capsys):
-    with pytest.raises(SystemExit):
-        __main__.parse_command_line(['nightly', '--max-pending', text])
-    assert f'{text!r} is not a time such as 90m, 2h or 1h30m' in \
-        capsys.readouterr().err

@@ -42,7 +42,8 @@ def test_a_new_family_runs_and_holds_the_contracts(checkout, copy_in_place, requ
     answer = checkout('sql', 'SELECT DISTINCT metric, guard FROM results',
                       '--json', '-')
     rows = [[*row.values()] for row in json.loads(answer)]
-    assert rows == [['copy_bandwidth', '']], output
+    assert ['copy_bandwidth', ''] in rows, output
+    assert not any(guard for _, guard in rows)
     golden = checkout.folder / 'tests' / 'copy' / 'golden' / 'copy.txt'
     assert 'copy_bandwidth' in checkout('parse', 'copy', str(golden))
     # The contracts of a second suite are half of the work.

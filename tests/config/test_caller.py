@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from conftest import ROOT, git
+from conftest import ROOT, git, of_family
 
 from config.sessions import caller
 
@@ -51,6 +51,9 @@ def test_a_command_forgets_them_as_well(monkeypatch):
 
 def test_variables_of_another_suite_select_nothing(suite):
     """Those that EESSI's documentation sets, and those of a centre's modules."""
-    done = suite.reframe('-l', '-n', 'OsuPt2pt', RFM_CHECK_SEARCH_PATH=os.devnull,
-                         RFM_SYSTEM='elsewhere', RFM_PERFLOG_DIR='/no/such')
-    assert done.returncode == 0 and '- OsuPt2pt' in done.stdout, done.stdout
+    done = suite.reframe('-l', *of_family('taobench'), RFM_SYSTEM='elsewhere',
+                         RFM_PERFLOG_DIR='/no/such')
+    assert done.returncode == 0 and '- TaoBench' in done.stdout, done.stdout
+    text = suite.exports({**os.environ, **suite.variables,
+                          'RFM_CHECK_SEARCH_PATH': os.devnull})
+    assert f'RFM_CHECK_SEARCH_PATH={ROOT}/checks' in text

@@ -64,7 +64,9 @@ def suite(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def repeated(suite):
-    return Session(suite, *STARTUP, '-Srepetitions=3', '--repeat=2', '--mode=quick')
+    return Session(suite, *LATENCY, '-SOsuPt2pt.max_size=64',
+                   '-SOsuPt2pt.iterations=20', '-Srepetitions=3', '--repeat=2',
+                   '--mode=quick')
 
 
 def test_rows_and_report_have_the_same_values(repeated):
@@ -93,15 +95,16 @@ def test_each_copy_is_a_measurement_of_the_same_test_case(repeated):
         case['measurement'] for case in repeated.cases}) == 2
     assert len({case['test_case'] for case in repeated.cases}) == 1
     assert {case['mode'] for case in repeated.cases} == {'quick'}
-    assert {case['settings'] for case in repeated.cases} == {''}
+    assert {case['settings'] for case in repeated.cases} == {
+        'max_size=64 iterations=20'}
 
 
 def test_repetitions_are_values_that_are_not_compared(repeated):
     values = {name.rpartition(':')[2]: value
               for name, value in repeated.cases[0]['perfvalues'].items()}
-    times = sorted(values[f'init_time#{number}'][0] for number in (1, 2, 3))
-    assert values['init_time'][0] == times[1]
-    assert 'init_time#4' not in values
+    times = sorted(values[f'latency@8B#{number}'][0] for number in (1, 2, 3))
+    assert values['latency@8B'][0] == times[1]
+    assert 'latency@8B#4' not in values
     assert all(value[1:4] == [0, None, None] for name, value in values.items()
                if '#' in name)
 
@@ -111,26 +114,17 @@ def test_the_log_has_what_ran(repeated):
     assert ' -r ' in text and '[       OK ]' in text
 
 
-def test_settings_make_another_test_case(suite):
-    set_, varied = (
-        Session(suite, *LATENCY, *options) for options in (
-            ['-SOsuPt2pt.max_size=64', '-SOsuPt2pt.iterations=20'],
-            ['-SOsuPt2pt.iterations=20', '-POsuPt2pt.max_size=64,128']))
+def test_settings_make_another_test_case(suite, repeated):
+    varied = Session(suite, *LATENCY, '-SOsuPt2pt.iterations=20',
+                     '-POsuPt2pt.max_size=64,128')
     ids = {case['settings']: case['test_case']
-           for session in (set_, varied) for case in session.cases}
+           for session in (repeated, varied) for case in session.cases}
     assert list(ids) == ['max_size=64 iterations=20', 'max_size=128 iterations=20']
     assert len(set(ids.values())) == 2
-    assert {case['params'] for case in set_.cases + varied.cases} == {
+    assert {case['params'] for case in repeated.cases + varied.cases} == {
         'buffers=host placement=intra_node program=osu_latency'}
     # ReFrame's own hash is not the same for -S and -P.
-    assert set_.cases[0]['test_case'] == varied.cases[0]['test_case']
-
-
-def test_a_listing_and_a_dry_run_have_no_record(suite):
-    before = sorted((suite.tmp / 'perflogs').rglob('*'))
-    for options in ['-l'], ['--dry-run']:
-        assert suite.reframe(*options, *STARTUP).returncode == 0
-    assert sorted((suite.tmp / 'perflogs').rglob('*')) == before
+    assert repeated.cases[0]['test_case'] == varied.cases[0]['test_case']
 
 
 def test_a_failure_names_its_guard_and_a_retry_is_another_measurement(suite):

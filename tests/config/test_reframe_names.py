@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -29,11 +30,16 @@ print([name for name in before if after[name] is not before[name]])
 '''
 
 
+@functools.cache
+def names_of_reframe():
+    return {name for path in Path(reframe.__file__).parent.rglob('*.py')
+            for name in re.findall(r'\b_[a-z]\w+', path.read_text())}
+
+
 @pytest.mark.parametrize('folder', ['checks', 'cli', 'config', 'postprocess', 'bench',
                                     'tests'])
 def test_no_undocumented_name_is_used(folder):
-    of_reframe = {name for path in Path(reframe.__file__).parent.rglob('*.py')
-                  for name in re.findall(r'\b_[a-z]\w+', path.read_text())}
+    of_reframe = names_of_reframe()
     for path in ROOT.joinpath(folder).rglob('*.py'):
         file = str(path.relative_to(ROOT))
         tree = ast.parse(path.read_text())
@@ -52,7 +58,7 @@ def test_no_name_of_reframe_is_replaced():
     assert (done.returncode, done.stdout) == (0, '[]\n'), done.stderr
 
 
-@pytest.mark.parametrize('version', ['4.9.3', '4.10.0-dev.1', '5.0.0'])
+@pytest.mark.parametrize('version', ['4.9.3', '4.10.0-dev.1'])
 def test_an_old_reframe_ends_with_one_line(version):
     """.ci/reframe-versions runs real ones."""
     done = subprocess.run(

@@ -49,24 +49,40 @@ def measuring(suite):
 
 # Two runs -------------------------------------------------------------------
 
-def test_the_second_run_waits_or_says_for_whom(suite):
+def test_a_second_run_waits_or_says_for_whom_and_shares_no_stage(suite):
+    """With another lock, as on a site with a scheduler, both go on in one
+    $PLUMBLINE_WORK."""
     with lock.hold_file_lock(tmp := lock.Path(suite.variables['PLUMBLINE_LOCK'])):
         refused = suite.plumb('run', '--no-wait', '--', *SHORT)
         assert refused.returncode == 2
         assert f'measured by pid {os.getpid()} of' in refused.stderr
-        job = start(suite, '--', *SHORT)
-        assert str(tmp) in waits(job)
+        waiting = start(suite, '--', *SHORT)
+        assert str(tmp) in waits(waiting)
         assert not (suite.tmp / 'perflogs').exists()
-    out, _ = job.communicate(timeout=LIMIT)
-    assert job.returncode == 0 and ' of 1 test case · ' in out, out
+        other = start(suite, '--', *SHORT, PLUMBLINE_LOCK=str(suite.tmp / 'lock1'))
+        until(lambda: list(suite.tmp.glob('perflogs/sessions/*.log')), other)
+    for job in waiting, other:
+        out, _ = job.communicate(timeout=LIMIT)
+        assert job.returncode == 0 and ' of 1 test case · ' in out, out
+    reports = sorted(suite.tmp.glob('perflogs/sessions/*.json'))
+    stages = {json.loads(path.read_text())['session_info']['prefix_stage']
+              for path in reports}
+    assert len(reports) == len(stages) == 2
+    assert (suite.tmp / 'work' / 'sessions' / 'last').resolve().name in {
+        path.stem for path in reports}
+    assert len([r for r in suite.records if r['metric'] == 'init_time']) == 2
 
 
-def test_plain_reframe_waits_as_well(suite):
+def test_plain_reframe_waits_and_a_listing_leaves_nothing(suite, tmp_path):
     path = lock.Path(suite.variables['PLUMBLINE_LOCK'])
+    folder = tmp_path / 'temporary'
+    folder.mkdir()
     with lock.hold_file_lock(path):
-        assert 'osu_init' in suite.reframe('-l', *SHORT).stdout
+        assert 'osu_init' in suite.reframe('-l', *SHORT, TMPDIR=str(folder)).stdout
+        assert not [*folder.iterdir()], 'no log among temporary files'
         dry = suite.reframe('--dry-run', *SHORT)
         assert 'waiting for' not in dry.stdout + dry.stderr
+        assert not [*(suite.tmp / 'perflogs').rglob('*.*')], 'neither has a record'
         job = suite.start('-r', '-Sbringup=1', '--mode=quick', *SHORT)
         waits(job)
         assert not list(suite.tmp.glob('perflogs/*/*/*.log'))
@@ -91,25 +107,6 @@ def waits(job):
 
 def held_by(path):
     return json.loads(path.read_text().partition('\n')[0] or '{}').get('pid')
-
-
-def test_two_runs_share_no_stage_and_no_report(suite):
-    """As on a site with a scheduler: both go on, in one $PLUMBLINE_WORK."""
-    jobs = [start(suite, '--', *SHORT,
-                  PLUMBLINE_LOCK=str(suite.tmp / f'lock{n}'))
-            for n in range(2)]
-    for job in jobs:
-        out, _ = job.communicate(timeout=LIMIT)
-        assert job.returncode == 0 and ' of 1 test case · ' in out, out
-    work = suite.tmp / 'work'
-    reports = sorted(suite.tmp.glob('perflogs/sessions/*.json'))
-    stages = {json.loads(path.read_text())['session_info']['prefix_stage']
-              for path in reports}
-    assert len(reports) == len(stages) == 2
-    assert (work / 'sessions' / 'last').resolve().name in {
-        path.stem for path in reports}
-    assert len([r for r in suite.records
-                if r['metric'] == 'init_time']) == 2
 
 
 def test_old_sessions_are_removed_and_live_ones_are_not(tmp_path,
@@ -156,27 +153,8 @@ def test_dry_runs_remove_no_session_that_measured(tmp_path, monkeypatch):
 
 # A run that is ended --------------------------------------------------------
 
-def test_reframe_leaves_no_log_among_temporary_files(suite, tmp_path):
-    folder = tmp_path / 'temporary'
-    folder.mkdir()
-    done = suite.reframe('-l', *SHORT, TMPDIR=str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert list(folder.iterdir()) == []
-
-
 def test_a_run_that_is_ended_leaves_nothing_and_says_so(suite):
-    job = measuring(suite)
-    job.send_signal(signal.SIGHUP)
-    out, _ = job.communicate(timeout=LIMIT)
-    assert not processes(suite)
-    assert job.returncode == 1, out
-    assert 'Ended by SIGHUP' in out
-    assert re.search(r'^not_run +osu_latency \(embedded\) intra_node ', out, re.M), out
-    assert 'Traceback' not in out
-
-
-def test_a_signal_that_comes_twice_is_one(suite):
-    """Else the second one would end what follows the first: table and page."""
+    """A second signal would otherwise end what follows the first: table and page."""
     job = measuring(suite)
     job.send_signal(signal.SIGTERM)
     until(lambda: 'cancelling the jobs' in job.stdout.readline(), job)
@@ -184,6 +162,7 @@ def test_a_signal_that_comes_twice_is_one(suite):
         job.send_signal(signal.SIGTERM)
     out, _ = job.communicate(timeout=LIMIT)
     assert job.returncode == 1 and 'Ended by SIGTERM' in out, out
+    assert re.search(r'^not_run +osu_latency \(embedded\) intra_node ', out, re.M), out
     assert 'Traceback' not in out and not processes(suite), out
 
 

@@ -1,13 +1,15 @@
 """`plumb dev benchmark new`: a folder that runs at once, and no other change."""
 from __future__ import annotations
 
+import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cli.setup import benchmark
+from cli.setup.venv import SetupError
 from tests.conftest import ROOT
 
 
@@ -63,8 +65,7 @@ def test_a_new_family_runs_and_holds_the_contracts(checkout, copy_in_place, requ
     ('osu_rma', 'already has a class OsuRma'),
     ('a_name_that_is_long', 'longer than 12 characters')])
 def test_a_name_that_cannot_be(name, words):
-    done = subprocess.run([ROOT / 'plumb', 'dev', 'benchmark', 'new', name],
-                          text=True, capture_output=True)
-    assert done.returncode == 2 and words in done.stderr, done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    with pytest.raises(SetupError) as caught:
+        benchmark.benchmark(argparse.Namespace(name=name))
+    assert words in str(caught.value)
     assert not list(ROOT.glob('.new-*'))

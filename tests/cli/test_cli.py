@@ -11,6 +11,7 @@ from conftest import ROOT
 
 from checks.machine.software import identify_mpi
 from tests.checks.test_faults import another_site
+from tests.cli.test_command_line import called
 
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '7.2'
 
@@ -34,9 +35,13 @@ def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
     (['run', '--site', 'locl'], 'did you mean local'),
     (['run', '--mode', 'quik'], 'did you mean quick'),
     (['env', '--site', '/no/such/site'], 'unknown site'),
+    (['site', 'check', 'local', '--all'], 'or give --all'),
+    (['site', 'check', 'locl'], 'did you mean local'),
+    (['parse', 'osv', 'x'], 'osu'),
 ])
-def test_wrong_names(suite, args, words):
-    assert words in complaint(suite.plumb(*args))
+def test_wrong_names(capsys, monkeypatch, args, words):
+    code, out, err = called(capsys, monkeypatch, *args)
+    assert code == 2 and not out and words in err
 
 
 def test_old_python(suite, tmp_path):
@@ -176,35 +181,31 @@ def test_env_needs_a_reframe_if_it_is_to_leave_it(suite):
     assert done.stdout == ''
 
 
-def test_parse(suite, tmp_path):
+def test_parse(capsys, monkeypatch, tmp_path):
+    def parse(*words):
+        return called(capsys, monkeypatch, 'parse', 'osu', *map(str, words))
+
     good = GOLDEN / 'osu_latency.txt'
-    done = suite.plumb('parse', 'osu', str(good))
-    assert done.returncode == 0
-    rows = done.stdout.splitlines()
+    code, out, _ = parse(good)
+    assert code == 0
+    rows = out.splitlines()
     assert rows[0] == ('file,output,time,family,program,version,num_nodes,num_tasks,'
                        'params,size,metric,value,unit')
     assert rows[1].startswith(f'{good},1,') and ',osu_latency,7.2,,,,1,latency,' in (
         rows[1])
     file = tmp_path / 'saved.csv'
-    done = suite.plumb('parse', 'osu', str(good), '--csv', str(file))
-    assert (done.returncode, done.stdout) == (0, '')
+    assert parse(good, '--csv', file)[:2] == (0, '')
     assert file.read_text().splitlines() == rows
     # As editors of Windows save it.
     marked = tmp_path / 'marked.txt'
     marked.write_text(good.read_text(), 'utf-8-sig')
-    done = suite.plumb('parse', 'osu', str(marked))
-    assert done.returncode == 0 and len(done.stdout.splitlines()) == len(rows)
+    code, out, _ = parse(marked)
+    assert code == 0 and len(out.splitlines()) == len(rows)
     cut = tmp_path / 'cut.txt'
     cut.write_text(good.read_text()[:300])
-    done = suite.plumb('parse', 'osu', str(cut), str(good))
-    assert done.returncode == 1
-    assert done.stderr.startswith(f'{cut}:')
-    assert str(cut) not in done.stdout and str(good) in done.stdout
-
-
-def test_parse_unknown_family(suite):
-    done = suite.plumb('parse', 'osv', 'x')
-    assert done.returncode == 2 and 'osu' in done.stderr
+    code, out, err = parse(cut, good)
+    assert code == 1 and err.startswith(f'{cut}:')
+    assert str(cut) not in out and str(good) in out
 
 
 @pytest.mark.parametrize('banner, expected', [

@@ -9,7 +9,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import OSU, ROOT
+from conftest import ROOT, of_family
 from data import perflogs_factory as factory
 
 from cli import __main__ as cli
@@ -131,8 +131,7 @@ def test_references_are_those_of_the_site(site, folder):
 
 
 @pytest.mark.parametrize('line, words', [
-    ('plumb ver', ['verdict']), ('plumb run --si', ['--site']),
-    ('plumb references c', ['calibrate'])])
+    ('plumb run --si', ['--site']), ('plumb references c', ['calibrate'])])
 def test_shells_complete(tmp_path, line, words):
     """argcomplete writes to file descriptor 8."""
     out = tmp_path / 'out'
@@ -155,8 +154,7 @@ def variables(tmp_path):
 
 
 @pytest.mark.parametrize('words', [
-    ['--help'], ['sql', 'FROM range(100000)'], ['verdict'],
-    ['parse', 'osu', ROOT / 'README.md'], ['nosuch']])
+    ['sql', 'FROM range(100000)'], ['parse', 'osu', ROOT / 'README.md'], ['nosuch']])
 def test_a_reader_that_has_left_ends_a_command_quietly(variables, words):
     """What `| head` does, for stdout and stderr."""
     read, write = os.pipe()
@@ -191,15 +189,12 @@ def test_head_of_an_answer(variables):
     assert done.stdout.split() == ['range', '0', str(128 + signal.SIGPIPE)]
 
 
-@pytest.mark.parametrize('terminal, more, colours', [
-    (True, {}, True), (True, {'NO_COLOR': '1'}, False)])
-def test_colours_only_on_a_terminal_and_without_no_color(suite, terminal,
-                                                         more, colours):
+@pytest.mark.parametrize('more, colours', [({}, True), ({'NO_COLOR': '1'}, False)])
+def test_colours_only_on_a_terminal_without_no_color(suite, more, colours):
     words = ' '.join(map(shlex.quote, [
-        'reframe', '--dry-run', '--exec-policy=serial', *OSU, '-n',
-        'OsuStartup', '-E', 'program == "osu_hello"', '-Sbringup=1']))
-    if terminal:
-        words = f'script -qec {shlex.quote(words)} /dev/null'
+        'reframe', '--dry-run', '--exec-policy=serial', *of_family('taobench'),
+        '-t', 'smoke', '-Sbringup=1']))
+    words = f'script -qec {shlex.quote(words)} /dev/null'
     env = {name: value for name, value in os.environ.items()
            if name != 'NO_COLOR'} | {'TERM': 'xterm'}
     env |= suite.variables | more

@@ -37,11 +37,12 @@ def results(suite) -> list[tuple[str, str, str]]:
 
 
 def test_a_failure_is_measured_again_with_its_settings(faulty):      # noqa: F811
+    """By its ID, and its job script runs again from any folder."""
     faulty.write_references(references(
         faulty, **{'': GOOD, 'iterations_500': [1e-3, None, 0.1, 'us']}))
     done = faulty.run('none', SETTING)
     assert done.returncode == 1, done.stdout
-    assert faulty.run('none').returncode == 0
+    assert faulty.run('none', '--keep-stage-files').returncode == 0
     assert results(faulty) == [('iterations=500', '', 'fail'), ('', '', 'pass')]
     [ident, other] = dict.fromkeys(record['test_case'] for record in faulty.records)
     assert ident != other
@@ -49,19 +50,11 @@ def test_a_failure_is_measured_again_with_its_settings(faulty):      # noqa: F81
     assert done.returncode == 1, done.stdout + done.stderr
     assert results(faulty)[-1] == ('iterations=500', '', 'fail')
     assert re.search(f'^Next: ./plumb run {ident}$', done.stdout, re.MULTILINE)
-
-
-def test_an_id_is_listed_alone(faulty):                             # noqa: F811
-    assert faulty.run('none').returncode == 0
-    done = faulty.plumb('run', faulty.records[-1]['test_case'], '-l')
+    done = faulty.plumb('run', ident, '-l')
     assert done.returncode == 0 and 'Found 1 check' in done.stdout, done.stdout
     done = faulty.plumb('run', 'deadbeef', '-l')
     assert done.returncode == 2
     assert 'no test case has the ID deadbeef' in done.stderr
-
-
-def test_a_job_script_runs_again_from_any_folder(faulty):           # noqa: F811
-    assert faulty.run('none', '--keep-stage-files').returncode == 0
     [script] = faulty.tmp.glob('work/stage/**/OsuPt2pt_*/rfm_job.sh')
     elsewhere = faulty.tmp / 'elsewhere'
     elsewhere.mkdir()

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from conftest import LIMIT, OSU, until
 
-from cli.session import reframe_options
+from cli import __main__
+from cli.session import commands, reframe_options
+from cli.setup.venv import SetupError
 from postprocess import records
+from postprocess.regressions import verdict
 from tests.checks.test_faults import another_site, faulty  # noqa: F401
 
 BROKEN = '''
@@ -33,14 +36,13 @@ def failed_by(page: str) -> int:
     return sum(map(int, re.findall(r'(\d+) (?:fail|not_run)\b', line)))
 
 
-def page_says(suite) -> tuple[int, int]:
-    """Test cases that failed or were not run, by the page, and the exit code
-    of its command."""
-    done = suite.plumb('report')
-    return failed_by(done.stdout), done.returncode
+def verdict_of(suite, capsys) -> tuple[int, str]:
+    """Exit code and output of the verdict."""
+    code = verdict.main(['--perflogs', str(suite.tmp / 'perflogs')])
+    return code, capsys.readouterr().out
 
 
-def test_a_broken_compile_before_a_good_run(suite, tmp_path):
+def test_a_broken_compile_before_a_good_run(suite, tmp_path, capsys):
     another_site(suite, tmp_path, BROKEN)
     done = suite.plumb('run', '--bringup', '--', *STARTUP)
     assert done.returncode == 1
@@ -54,15 +56,16 @@ def test_a_broken_compile_before_a_good_run(suite, tmp_path):
     suite.variables.pop('PLUMBLINE_SITE')
     done = suite.plumb('run', '--bringup', '--', *STARTUP)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert page_says(suite) == (0, 0)
+    assert failed_by(done.stdout) == 0 and verdict_of(suite, capsys)[0] == 0
 
 
-def test_a_time_out_under_the_local_scheduler(faulty):      # noqa: F811
+def test_a_time_out_under_the_local_scheduler(faulty, capsys):      # noqa: F811
     """After good output."""
     done = faulty.run('time_limit', '-Sbringup=1', '-Stime_limit=6s')
     assert done.returncode == 1 and 'job timed out' in done.stdout
     assert refused(faulty) == {'osu_latency': 'time_limit'}
-    assert page_says(faulty) == (1, 1)
+    code, text = verdict_of(faulty, capsys)
+    assert code == 1 and '1 not_run' in text or '1 fail' in text, text
 
 
 def test_an_error_in_setup(suite, tmp_path):
@@ -115,7 +118,7 @@ def hanging(faulty):                                # noqa: F811
 
 @pytest.mark.parametrize('number, policy', [
     (signal.SIGINT, 'async'), (signal.SIGTERM, 'serial')])
-def test_a_cancelled_session(hanging, number, policy):
+def test_a_cancelled_session(hanging, capsys, number, policy):
     job = started(hanging, f'--exec-policy={policy}')
     job.send_signal(number)
     out, _ = job.communicate(timeout=LIMIT)
@@ -124,10 +127,8 @@ def test_a_cancelled_session(hanging, number, policy):
     ended = refused(hanging)
     assert ended and set(ended.values()) == {'cancelled'}
     assert len(ended) == (2 if policy == 'async' else 1)
-    done = hanging.plumb('report')
-    assert done.returncode == 1
-    assert f': {len(ended)} not_run of ' in done.stdout
-    assert 'CUT SHORT: ' in done.stdout
+    code, text = verdict_of(hanging, capsys)
+    assert code == 1 and 'CUT SHORT: ' in text, text
 
 
 def test_a_killed_session_is_cut_short(hanging):
@@ -148,7 +149,7 @@ def test_a_killed_session_is_cut_short(hanging):
                 os.kill(int(process.name), signal.SIGKILL)
 
 
-def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
+def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path, capsys):
     """The table and the exit code need no report of ReFrame."""
     work = Path(suite.variables['PLUMBLINE_WORK'])
     real = (work / 'bin').resolve()
@@ -166,7 +167,7 @@ def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
     assert log and Path(log[1]).read_text().endswith('out of memory\n')
     # The measured values are sound, but the list of its other test cases is unknown.
     assert re.search('^CUT SHORT: ', done.stdout, re.MULTILINE)
-    assert suite.plumb('verdict').stdout.splitlines()[-1].count('CUT SHORT')
+    assert verdict_of(suite, capsys)[1].splitlines()[-1].count('CUT SHORT')
 
 
 def test_the_cause_is_printed_if_reframe_ends_early(suite, tmp_path):
@@ -178,10 +179,10 @@ def test_the_cause_is_printed_if_reframe_ends_early(suite, tmp_path):
     assert log and log[2] in Path(log[1]).read_text(), done.stdout
 
 
-def test_reframes_pipeline_is_refused(suite):
-    done = suite.plumb('run', '--ci-generate=pipeline.yml')
-    assert done.returncode == 2
-    assert 'run ./plumb nightly schedule gitlab' in done.stderr
+def test_reframes_pipeline_is_refused():
+    with pytest.raises(SetupError, match='run ./plumb nightly schedule gitlab'):
+        commands.run(__main__.parse_command_line(
+            ['run', '--ci-generate=pipeline.yml']))
 
 
 @pytest.mark.parametrize('words, action', [

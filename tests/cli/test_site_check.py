@@ -10,6 +10,7 @@ import perflogs_factory as perflogs
 import pytest
 import yaml
 
+from cli.session.commands import load_site_configuration
 from cli.site import check as sites
 from cli.site import spack_yaml
 
@@ -74,58 +75,50 @@ def findings(folder: Path) -> str:
 
 
 def test_cores_near_gpus_that_are_unknown(site):
-    unknown = 'the cores near its GPUs are unknown'
-    assert unknown not in str(sites.examine_site(site).facts)
     change(site, "'features': []", "'features': ['gpu_nvidia']")
-    assert unknown in str(sites.examine_site(site).facts)
+    assert 'the cores near its GPUs are unknown' in str(sites.examine_site(site).facts)
 
 
 def test_services_on_a_launcher_that_never_ran_servers(site, tmp_path, monkeypatch):
     """PALS: until the perflogs have values of such a test case."""
     folder = tmp_path / 'perflogs'
     monkeypatch.setenv('PLUMBLINE_PERFLOGS', str(folder))
-
-    def line():
-        return [fact for fact in sites.examine_site(site).facts
-                if fact.startswith('services ')]
-
     change(site, "'environs': ['gnu']", "'environs': ['gnu', 'stores']")
     change(site, '# more', STORES)
-    assert line() == []
     change(site, "'launcher': 'srun'", "'launcher': 'mpiexec'")
     change(site, "'openmpi 5'", "'cray-mpich 8.1'")
+    cases = sites.list_test_cases_with_reframe(site)['cases']
     expected = ['services    not proven on this launcher (PALS, partition cluster-a): '
                 'no session with values of a test case with servers']
-    assert line() == expected
+    assert sites.unproven_launcher_lines(cases) == expected
     kind = {'system': 'cluster', 'family': 'keyvalue', 'check': 'StoreServes'}
     # Refused, and of another partition.
     perflogs.write(folder, [
         perflogs.record('completed', 0, guard='sanity', reason='x',
                         partition='cluster-a', **kind),
         perflogs.record(partition='other', **kind)])
-    assert line() == expected
+    assert sites.unproven_launcher_lines(cases) == expected
     perflogs.write(folder, [perflogs.record(day=2, partition='cluster-a', **kind)])
-    assert line() == []
+    assert sites.unproven_launcher_lines(cases) == []
     change(site, "'max_nodes': 2", "'max_nodes': 2, 'launcher_step': ['mpiexec']")
-    assert line() == []
+    cases = sites.list_test_cases_with_reframe(site)['cases']
+    assert not any(case['unproven_launcher'] for case in cases)
 
 
 def test_an_entry_without_a_test_case(site):
     """Such an entry would compare nothing without a message; a measured one with
     settings may be of those that a person gave."""
-    references(site, ['intra_node'], 'latency@8B')
-    assert not [f for f in sites.examine_site(site).findings if 'keys' in f]
-    references(site, ['intra_nod'], 'latency@8B')
+    references(site, ['intra_node', 'intra_nod'], 'latency@8B')
     words = ('osu.yaml:4: OsuPt2pt: buffers=host placement=intra_nod '
              'program=osu_latency: no test case of the site has these keys')
-    assert words in findings(site)
     path = site / 'references' / 'osu.yaml'
     path.write_text(path.read_text() + """$from:
   OsuPt2pt:
     buffers=host placement=intra_nod program=osu_latency:
       {source: 'measured: 5 sessions on 1 day', date: 2026-11-05}
 """)
-    assert words in findings(site)
+    lines = [line for line in findings(site).splitlines() if 'has these keys' in line]
+    assert len(lines) == 1 and words in lines[0]
     path.write_text("""$from:
   OsuPt2pt:
     buffers=host placement=intra_node program=osu_latency | max_size=64:
@@ -211,14 +204,6 @@ def test_cases_that_agree_share_a_line():
         '[c+gnu | full | none]', 'C program=p x=1']
 
 
-@pytest.mark.parametrize('args, words', [
-    (['local', '--all'], 'or give --all'),
-    (['locl'], 'did you mean local')])
-def test_usage(suite, args, words):
-    done = suite.plumb('site', 'check', *args)
-    assert done.returncode == 2 and words in done.stderr
-
-
 @pytest.mark.strict
 def test_every_site_is_sound(suite):
     done = suite.plumb('site', 'check', '--all')
@@ -241,12 +226,6 @@ def test_every_site_is_sound(suite):
      "partition cluster:cluster-a has no 'processor' with num_cpus and "
      'num_cpus_per_core: write'),
     ("'launcher_pin': ['--cpu-bind=cores']", '', ''),
-    ("['--exclusive']", '[]', "system.py: partition cluster:cluster-a: access "
-     'has no --exclusive, so two test cases could disturb each other on '
-     'one node; add '),
-    ("'launcher_pin'", "'max_pending': '90', 'launcher_pin'",
-     "system.py: partition cluster:cluster-a: max_pending is '90'; write a time "
-     "such as '30m' or '2h'"),
     ("'srun',\n            'access': ['--exclusive'], 'environs': ['gnu'],",
      "'mpirun', 'access': ['--exclusive'], 'environs': ['gnu', 'mt'],",
      'has a launcher_pin without {cpus}: threads would share a core; write {cpus} '),
@@ -283,7 +262,10 @@ def test_faults_that_hide_none_are_a_line_each(site):
          'processor: num_cpus is 64, but num_sockets x num_cpus_per_socket '
          'is 2 x 16 = 32'),
         # Because of the two sockets.
-        ("'srun'", "'ibrun'", 'needs launcher options for launcher_socket_pin, and ')]
+        ("'srun'", "'ibrun'", 'needs launcher options for launcher_socket_pin, and '),
+        ("['--exclusive']", '[]', 'partition cluster:cluster-a: access has no --excl'),
+        ("'launcher_pin'", "'max_pending': '90', 'launcher_pin'",
+         "partition cluster:cluster-a: max_pending is '90'; write a time such as ")]
     for old, new, _ in changes:
         change(site, old, new)
     lines = [ln for ln in sites.examine_site(site).findings
@@ -302,24 +284,19 @@ def test_a_launcher_that_cannot_start_an_mpi_program_in_a_job(site):
     assert 'partition cluster:cluster-a: the suite does not know' in line
 
 
-def test_an_environment_that_no_partition_names(site):
-    change(site, '# more', MT)
-    line = next(n for n, text in enumerate(
-        (site / 'system.py').read_text().splitlines(), 1) if "'mt'" in text)
-    assert (f'{site}/system.py:{line}: no partition uses '
-            "environment mt; add it to a partition's environs, or remove it"
-            ) in findings(site)
-
-
-def test_an_environment_without_test_cases(site):
-    """It has the software for GPUs, and its partition has none."""
-    change(site, '# more', """{'name': 'rccl', 'features': ['rccl_tests'],
+def test_environments_without_a_partition_or_a_test_case(site):
+    """The second has the software for GPUs, and its partition has none."""
+    change(site, '# more', MT + """{'name': 'rccl', 'features': ['rccl_tests'],
          'extras': {'programs': {'nccl': {'source': 'module'}}}},""")
     change(site, "'environs': ['gnu']", "'environs': ['gnu', 'rccl']")
-    line = next(n for n, text in enumerate(
-        (site / 'system.py').read_text().splitlines(), 1) if "'rccl'" in text)
-    assert f'{site}/system.py:{line}: environment rccl: no test case exists' in (
-        findings(site))
+    lines = (site / 'system.py').read_text().splitlines()
+    faults = '\n'.join(sites.environment_faults(
+        site, load_site_configuration(site / 'system.py'), [{'environ': 'gnu'}]))
+    for name, words in (
+            ('mt', 'no partition uses environment mt; add it to a partition'),
+            ('rccl', 'environment rccl: no test case exists')):
+        line = next(n for n, text in enumerate(lines, 1) if f"'{name}'" in text)
+        assert f'{site}/system.py:{line}: {words}' in faults
 
 
 def test_two_systems_are_two_sites(site):
@@ -363,9 +340,6 @@ def test_checks_are_counted_as_reframe_lists_them(tmp_path):
 def test_every_case_needs_a_reference_where_they_are_complete(site):
     both = ['intra_node', 'inter_node']
     change(site, "'mpi_library': 'openmpi 5',", '')
-    verdict = sites.examine_site(site)
-    assert ('references  osu: 0 of 2 test cases with a tolerance, bring-up'
-            in verdict.facts)
     references(site, both[:1], 'latency@8B')
     verdict = sites.examine_site(site)
     assert ('references  osu: 1 of 2 test cases with a tolerance, bring-up'
@@ -381,21 +355,18 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     assert ('references  osu: 2 of 2 test cases with a tolerance, complete'
             in verdict.facts)
     assert not [f for f in verdict.findings if 'reference' in f]
-    # With a reference, and nothing that judges.
+    # With a reference that has no tolerance, or one wider than the max tolerance.
     path = site / 'references' / 'osu.yaml'
     data = yaml.safe_load(path.read_text())
-    case = f'buffers=host placement={both[0]} program=osu_latency'
-    data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, None, 'us']}
+    for place, tolerance in zip(both, (None, 0.31), strict=True):
+        data['OsuPt2pt'][f'buffers=host placement={place} program=osu_latency'] = {
+            'latency@8B': [1.0, None, tolerance, 'us']}
     path.write_text(yaml.safe_dump(data))
     verdict = sites.examine_site(site)
-    assert ('references  osu: 1 of 2 test cases with a tolerance, 1 with a '
+    assert ('references  osu: 0 of 2 test cases with a tolerance, 2 with a '
             'reference without tolerance or with a wider one than the max tolerance, '
             'complete') in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
-    # With a tolerance wider than the max tolerance.
-    data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, 0.31, 'us']}
-    path.write_text(yaml.safe_dump(data))
-    assert sites.examine_site(site).facts == verdict.facts
 
 
 def test_references_with_a_tolerance_are_listed_with_their_source(site, capsys):

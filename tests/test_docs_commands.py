@@ -251,19 +251,6 @@ def test_a_command_line_that_plumb_refuses_is_found(markdown, fault):
     assert fault in ''.join(faults) and len(faults) == bool(fault), faults
 
 
-@pytest.mark.parametrize('markdown', [
-    '`./plumb COMMAND --help`', '`./plumb help run`', '`./plumb verdict accept`',
-    '`./plumb run -n OsuPt2pt -S repetitions=3 -lC --mode=quick`',
-    '    ./plumb run --site S -- --exec-policy=serial && ./plumb verdict | head',
-    '    ./plumb run --suspects',
-    '    ./plumb parse optcast DIR --xlim 1,2', '`./plumb parse [OPTION...] FAMILY`',
-    '    ./plumb verdict accept ID --reason "a (b)" >out; ./plumb report --last N',
-    '    ./plumb site check --all\n    # plumb is not called here',
-])
-def test_a_command_line_that_plumb_accepts_is_no_fault(markdown):
-    assert faults_of_page(markdown) == []
-
-
 # ------------------------------------------------------------ blocks that run
 
 #: Variables of a session on a machine that other tests use, too.

@@ -81,22 +81,6 @@ def test_messages_and_documents_have_one_vocabulary():
     assert faults == []
 
 
-@pytest.mark.parametrize('source, fault', [
-    ('def told():\n    return 1\n', 'x:1: told: a noun of the field'),
-    ('def f(x, said):\n    return x\n', 'x:1: said: a noun of the field'),
-    ('for mine in ():\n    pass\n', 'x:1: mine: a noun of the field')])
-def test_a_name_that_says_nothing_is_found(source, fault):
-    [line] = old_names(source, 'x')
-    assert line.startswith(fault)
-
-
-@pytest.mark.parametrize('text, fault', [
-    ('Two\nfigures are', 'x:2: figures: metric, value, or plot'),
-    ('an ack of it', 'x:1: ack: verdict accept or mute')])
-def test_an_old_word_is_found(text, fault):
-    assert old_words(text, 'x') == [fault]
-
-
 @pytest.mark.parametrize('name, page', generate.PAGES.items())
 def test_generated_pages_are_up_to_date(name, page):
     assert (generate.REFERENCE / name).read_text() == page(), (

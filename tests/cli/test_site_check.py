@@ -13,6 +13,7 @@ import yaml
 from cli.session.commands import load_site_configuration
 from cli.site import check as sites
 from cli.site import spack_yaml
+from tests.conftest import ROOT
 
 SITE = '''
 from config.common import SETTINGS
@@ -133,29 +134,30 @@ OsuPt2pt:
 
 # -------------------------------------------------------------- snapshots
 
-def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
-    def check(*more):
-        return suite.plumb('site', 'check', str(site), *more)
+def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, capsys):
+    def check(update=False):
+        code = sites.check(argparse.Namespace(all=False, sites=[str(site)],
+                                              update=update, references=False))
+        return code, capsys.readouterr().out
 
-    done = check()
-    assert done.returncode == 1
-    assert 'cases.txt:1: the file does not exist' in done.stdout
-    assert check('--update').returncode == 0
+    code, out = check()
+    assert code == 1 and 'cases.txt:1: the file does not exist' in out
+    assert check(update=True)[0] == 0
     kept = (site / 'cases.txt').read_text()
     for modes, place in (('quick', 'intra_node'), ('smoke,quick', 'inter_node')):
         assert (f'[cluster-a+gnu | {modes},nightly,full | none]\nOsuPt2pt '
                 f'buffers=host placement={place} program=osu_latency\n') in kept
     # A site loses the second node: cases go, and it is seen.
     change(site, "'max_nodes': 2", "'max_nodes': 1")
-    done = check()
-    assert done.returncode == 1
+    code, out = check()
+    assert code == 1
     assert (f'{site}/cases.txt:1: the test cases differ; if this is intended, run '
             f'./plumb site check {site} --update, and git diff shows the lines\n'
-            ) in done.stdout
-    assert 'program=osu_latency' not in done.stdout
+            ) in out
+    assert 'program=osu_latency' not in out
     assert (site / 'cases.txt').read_text() == kept
     assert re.search(r'sites: 1, to fix: 1; 0 of \d+ test cases with a tolerance; '
-                     'programs of environments: 1 ', done.stdout)
+                     'programs of environments: 1 ', out)
 
 
 @pytest.mark.parametrize('files', [
@@ -181,12 +183,6 @@ def test_files_that_only_the_suite_reads(site, files):
     for file, _, words in files:
         assert sum(words in line for line in results) == 1, (file, results)
     assert len(results) == len(files), results
-
-
-def test_this_machine_has_no_snapshot(suite):
-    done = suite.plumb('site', 'check', 'local')
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'snapshot    not used' in done.stdout
 
 
 def test_cases_that_agree_share_a_line():
@@ -335,6 +331,11 @@ def test_checks_are_counted_as_reframe_lists_them(tmp_path):
     assert verdict.facts[0].endswith('; smoke 0, quick 2, nightly 0, full 2, veto 0')
     assert verdict.facts[1].startswith(
         'checks      smoke 0, quick 1, nightly 0, full 1, veto 0 (as ')
+    assert [line for line in verdict.findings if 'cases.txt' in line]
+    local = sites.Verdict('local')
+    sites.compare_test_cases_with_snapshot(
+        local, ROOT / 'site-configs' / 'local', [{**case, 'where': 'a+b'}], [], False)
+    assert 'snapshot    not used' in local.facts[-1] and not local.findings
 
 
 def test_every_case_needs_a_reference_where_they_are_complete(site):

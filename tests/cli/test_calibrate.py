@@ -145,9 +145,11 @@ def test_no_round_is_begun_that_would_not_end_in_time(machine, capsys):
 
 
 @pytest.mark.parametrize('bad, rounds, code', [
-    ('exit_code', 3, 1), ('client-bound', 3, 0), ('interference', 12, 0)])
-def test_after_bad_rounds_a_case_is_left_out(machine, capsys, bad, rounds, code):
+    ('exit_code', 3, 1), ('client-bound', 3, 0), ('interference', 6, 0)])
+def test_after_bad_rounds_a_case_is_left_out(machine, monkeypatch, capsys, bad, rounds,
+                                             code):
     """Interference may end, and a round measures a test case only once."""
+    monkeypatch.setattr(calibrate, 'DISTURBED_ROUNDS', 6)
     machine.bad = {B: bad}
     subset = calibration(machine)
     assert subset.run_all_rounds() == 0

@@ -26,6 +26,7 @@ from postprocess import records as all_records
 from postprocess.references import writing
 from postprocess.regressions import decisions, verdict
 from postprocess.report import cards, details, page
+from tests.cli.test_command_line import called
 from tests.conftest import ROOT, printed_verdict_lines, two_cpus
 
 OPTIONS = argparse.Namespace(live=False, open=False)
@@ -48,8 +49,6 @@ def test_the_same_bytes_each_time(demo, tmp_path):
     records.write_perflogs(tmp_path / 'again')
     again = files_of(tmp_path / 'again')
     assert again == files_of(folder / 'perflogs') and len(again) > 10
-    records.write_perflogs(tmp_path / 'other', seed=1)
-    assert files_of(tmp_path / 'other') != again
 
 
 def test_everything_is_labelled(demo):
@@ -107,26 +106,21 @@ def test_no_reference_can_be_made_of_it(demo):
     assert writing.measured_entries(frame.assign(source='module'))[0]
 
 
-def run_on_demo(folder, text, cwd):
-    """Runs a command on the perflogs of the demo; all that it prints and writes."""
-    words = shlex.split(text)
-    done = subprocess.run(
-        [ROOT / words[0], *words[1:]], cwd=cwd, capture_output=True, text=True,
-        timeout=600, env=os.environ | {'PLUMBLINE_PERFLOGS': str(folder / 'perflogs')})
-    assert done.returncode in (0, 1) and not done.stderr
-    return done.stdout + ''.join(
-        path.read_text() for path in cwd.rglob('*') if path.is_file())
-
-
 @pytest.mark.parametrize('text', command.COMMANDS)
-def test_the_commands_to_try_run(demo, tmp_path, text):
+def test_the_commands_to_try_run(demo, tmp_path, monkeypatch, capsys, text):
     folder, output, *_ = demo
     text = text.format(*demo_cluster.read_cluster().nodes)
     assert f'  {text}\n' in output
-    assert 'made-up-' in run_on_demo(folder, text, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('PLUMBLINE_PERFLOGS', str(folder / 'perflogs'))
+    code, out, err = called(capsys, monkeypatch, *shlex.split(text)[1:])
+    assert code in (0, 1) and not err
+    assert 'made-up-' in out + ''.join(
+        path.read_text() for path in tmp_path.rglob('*') if path.is_file())
 
 
-def test_the_commands_of_the_page_work_as_printed(demo, made_verdict, tmp_path):
+def test_the_commands_of_the_page_work_as_printed(demo, made_verdict, tmp_path,
+                                                  monkeypatch, capsys):
     """Without a variable; and no command measures on a site that does not exist."""
     built = page.Page(all_records.read(demo[0] / 'perflogs'))
     text = html.unescape((demo[0] / 'report' / 'index.html').read_text())
@@ -140,10 +134,9 @@ def test_the_commands_of_the_page_work_as_printed(demo, made_verdict, tmp_path):
                  for word in shlex.split(command_)]
         assert words[0] == './plumb' and '--perflogs' in words
         (tmp_path / 'perflogs' / decisions.FILE).unlink(missing_ok=True)
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True,
-                              timeout=600)
+        code, out, err = called(capsys, monkeypatch, *words[1:])
         actions.add(words[2])
-        assert done.returncode == 0, done.stderr + done.stdout
+        assert code == 0, err + out
     assert actions == {'accept', 'mute', 'retire'}
     assert {one['a'] for one in details.test_case_details(built)} == {''}
 

@@ -55,7 +55,8 @@ def test_a_failure_is_measured_again_with_its_settings(faulty):      # noqa: F81
     done = faulty.plumb('run', 'deadbeef', '-l')
     assert done.returncode == 2
     assert 'no test case has the ID deadbeef' in done.stderr
-    [script] = faulty.tmp.glob('work/stage/**/OsuPt2pt_*/rfm_job.sh')
+    script = max(faulty.tmp.glob('work/stage/**/OsuPt2pt_*/rfm_job.sh'),
+                 key=lambda path: path.stat().st_mtime)
     elsewhere = faulty.tmp / 'elsewhere'
     elsewhere.mkdir()
     subprocess.run(['bash', script], cwd=elsewhere, check=True, timeout=LIMIT,

@@ -68,7 +68,7 @@ def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
     assert set(result) == {'a+stores'}
     assert result['a+stores'].startswith(
         'environment stores: the stack keyvalue is not installed for the '
-        'site mycluster, or')
+        'site mycluster in ')
 
 
 def test_without_the_schedulers_command_nothing_starts(path):

@@ -1,8 +1,8 @@
-"""The jobs of TaoBench, and rules for their servers, threads, memory, keys and clients.
+"""The jobs of TaoBench, and sizes of the servers and clients that the suite starts.
 
 The jobs are those of benchpress/config/jobs.yml of DCPerf: a script with some options.
-The rules are those of the code of these scripts (packages/tao_bench, 2025-06), whose
-guide is older. They serve programs that the scripts do not start.
+DCPerf's scripts choose the sizes of its own programs. The rules below are theirs
+(packages/tao_bench, 2025-06), for programs that the scripts do not start.
 docs/reference/studies/taobench.md lists the differences.
 """
 from __future__ import annotations
@@ -21,9 +21,9 @@ MEMORY_USE = 0.75
 #: Mean size of an item. Unit: bytes.
 ITEM = 434
 #: Keys of a cache, per item that it holds: hit ratio and a factor found by trial.
-HIT_RATIO, TUNING = 0.9, 0.807
-#: Maximum number of connections of a client, and their number per thread.
-CONNECTIONS, CONNECTIONS_PER_THREAD = 32768, 380
+HIT_RATIO = 0.9
+#: Fast threads of a server per CPU.
+FAST_THREADS = 0.75
 #: CPUs that a client does not use.
 SPARE_CPUS = 6
 #: Pause of the clients after the warm-up. Unit: s.
@@ -43,7 +43,7 @@ class Job:
     warmup_time: int = 0
     test_time: int = 720
     #: Fast threads per CPU.
-    fast_threads: float = 0.75
+    fast_threads: float = FAST_THREADS
     #: Whether slow threads wait on a semaphore instead of sleeping.
     semaphore: bool = False
     #: Connections of all clients per CPU of the server; 0: the clients' own default.
@@ -97,7 +97,7 @@ class Sizes:
     warmup_time: int = 0
     test_time: int = 0
     #: Factor of the number of keys.
-    tuning: float = TUNING
+    tuning: float = 1
 
 
 class Instance(NamedTuple):
@@ -148,35 +148,27 @@ class Plan:
                                                           % len(self.instances))))
 
 
-def plan_job(job: Job, machine: Machine, sizes: Sizes, client_machines: int,
-             client_cpus: int = 0) -> Plan:
+def plan_job(machine: Machine, sizes: Sizes, client_machines: int) -> Plan:
     """All processes of a run.
 
     :param client_machines: those that share the servers' machine count as machines
-    :param client_cpus: CPUs of each of them; 0: as the servers' machine
     :raises ValueError: a size is too large or too small; the message names it
     """
-    memory = memory_of_servers(job, machine, sizes)
-    count = 1 if job.has_one_server else sizes.servers or server_count(machine.cpus)
+    count = sizes.servers or server_count(machine.cpus)
     parts = cpu_counts_of_servers(machine, count)
-    cache = cache_size_mb(memory / count)
+    memory = sizes.memory / count
+    cache = cache_size_mb(memory)
     if cache < 1:
-        raise ValueError(f'memory: {memory / count:g} GB per server are too few: the '
+        raise ValueError(f'memory: {memory:g} GB per server are too few: the '
                          'cache would have less than 1 MB')
-    # More servers than client machines: each server has one client; otherwise each
-    # machine has one.
-    clients = client_machines if job.has_one_server else max(count, client_machines)
-    cpus = client_cpus or machine.cpus
-    threads = client_thread_count(cpus)
-    wanted = sizes.connections
-    if not wanted and job.connections_per_cpu:
-        wanted = max(job.connections_per_cpu * machine.cpus // (threads * clients), 1)
     return Plan(
-        tuple(Instance(part, cache, max(int(part * job.fast_threads), 1))
+        tuple(Instance(part, cache, max(int(part * FAST_THREADS), 1))
               for part in parts),
-        clients, threads, connections_per_thread(cpus, wanted),
-        sizes.keys or key_count(memory / count, sizes.tuning),
-        *phase_seconds(job, machine, sizes))
+        # More servers than client machines: each server has one client; otherwise each
+        # machine has one.
+        max(count, client_machines), client_thread_count(machine.cpus),
+        sizes.connections, sizes.keys or key_count(memory, sizes.tuning),
+        sizes.warmup_time, sizes.test_time)
 
 
 def memory_of_servers(job: Job, machine: Machine, sizes: Sizes) -> float:
@@ -207,8 +199,8 @@ def cpu_counts_of_servers(machine: Machine, parts: int) -> list[int]:
         raise ValueError(f'servers = {parts}: {err}') from None
 
 
-def key_count(memory: float, tuning: float = TUNING) -> int:
-    """Number of keys for a machine with this memory in GB."""
+def key_count(memory: float, tuning: float) -> int:
+    """Number of keys of a server with this memory in GB."""
     held = int(cache_size_mb(memory) * 2 ** 20 / ITEM)
     return max(int(int(held / HIT_RATIO) * tuning), 1)
 
@@ -221,8 +213,3 @@ def cache_size_mb(memory: float) -> int:
 def client_thread_count(cpus: int) -> int:
     """Number of threads of a client on this number of CPUs."""
     return cpus - SPARE_CPUS if cpus > SPARE_CPUS else max(int(cpus * 0.8), 1)
-
-
-def connections_per_thread(cpus: int, wanted: int = 0) -> int:
-    """Number of connections per thread of a client, limited by its CPUs."""
-    return min(wanted or CONNECTIONS_PER_THREAD, max(CONNECTIONS // cpus, 1))

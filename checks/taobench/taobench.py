@@ -1,7 +1,8 @@
 """Checks of TaoBench: a caching server under the load of a social graph.
 
-The embedded server and memcached follow the sizing rules of DCPerf's scripts
-(sizing.py). DCPerf's own programs are started by its own scripts (dcperf.py).
+The embedded server and memcached run at a small scale, with the sizing rules of
+DCPerf's scripts (sizing.py). DCPerf's own programs are started by its own scripts
+(dcperf.py).
 """
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ from .scenarios import (
     INTERVAL,
     PAUSE,
     PROGRAMS,
+    WARM_UP_PASSES,
     Scenario,
     modes_of_scenario,
     scenarios_of_program,
@@ -293,10 +295,9 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     @property
     def sized_plan(self) -> sizing.Plan:
         """Servers, clients and times by the sizing rules."""
-        machine = self.server_machine
-        return sizing.plan_job(
-            self.scenario.dcperf_job, machine, self.sizes_on(machine),
-            self.scenario.client_nodes or 2)
+        machine = machine_of_partition(self.current_partition)
+        return sizing.plan_job(machine, self.sizes_on(machine),
+                               self.scenario.client_nodes or 2)
 
     def service_plan(self) -> Plan:
         sized, server_options = self.sized_plan, self.option_words()[0]
@@ -316,7 +317,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             nodes=count, instances=-(-sized.clients // count), unbound=True,
             one_server=True, apart=self.scenario.client_nodes > 0)
         # If the user sets the time of the warm-up, it must not end early.
-        passes = 0 if self.warmup_time else self.scenario.warmup_requests_per_key
+        passes = 0 if self.warmup_time else WARM_UP_PASSES
         return Plan(server, (clients,), (
             self.client_step('warmup', 1, sized.warmup_time, passes),
             self.client_step('test', 2, sized.test_time, 0,
@@ -368,9 +369,8 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             # start.
             min(sized.warmup_time, services.steps['warmup'].seconds), sized.test_time,
             self.statistics_interval, phases['test'][0] - phases['warmup'][1],
-            self.scenario.dcperf_job.semaphore,
-            [sized.connections_to_server(index)
-             for index in range(len(sized.instances))])
+            connections=[sized.connections_to_server(index)
+                         for index in range(len(sized.instances))])
         values = self.check_and_combine(
             run, expected, self.read_server_logs(services, run),
             self.server_start_times(services), phases,
@@ -412,7 +412,6 @@ class TaoBench(SizedTaoBenchmark):
                 'worker_sleep_ns': 100, 'dispatcher_sleep_ns': 100,
                 'slow_sleep_ns': 100, 'slow_path_sleep_us': 0,
                 'stats_sleep_ms': round(self.statistics_interval * 1000),
-                'slow_use_semaphore': int(self.scenario.dcperf_job.semaphore),
             }.items())]
 
 

@@ -302,8 +302,9 @@ def test_a_long_warm_up_is_announced_before_the_job(tmp_path, installed):
     suite.write_site(tmp_path / 'site', SITE.format(
         prefix=str(installed / 'benchmarks/tao_bench')))
     done = suite.reframe('--describe', *of_family('taobench'), '-n', 'TaoBenchOriginal',
-                         '-E', 'str(scenario) == "autoscale tao_bench_server original '
-                         'from 2 nodes"')
-    [check] = json.loads(done.stdout[done.stdout.index('['):])
+                         '-E', 'scenario.scale == "original" and '
+                         'scenario.job in ("autoscale", "64g")')
+    auto, deprecated = json.loads(done.stdout[done.stdout.index('['):])
     # 5 s per GB of memory, 720 s of test, and the margins of the scripts.
-    assert check['time_limit'] == 5 * 256 + 720 + 600
+    assert auto['time_limit'] == 5 * 256 + 720 + 600
+    assert 'deprecated: use autoscale' in deprecated['descr']

@@ -110,7 +110,8 @@ def test_a_small_point_grows_with_the_machine():
     # memcached asks for 32 MB where items may have 16.
     original = Scenario('standalone', 'tao_bench_server').sizes(2)
     assert sizing.cache_size_mb(original.memory) >= 32 and original.warmup_time == 120
-    assert Scenario('autoscale', scale='original').sizes(2) == sizing.Sizes()
+    assert Scenario('autoscale', 'tao_bench_server', 'original').sizes(2) == (
+        sizing.Sizes())
 
 
 def test_look_aside_sizes_are_those_of_compressed_values():
@@ -306,12 +307,6 @@ def test_an_interval_that_the_load_generator_does_not_have_is_refused(suite):
                          'scenario.client_nodes == 0', '-STaoLookAside.interval=0.5')
     assert 'the load generator counts whole seconds: set it to 1' in ' '.join(
         done.stdout.split()), done.stdout
-
-
-def test_a_job_that_is_deprecated_says_so(suite):
-    done = suite.reframe('-L', *OF_IT, '-n', 'TaoBench', '-E',
-                         'scenario.job == "64g"')
-    assert '(deprecated: use autoscale)' in done.stdout
 
 
 @pytest.mark.parametrize('setting, expected', [

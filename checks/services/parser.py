@@ -31,15 +31,12 @@ class Server:
     """One server that was started.
 
     `ready_ms`: from its start to its first answer, in ms. `at`: its start, in
-    s since 1970. `link`: speed of the interface with its address, in Mb/s; 0: the
-    kernel does not report it.
+    s since 1970.
     """
     index: int
     node: str
     address: str
     port: int
-    interface: str
-    link: int
     cpus: tuple[int, ...]
     program: str
     version: str

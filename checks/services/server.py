@@ -387,13 +387,9 @@ class Server:
 
     def record(self) -> dict[str, object]:
         """The line of a server that is ready; parser.py has the meaning."""
-        interface = next((name for name, address in interface_addresses().items()
-                          if address == self.address), '')
-        speed = read_text(f'/sys/class/net/{interface}/speed', '0')
         return {'index': self.index, 'node': host_name(),
-                'address': self.where.host, 'port': self.port, 'interface': interface,
-                'link': max(int(speed), 0), 'cpus': self.cpu_set,
-                'program': self.counters.name or self.program,
+                'address': self.where.host, 'port': self.port,
+                'cpus': self.cpu_set, 'program': self.counters.name or self.program,
                 'version': self.counters.version,
                 'ready_ms': round(self.seconds * 1e3, 3), 'at': self.at,
                 'name': self.name, 'scratch': os.path.dirname(self.data),

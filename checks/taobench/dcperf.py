@@ -135,8 +135,6 @@ class TaoBenchOriginal(TaoBenchmark):
         begin, interval = services.steps['run'].at, self.statistics_interval
         folder = Path(self.stagedir, f'{run.name}.run.0.dcperf')
         self.version = self.version or (folder / 'version.txt').read_text().strip()
-        cpus, interface, speed = (folder / 'network.txt').read_text().split()
-        self.check_network(int(cpus), interface, max(int(speed), 0))
         printed = Path(self.stagedir, f'{run.name}.run.0.out')
         logs = [self.read_log(str(path)) for path in
                 sorted(folder.glob('tao-bench-server-*.log')) or [printed]]

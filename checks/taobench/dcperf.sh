@@ -100,20 +100,6 @@ await() {  # seconds pid...
     check_clients "$REPLY" "$seconds"
 }
 
-# The CPUs of this node, an interface, and its speed in Mb/s; -1: the kernel does not
-# report it.
-network() {
-    local name=eth0
-    while [ $# -gt 0 ]; do
-        case $1 in
-            --interface-name) name=${2-} ;;
-            --interface-name=*) name=${1#*=} ;;
-        esac
-        shift
-    done
-    echo "$(nproc) $name $(cat "/sys/class/net/$name/speed" 2>/dev/null || echo -1)"
-}
-
 wait_for() {  # what command...
     local what=$1 deadline
     shift
@@ -147,7 +133,6 @@ make_folder
 if [ "$role" = server ]; then
     seconds=$1 script=$2
     shift 2
-    network "$@" >network.txt
     version >version.txt
     hostname >host.new
     mv host.new host.txt

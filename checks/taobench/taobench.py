@@ -227,26 +227,13 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return (self.scenario.scale == 'original'
                 and not self.scenario.dcperf_job.is_standalone)
 
-    #: What a person should know about the network of the servers, and about the
-    #: longest answer.
-    network_note = standstill = ''
-
-    def check_network(self, cpus: int, interface: str, speed: int) -> None:
-        """Check the speed of the servers' interface: the guide has a rule for the
-        original's load from other machines.
-
-        :param cpus: of the servers' machine
-        :param speed: 0: unknown. Unit: Mb/s
-        """
-        if self.scenario.scale == 'original' and self.scenario.client_nodes:
-            fault, self.network_note = validity.judge_network(cpus, interface, speed)
-            if fault:
-                guards.fail_test_case('network', fault)
+    #: A note on the longest answer.
+    standstill = ''
 
     def add_low_values_note(self) -> None:
         super().add_low_values_note()
         self.no_reference = '; '.join(filter(None, (
-            self.no_reference, self.network_note, self.standstill)))
+            self.no_reference, self.standstill)))
 
     #: Files of the run: path -> text.
     files: dict[str, str] = {}
@@ -360,7 +347,6 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         first, test = services.servers[0], services.steps['test']
         self.standstill = seen.standstill_note('a server') or self.standstill
         self.version = first.version
-        self.check_network(self.server_machine.cpus, first.interface, first.link)
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}
         expected = validity.Expected(

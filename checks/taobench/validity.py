@@ -17,11 +17,7 @@ from checks.taobench.parser import (
     counted_window_seconds,
     expected_point_count,
 )
-from checks.taobench.sizing import CPUS_PER_SERVER
 
-#: Bandwidth of the network in the guide: the minimum for the CPUs of one server, the
-#: minimum for more, and the maximum. Unit: Mb/s.
-MIN_LINK, MIN_LINK_MANY_CPUS, MAX_LINK = 10_000, 20_000, 50_000
 #: Hit ratio of a valid run.
 HIT_RATIO = (MIN_HIT_RATE, 0.9)
 #: CPU use of the server's machine, in total and in user mode. Unit: %.
@@ -40,28 +36,6 @@ KERNEL = ('the kernel takes too much time: check timer interrupts, iommu=pt, and
 FEW_KEYS = 'there are too few keys: the cache holds nearly all of them'
 MANY_KEYS = ('the warm-up was too short, there are too many keys, or the cache is '
              'smaller than server_memsize of the clients')
-
-
-def judge_network(cpus: int, interface: str, speed: int) -> tuple[str, str]:
-    """Why a network is too slow for the guide, and a note if this could not be checked
-    or if the network is faster than recommended; '': there is none.
-
-    :param cpus: of the servers' machine
-    :param speed: of its interface; 0: unknown. Unit: Mb/s
-    """
-    minimum = MIN_LINK if cpus <= CPUS_PER_SERVER else MIN_LINK_MANY_CPUS
-    fault = note = ''
-    if not speed:
-        note = (f'the kernel does not report the speed of {interface}: make sure that '
-                f'it has at least {minimum} Mb/s, which the guide of TaoBench requires')
-    elif speed < minimum:
-        fault = (f'{interface} has {speed} Mb/s, but the guide of TaoBench requires '
-                 f'{minimum}: select another interface with the extra '
-                 'service_interface')
-    elif speed > MAX_LINK:
-        note = (f'{interface} has {speed} Mb/s; the guide of TaoBench recommends at '
-                f'most {MAX_LINK}')
-    return fault, note
 
 
 class Cpu(NamedTuple):

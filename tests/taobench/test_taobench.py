@@ -18,7 +18,7 @@ from checks.machine import cpus
 from checks.machine.cpus import Cpu
 from checks.services import ask
 from checks.taobench import parser as tao
-from checks.taobench import results, sizing, validity
+from checks.taobench import results, sizing
 from checks.taobench.scenarios import Scenario
 from checks.taobench.taobench import format_value_sizes
 from postprocess import records
@@ -119,20 +119,6 @@ def test_look_aside_sizes_are_those_of_compressed_values():
     total = sum(float(weight) for _, weight in weights)
     mean = sum(int(size) * float(weight) for size, weight in weights) / total
     assert abs(mean - 200) < 2 and int(weights[-1][0]) == 521
-
-
-@pytest.mark.parametrize('cpus, speed, fault, note', [
-    (72, 10_000, '', ''), (73, 20_000, '', ''), (72, 50_000, '', ''),
-    (72, 9_999, 'guide of TaoBench requires 10000: select another interface', ''),
-    (73, 19_999, 'requires 20000', ''),
-    (73, 100_000, '', 'hsn0 has 100000 Mb/s; the guide of TaoBench recommends at '
-     'most 50000'),
-    (73, 0, '', 'does not report the speed of hsn0: make sure that it has at least '
-     '20000 Mb/s')])
-def test_the_rule_for_the_network(cpus, speed, fault, note):
-    seen = validity.judge_network(cpus, 'hsn0', speed)
-    assert all(words in text and bool(words) == bool(text)
-               for words, text in zip((fault, note), seen, strict=True))
 
 
 def test_a_server_of_text_is_no_server_of_the_binary_protocol():

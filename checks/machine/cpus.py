@@ -76,30 +76,6 @@ def assign_cpus(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]
             or {request.role: [everything] * request.instances for request in requests})
 
 
-def divide_cpus(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
-    """Divide all CPUs into parts of whole cores; the first parts get one more.
-
-    A part has the first threads of its cores, then their siblings.
-
-    :raises ValueError: there are fewer cores than parts.
-    """
-    cores: dict[tuple[int, ...], list[int]] = {}
-    for cpu in sorted(cpus, key=lambda cpu: cpu.number):
-        cores.setdefault(cpu[:3], []).append(cpu.number)
-    units = list(cores.values())
-    if not 0 < parts <= len(units):
-        raise ValueError(f'{parts} instances need a core each, but the node '
-                         f'has {len(units)} cores')
-    share, more = divmod(len(units), parts)
-    sets = []
-    for index in range(parts):
-        start = index * share + min(index, more)
-        subset = units[start:start + share + (index < more)]
-        sets.append([core[thread] for thread in range(max(map(len, subset)))
-                     for core in subset if thread < len(core)])
-    return sets
-
-
 def _assign_units(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
                   unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
     """CPU sets of whole units; None if there are not enough units."""

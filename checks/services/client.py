@@ -25,15 +25,11 @@ def own_cpus(roles: str, role: str, slot: int) -> list[int]:
 
     :param slot: number of the process on the node; -1: its local rank
     :raises Failed: the node has no such process.
-    :raises ValueError: it has fewer cores than servers that divide it.
     """
     available = cpus.available_cpus()
     requests = [cpus.CpuRequest(name, *map(int, each.split('x'))) for name, each in
                 (text.split('=') for text in roles.split(',') if text)]
-    sets = cpus.assign_cpus(available, [one for one in requests if one.cpus])
-    for one in requests:
-        if not one.cpus:
-            sets[one.role] = cpus.divide_cpus(available, one.instances)
+    sets = cpus.assign_cpus(available, requests)
     if role not in sets:
         return [cpu.number for cpu in available]
     if slot < 0:

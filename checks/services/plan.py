@@ -25,9 +25,6 @@ class Role:
     instances: int = 1
     #: CPUs of a process.
     cpus: int = 1
-    #: They divide all CPUs of the node, core by core; `cpus` is the size of the
-    #: largest part.
-    divided: bool = False
     #: Not bound to CPUs.
     unbound: bool = False
     #: Threads of an unbound process that poll without sleep: each needs a CPU.
@@ -43,7 +40,7 @@ class Role:
     @property
     def required_cpus(self) -> int:
         """CPUs without which a process is slower than it could be."""
-        return 0 if self.divided else self.spinning if self.unbound else self.cpus
+        return self.spinning if self.unbound else self.cpus
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,6 @@ class Server(Role):
     persistence: str = 'off'
     #: Maximum time until its first answer. Unit: seconds.
     ready_limit: float = 30
-    #: Instead of the command: one for each instance.
-    commands: tuple[tuple[str, ...], ...] = ()
     name: str = field(default='server', kw_only=True)
 
 

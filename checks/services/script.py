@@ -147,7 +147,7 @@ class Writer:
     def roles_on(self, node: int) -> str:
         """The servers and clients of a node that are bound; node.py has the form."""
         return quoted(','.join(
-            f'{role.name}={role.instances}x{0 if role.divided else role.cpus}'
+            f'{role.name}={role.instances}x{role.cpus}'
             for role in self.plan.roles
             if role.instances and node in self.layout[role.name] and not role.unbound))
 
@@ -169,10 +169,9 @@ class Writer:
             'scratch': quoted(self.launching.scratch),
             'peer': '' if peer is None else f'"${{nodes[{peer}]}}"',
             'socket': 'yes' if server.socket else ''}
-        words = server.commands[index] if server.commands else server.command
         return ' '.join(filter(None, [
             self.launch([node]), '"${node[@]}" serve', options_text(options),
-            '--', shlex.join(words)]))
+            '--', shlex.join(server.command)]))
 
     def step_lines(self, step: Step) -> Iterator[str]:
         """The lines of a step."""

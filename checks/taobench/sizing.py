@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..machine.cpus import Cpu, divide_cpus
-
 #: CPUs that one server can use well.
 CPUS_PER_SERVER = 72
 #: Warm-up per GB of memory, and its minimum. Unit: s.
@@ -100,29 +98,13 @@ class Sizes:
     tuning: float = 1
 
 
-class Instance(NamedTuple):
-    """One server."""
-    #: Number of its CPUs.
-    cpus: int
-    #: Memory of the cache. Unit: MB of 2^20 bytes.
-    memory: int
-    fast_threads: int
-
-    @property
-    def dispatchers(self) -> int:
-        """Dispatchers of the slow path."""
-        return max(self.fast_threads // 4, 1)
-
-    @property
-    def slow_threads(self) -> int:
-        """Threads of the slow path."""
-        return 3 * self.fast_threads
-
-
 @dataclass(frozen=True)
 class Plan:
     """All processes of a run. Client n loads server n modulo their number."""
-    instances: tuple[Instance, ...]
+    servers: int
+    #: Of each server: number of its CPUs, memory of the cache in MB of 2^20 bytes.
+    cpus: int
+    memory: int
     clients: int
     #: Threads of a client, and connections of each thread.
     client_threads: int
@@ -133,9 +115,24 @@ class Plan:
     warmup_time: int
     test_time: int
 
+    @property
+    def fast_threads(self) -> int:
+        """Threads of a server that answer from the cache."""
+        return max(int(self.cpus * FAST_THREADS), 1)
+
+    @property
+    def dispatchers(self) -> int:
+        """Dispatchers of the slow path of a server."""
+        return max(self.fast_threads // 4, 1)
+
+    @property
+    def slow_threads(self) -> int:
+        """Threads of the slow path of a server."""
+        return 3 * self.fast_threads
+
     def clients_of_server(self, server: int) -> range:
         """Numbers of the clients of a server."""
-        return range(server, self.clients, len(self.instances))
+        return range(server, self.clients, self.servers)
 
     def connections_to_server(self, server: int) -> int:
         """Connections of all clients to one server."""
@@ -144,8 +141,7 @@ class Plan:
 
     def key_count_of_client(self, client: int) -> int:
         """Number of keys of a client, its part of the keys of its server."""
-        return -(-self.keys // len(self.clients_of_server(client
-                                                          % len(self.instances))))
+        return -(-self.keys // len(self.clients_of_server(client % self.servers)))
 
 
 def plan_job(machine: Machine, sizes: Sizes, client_machines: int) -> Plan:
@@ -155,18 +151,72 @@ def plan_job(machine: Machine, sizes: Sizes, client_machines: int) -> Plan:
     :raises ValueError: a size is too large or too small; the message names it
     """
     count = sizes.servers or server_count(machine.cpus)
-    parts = cpu_counts_of_servers(machine, count)
-    memory = sizes.memory / count
+    cpus, memory = cpus_per_server(machine, count), sizes.memory / count
     cache = cache_size_mb(memory)
     if cache < 1:
         raise ValueError(f'memory: {memory:g} GB per server are too few: the '
                          'cache would have less than 1 MB')
     return Plan(
-        tuple(Instance(part, cache, max(int(part * FAST_THREADS), 1))
-              for part in parts),
         # More servers than client machines: each server has one client; otherwise each
         # machine has one.
-        max(count, client_machines), client_thread_count(machine.cpus),
+        count, cpus, cache, max(count, client_machines),
+        client_thread_count(machine.cpus),
+        sizes.connections, sizes.keys or key_count(memory, sizes.tuning),
+        sizes.warmup_time, sizes.test_time)
+
+
+def memory_of_servers(job: Job, machine: Machine, sizes: Sizes) -> float:
+    """Memory of all servers together. Unit: GB."""
+    return sizes.memory or job.memory or machine.memory * job.memory_share
+
+
+def phase_seconds(job: Job, machine: Machine, sizes: Sizes) -> tuple[int, int]:
+    """Lengths of warm-up and test. Unit: s."""
+    warmup = max(int(WARMUP_PER_GB * memory_of_servers(job, machine, sizes)),
+                 MIN_WARMUP)
+    return (sizes.warmup_time or job.warmup_time or warmup,
+            sizes.test_time or job.test_time)
+
+
+def server_count(cpus: int) -> int:
+    """Number of servers for this number of CPUs."""
+    return -(-cpus // CPUS_PER_SERVER)
+
+
+def cpus_per_server(machine: Machine, servers: int) -> int:
+    """CPUs of each server, as many whole cores as all of them can have.
+
+    :raises ValueError: there are fewer cores than servers
+    """
+    cores = max(machine.cpus // machine.threads_per_core, 1)
+    if not 0 < servers <= cores:
+        raise ValueError(f'servers = {servers}: each needs a core, but the node has '
+                         f'{cores} cores')
+    return min(cores // servers * machine.threads_per_core, machine.cpus)
+
+
+def key_count_of_client(self, client: int) -> int:
+        """Number of keys of a client, its part of the keys of its server."""
+        return -(-self.keys // len(self.clients_of_server(client % self.servers)))
+
+
+def plan_job(machine: Machine, sizes: Sizes, client_machines: int) -> Plan:
+    """All processes of a run.
+
+    :param client_machines: those that share the servers' machine count as machines
+    :raises ValueError: a size is too large or too small; the message names it
+    """
+    count = sizes.servers or server_count(machine.cpus)
+    cpus, memory = cpus_per_server(machine, count), sizes.memory / count
+    cache = cache_size_mb(memory)
+    if cache < 1:
+        raise ValueError(f'memory: {memory:g} GB per server are too few: the '
+                         'cache would have less than 1 MB')
+    return Plan(
+        # More servers than client machines: each server has one client; otherwise each
+        # machine has one.
+        count, cpus, cache, max(count, client_machines),
+        client_thread_count(machine.cpus),
         sizes.connections, sizes.keys or key_count(memory, sizes.tuning),
         sizes.warmup_time, sizes.test_time)
 

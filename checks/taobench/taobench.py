@@ -267,8 +267,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     #: Keys of each server; 0: so many that the hit ratio is as in the original.
     keys = variable(int, value=0)
 
-    def server_words(self, instance: sizing.Instance, options: Sequence[str]
-                     ) -> list[str]:
+    def server_words(self, options: Sequence[str]) -> list[str]:
         """The command of a server.
 
         :param options: those of memcached, which all servers have
@@ -289,17 +288,14 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     def service_plan(self) -> Plan:
         sized, server_options = self.sized_plan, self.option_words()[0]
         count = max(1, self.scenario.client_nodes)
-        connections = 64 + max(sized.connections_to_server(index)
-                               for index in range(len(sized.instances)))
+        # The first server has the most clients.
+        connections = 64 + sized.connections_to_server(0)
         server = Server(
-            self.program, (), commands=tuple(
-                (*self.server_words(one, (
-                    '-l', '{address}', '-p', '{port}', '-m', str(one.memory), '-t',
-                    str(one.fast_threads), '-c', str(connections))), *server_options)
-                for one in sized.instances),
-            dialect='memcached', instances=len(sized.instances),
-            cpus=max(one.cpus for one in sized.instances), divided=True,
-            memory=sized.instances[0].memory, password=False)
+            self.program, (*self.server_words((
+                '-l', '{address}', '-p', '{port}', '-m', str(sized.memory), '-t',
+                str(sized.fast_threads), '-c', str(connections))), *server_options),
+            dialect='memcached', instances=sized.servers, cpus=sized.cpus,
+            memory=sized.memory, password=False)
         clients = Clients(
             nodes=count, instances=-(-sized.clients // count), unbound=True,
             one_server=True, apart=self.scenario.client_nodes > 0)
@@ -350,13 +346,13 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}
         expected = validity.Expected(
-            len(sized.instances),
+            sized.servers,
             # Enough requests end the warm-up before its time, and clients need time to
             # start.
             min(sized.warmup_time, services.steps['warmup'].seconds), sized.test_time,
             self.statistics_interval, phases['test'][0] - phases['warmup'][1],
             connections=[sized.connections_to_server(index)
-                         for index in range(len(sized.instances))])
+                         for index in range(sized.servers)])
         values = self.check_and_combine(
             run, expected, self.read_server_logs(services, run),
             self.server_start_times(services), phases,
@@ -388,13 +384,13 @@ class TaoBench(SizedTaoBenchmark):
     scenario = parameter(scenarios_of_program('tao_server'),
                          fmt=lambda scenario: str(scenario))
 
-    def server_words(self, instance: sizing.Instance, options: Sequence[str]
-                     ) -> list[str]:
+    def server_words(self, options: Sequence[str]) -> list[str]:
         # The server creates the values; a full queue is a miss.
+        sized = self.sized_plan
         return [f'{self.programs.stagedir}/tao_server', *options, '-o', ','.join(
             f'tao_{name}={value}' for name, value in {
-                'slow_dispatchers': instance.dispatchers,
-                'num_slow_threads': instance.slow_threads, 'max_slow_reqs': 1024,
+                'slow_dispatchers': sized.dispatchers,
+                'num_slow_threads': sized.slow_threads, 'max_slow_reqs': 1024,
                 'worker_sleep_ns': 100, 'dispatcher_sleep_ns': 100,
                 'slow_sleep_ns': 100, 'slow_path_sleep_us': 0,
                 'stats_sleep_ms': round(self.statistics_interval * 1000),
@@ -409,8 +405,7 @@ class TaoLookAside(SizedTaoBenchmark):
     scenario = parameter(scenarios_of_program('memcached'),
                          fmt=lambda scenario: str(scenario))
 
-    def server_words(self, instance: sizing.Instance, options: Sequence[str]
-                     ) -> list[str]:
+    def server_words(self, options: Sequence[str]) -> list[str]:
         prefix = self.programs.program_origin(self.program).get('prefix', '/usr')
         return [f'{prefix}/bin/memcached', '-u', 'root', '-U', '0', *options]
 

@@ -108,10 +108,10 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
               'memcache_binary', '--ratio', '0:1', '--threads', '1', '--clients', '10',
               '--key-maximum', '6000', '--test-time', str(max(1, round(seconds / 2))))
     return Plan(
-        Server('tao_server', (), commands=((
+        Server('tao_server', (
             f'{folder}/tao_server', '-l', '{address}', '-p', '{port}', '-m', '3', '-t',
-            '1', '-o', 'tao_stats_sleep_ms=500'),) * 2, dialect='memcached',
-            instances=2, divided=True, memory=8, password=False),
+            '1', '-o', 'tao_stats_sleep_ms=500'), dialect='memcached',
+            instances=2, memory=8, password=False),
         (Clients(nodes=3, unbound=True, one_server=True, apart=True),), tuple(
             Step(name, (Program(commands=(client,) * 3),), 30, gate=True)
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)

@@ -667,8 +667,8 @@ def test_nodes_of_the_roles_of_a_plan():
                    ).required_cpus_per_node() == 4
     # Without its CPUs a bound process is slower, an unbound one if its threads spin.
     assert [role.required_cpus for role in (
-        server, replace(server, divided=True), replace(server, unbound=True),
-        Clients(cpus=4, unbound=True, spinning=3))] == [2, 0, 0, 3]
+        server, replace(server, unbound=True),
+        Clients(cpus=4, unbound=True, spinning=3))] == [2, 0, 3]
 
 
 @pytest.mark.parametrize('broken', ['', 'another line', '# service server {',

@@ -16,9 +16,9 @@ def plan(cpus=16, client_machines=2, **sizes):
 @pytest.mark.parametrize('parts', [0, 17])
 def test_more_servers_than_cores_are_refused(parts):
     with pytest.raises(ValueError, match=f'servers = {parts}: '):
-        sizing.cpu_counts_of_servers(Machine(16, 0), parts)
+        sizing.cpus_per_server(Machine(16, 0), parts)
     with pytest.raises(ValueError, match='the node has 8 cores'):
-        sizing.cpu_counts_of_servers(Machine(16, 0, 2), 9)
+        sizing.cpus_per_server(Machine(16, 0, 2), 9)
 
 
 @pytest.mark.parametrize('cpus, threads', [
@@ -42,12 +42,16 @@ def test_clients_are_spread_over_servers(servers, machines, numbers):
 
 def test_sizes_of_a_large_machine():
     """One server per 72 CPUs; each has its part of the memory, and its own keys."""
-    result = plan(176)
-    assert [one.cpus for one in result.instances] == [59, 59, 58]
-    [first, *_] = result.instances
-    assert (first.memory, first.fast_threads, first.dispatchers, first.slow_threads) == (
-        360, 44, 11, 132)
-    assert (result.client_threads, result.connections, result.keys) == (170, 20, 784932)
+    large = plan(176)
+    assert (large.servers, large.cpus, large.memory) == (3, 58, 360)
+    assert (large.fast_threads, large.dispatchers, large.slow_threads) == (43, 10, 129)
+    assert (large.client_threads, large.connections, large.keys) == (170, 20, 784932)
+
+
+def test_servers_have_whole_cores():
+    assert [sizing.cpus_per_server(Machine(cpus, 0, threads), servers) for
+            cpus, threads, servers in ((16, 1, 3), (16, 2, 3), (73, 2, 2), (1, 2, 1))
+            ] == [5, 4, 36, 1]
 
 
 def test_memory_that_is_too_small_for_a_cache():

@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 
 from checks.core.parsers import ParseError
-from checks.machine import cpus
-from checks.machine.cpus import Cpu
 from checks.services import ask
 from checks.taobench import parser as tao
 from checks.taobench import results, sizing
@@ -37,13 +35,6 @@ def built(programs):
 
 
 # Pure parts ---------------------------------------------------------------
-
-def test_cpus_are_divided_in_whole_cores():
-    eight = [Cpu(0, 0, n % 4, n) for n in range(8)]
-    assert cpus.divide_cpus(eight, 3) == [[0, 1, 4, 5], [2, 6], [3, 7]]
-    with pytest.raises(ValueError, match='5 instances need a core each'):
-        cpus.divide_cpus(eight, 5)
-
 
 def test_the_observer_records_the_cpu_use_of_its_node(tmp_path):
     observer = subprocess.Popen([build_programs() / 'observe', '--wait', '0.1',
@@ -300,7 +291,7 @@ def test_an_interval_that_the_load_generator_does_not_have_is_refused(suite):
     ("client_options='--key-maximum=5'",
      'client_options: remove --key-maximum=5: use the setting keys'),
     ("options='-o \"x'", 'No closing quotation'),
-    ('servers=99', 'servers = 99: 99 instances need a core each')])
+    ('servers=99', 'servers = 99: each needs a core')])
 def test_settings_that_are_refused(suite, setting, expected):
     name, _, value = setting.partition('=')
     done = suite.reframe(*run(suite, '--dry-run', **{name: value.strip("'")})[1:])

@@ -396,11 +396,10 @@ def combine_summaries(summaries: Sequence[Summary | None]
 
 # The result of a job --------------------------------------------------------
 
-def parse_report(text: str, may_be_empty: bool = False) -> tuple[Record, ...]:
+def parse_report(text: str) -> tuple[Record, ...]:
     """The records of the JSON that a job ends with: a report of benchpress, as it
     prints and saves it, or the metrics alone, as a script of DCPerf prints them.
 
-    :param may_be_empty: whether the servers may have no data points
     :raises ParseError: there is none, it is damaged, or nothing was measured
     """
     saved.refuse_failed_run(text.split('\n'), patterns=saved.CRASHES)
@@ -427,7 +426,7 @@ def parse_report(text: str, may_be_empty: bool = False) -> tuple[Record, ...]:
     if missing := set(UNITS) - set(values):
         raise ParseError(line_of('metrics'), '', 'the report lacks '
                          + ', '.join(sorted(missing)))
-    if not may_be_empty and not (values['num_data_points'] and values['total_qps']):
+    if not (values['num_data_points'] and values['total_qps']):
         raise ParseError(line_of('num_data_points'), '', 'nothing was measured: '
                          'num_data_points or total_qps is 0; see the logs of the '
                          'servers')

@@ -24,7 +24,6 @@ from . import json_file, log, parser, physics, programs
 from .output import Output
 from .variants import (
     CHOICES,
-    TESTED,
     Choice,
     Layout,
     format_layout,
@@ -34,7 +33,6 @@ from .variants import (
     runnable_programs,
     supported_choices,
     supports_choice,
-    tested_settings,
 )
 
 #: Networks; if a node has one of them, NCCL must not use TCP.
@@ -134,12 +132,6 @@ class NcclBenchmark(Benchmark, special=True):
     #: What environment variables choose for NCCL.
     chosen = Choice({})
 
-    #: Options for the parameters of the check.
-    own_options = ''
-
-    #: Features of the partitions that the test case can run on.
-    vendors: tuple[str, ...] = ('gpu_nvidia', 'gpu_amd')
-
     def additional_modes(self) -> set[str]:
         """Modes of the test case, besides full."""
         return set()
@@ -154,7 +146,7 @@ class NcclBenchmark(Benchmark, special=True):
             part.fullname for part in partitions_with_gpus()
             if placement.gpus_per_node(part) >= self.layout.gpus
             and part.fullname in self.valid_systems
-            and {*self.vendors} & {*part.features}]
+            and {'gpu_nvidia', 'gpu_amd'} & {*part.features}]
         if self.program in programs.SINCE:
             self.valid_prog_environs = [
                 f'{tests} +{self.program}' for tests in self.valid_prog_environs]
@@ -217,8 +209,7 @@ class NcclBenchmark(Benchmark, special=True):
         :raises ValueError: `options` has an option that is reserved
         """
         threads, gpus = self.threads_and_gpus
-        more = [*self.own_options.split(),
-                *split_options(self.options, 'options', self.RESERVED)]
+        more = split_options(self.options, 'options', self.RESERVED)
         return ['-b', str(self.min_size), '-e', str(self.max_size), '-f', '2',
                 '-n', str(self.iterations), '-w', str(self.warmup), '-c', '1',
                 *([] if option_value(more, '-d', '--datatype') else ['-d', 'float']),
@@ -449,34 +440,6 @@ class NcclLarge(NcclBenchmark):
     SETTINGS = {**NcclBenchmark.SETTINGS, 'min_size': 1 << 30, 'max_size': 1 << 34}
 
 
-class NcclOptions(NcclBenchmark):
-    """All-reduce with one option that differs from its default."""
-
-    program = parameter(['all_reduce_perf'])
-    layout = parameter(runnable_layouts((1, 2), full=True), fmt=format_layout)
-
-    #: The parameter sets the others.
-    SETTINGS = {name: NcclBenchmark.SETTINGS[name]
-                for name in ('min_size', 'max_size', 'nics', 'options')}
-    INTERNAL: ClassVar[frozenset[str]] = frozenset({
-        'threads_per_rank', 'gpus_per_thread'})
-
-    #: Name of an option in variants.TESTED.
-    setting = parameter(tested_settings())
-
-    @run_after('init')
-    def set_tested_option(self) -> None:
-        option = TESTED[self.setting]
-        self.own_options = option.words
-        self.threads_per_rank = option.threads_per_rank
-        self.gpus_per_thread = option.gpus_per_thread
-
-    @property
-    def vendors(self) -> tuple[str, ...]:   # type: ignore[override]
-        vendor = TESTED[self.setting].vendor
-        return (vendor,) if vendor else NcclBenchmark.vendors
-
-
 class NcclChosen(NcclBenchmark, special=True):
     """All-reduce with what environment variables choose for NCCL."""
 
@@ -517,8 +480,7 @@ class NcclNetwork(NcclChosen):
     choice = parameter(supported_choices(2))
 
 
-for check in (NcclCollective, NcclHypercube, NcclLarge, NcclOptions, NcclChoice,
-              NcclNetwork):
+for check in (NcclCollective, NcclHypercube, NcclLarge, NcclChoice, NcclNetwork):
     # ReFrame refuses a parameter without values.
     if check.num_variants:
         rfm.simple_test(check)

@@ -1,5 +1,5 @@
-"""What the checks vary: numbers of GPUs and nodes, options of the programs, and
-choices that environment variables make for NCCL."""
+"""What the checks vary: numbers of GPUs and nodes, and choices that environment
+variables make for NCCL."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -70,51 +70,6 @@ def full_node_layouts(nodes: int) -> list[Layout]:
     """Layouts with all GPUs of so many nodes, if they have more than one GPU."""
     return [layout for layout in runnable_layouts((nodes,), full=True)
             if layout.gpus > 1]
-
-
-@dataclass(frozen=True)
-class TestedOption:
-    """An option of the programs that differs from its default."""
-    #: Options of the program.
-    words: str = ''
-    #: Feature of the GPUs whose programs have the option; '': all.
-    vendor: str = ''
-    #: Settings of the check; 0: one rank per node, with all GPUs in its threads or in
-    #: one thread.
-    threads_per_rank: int = 1
-    gpus_per_thread: int = 1
-
-
-#: Value of the parameter `setting` -> the option.
-TESTED: dict[str, TestedOption] = {
-    **{f'datatype={name}': TestedOption(f'-d {name}')
-       for name in ('int8', 'half', 'bfloat16', 'double')},
-    **{f'operation={name}': TestedOption(f'-o {name}')
-       for name in ('prod', 'min', 'max', 'avg')},
-    'blocking=1': TestedOption('-z 1'),
-    'graph_launches=1': TestedOption('-G 1'),
-    'aggregated=8': TestedOption('-m 8'),
-    # Buffers are registered; symmetric memory (NCCL 2.27).
-    'local_register=1': TestedOption('-R 1'),
-    'local_register=2': TestedOption('-R 2'),
-    # Time of rank 0, the smallest, the largest; the default is the mean.
-    **{f'average={number}': TestedOption(f'-a {number}') for number in '023'},
-    'threads_per_rank=0': TestedOption(threads_per_rank=0),
-    'gpus_per_thread=0': TestedOption(gpus_per_thread=0),
-    # Threads of one process initialise at the same time.
-    'parallel_init=1': TestedOption('-p 1', threads_per_rank=0),
-    'cta_policy=1': TestedOption('-x 1', 'gpu_nvidia'),
-    # The programs' own kernels on device memory need symmetric memory.
-    'device_implementation=1': TestedOption('-R 2 -D 1', 'gpu_nvidia'),
-    'memory_type=fine': TestedOption('-Y fine', 'gpu_amd'),
-}
-
-
-def tested_settings() -> list[str]:
-    """Names of the tested options that the GPUs of this system have."""
-    here = {feature for part in partitions_with_gpus()
-            for feature in ('', *part.features)}
-    return [name for name, option in TESTED.items() if option.vendor in here]
 
 
 @dataclass(frozen=True)

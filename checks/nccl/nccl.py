@@ -413,33 +413,6 @@ class NcclCollective(NcclBenchmark):
                   and self.layout.nodes == 1 else [])}
 
 
-class NcclHypercube(NcclBenchmark):
-    """An all-gather along the edges of a hypercube: for 2, 4, 8, ... ranks.
-
-    For other numbers the program prints no row and ends with 0.
-    """
-
-    program = parameter(['hypercube_perf'])
-    layout = parameter([layout for layout in runnable_layouts()
-                        if layout.rank_count > 1
-                        and not layout.rank_count & layout.rank_count - 1],
-                       fmt=format_layout)
-
-
-class NcclLarge(NcclBenchmark):
-    """All-reduce of 1 to 16 GiB, the sizes by which operators judge links.
-
-    Three buffers of 16 GiB must fit into the GPU's memory; set max_size if it
-    is smaller.
-    """
-
-    program = parameter(['all_reduce_perf'])
-    layout = parameter(runnable_layouts((1, 2), full=True), fmt=format_layout)
-    min_size = 1 << 30
-    max_size = 1 << 34
-    SETTINGS = {**NcclBenchmark.SETTINGS, 'min_size': 1 << 30, 'max_size': 1 << 34}
-
-
 class NcclChosen(NcclBenchmark, special=True):
     """All-reduce with what environment variables choose for NCCL."""
 
@@ -480,7 +453,7 @@ class NcclNetwork(NcclChosen):
     choice = parameter(supported_choices(2))
 
 
-for check in (NcclCollective, NcclHypercube, NcclLarge, NcclChoice, NcclNetwork):
+for check in (NcclCollective, NcclChoice, NcclNetwork):
     # ReFrame refuses a parameter without values.
     if check.num_variants:
         rfm.simple_test(check)

@@ -115,7 +115,8 @@ def test_the_matrix_has_what_it_should(big):
                if c['check'].startswith('NcclCollective')}
     assert layouts == {(1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8),
                        (8, 8), (16, 8), (32, 8), (64, 8)}
-    assert {c['program'] for c in big} == set(programs.PROGRAMS)
+    # With ranks that are no power of two it prints nothing and ends with 0.
+    assert {c['program'] for c in big} == set(programs.PROGRAMS) - {'hypercube_perf'}
     messages = [c['environment'] for c in big]
     for name, value in (('NCCL_ALGO', 'NVLS'), ('NCCL_CROSS_NIC', '2'),
                         ('NCCL_COLLNET_ENABLE', '1'), ('NCCL_PROTO', 'LL'),
@@ -124,7 +125,7 @@ def test_the_matrix_has_what_it_should(big):
     for case in big:
         assert case['tasks'] == case['nodes'] * case['gpus'], case
         assert case['threads'] * case['tasks'] == 112 * case['nodes']
-    # No two cases have one name, and a hypercube needs a power of two.
+    # No two cases have one name.
     names = Counter((c['check'], c['params']) for c in big)
     assert max(names.values()) == 1
     assert any(c['params'] == 'gpus=8 nodes=2 program=all_reduce_perf'

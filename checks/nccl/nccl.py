@@ -372,27 +372,6 @@ class NcclBenchmark(Benchmark, special=True):
             for host, addresses in by_host.items()
             for address, count in Counter(addresses).items() if count > 1]
 
-    @property
-    def attached_files(self) -> dict[str, str]:
-        """Summary of NCCL's logs."""
-        return {'nccl.txt': log.format_summary(self.read_nccl_logs())}
-
-    def add_low_values_note(self) -> None:
-        super().add_low_values_note()
-        if not self.is_dry_run():
-            self.no_reference = '; '.join(filter(None, (
-                self.no_reference, self.unreported_variables())))
-
-    def unreported_variables(self) -> str:
-        """Variables of NCCL that are set and that its log lacks."""
-        transport = self.current_environ.extras.get('transport') or {}
-        known = log.used_variables(self.read_nccl_logs())
-        requested = transport.get('env', {}) | self.environment_variables()
-        names = [name for name in requested
-                 if name.startswith('NCCL_') and name not in known]
-        return (f'NCCL did not report {", ".join(names)}: is the name misspelt, or '
-                'unknown to this version?') if names else ''
-
 
 class NcclCollective(NcclBenchmark):
     """A collective over the whole range of sizes, on 1 to all GPUs of a node

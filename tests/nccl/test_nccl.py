@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from checks.core import features, hardware, limits
-from checks.nccl import log, parser, physics, programs, variants
+from checks.nccl import parser, physics, programs, variants
 from config import families
 from tests.conftest import LIMIT, ROOT, of_family
 
@@ -244,30 +244,6 @@ def test_unknown_hardware_has_no_limit():
 def test_a_busbw_below_half_of_a_ring_is_noted(params, size, busbw, noted):
     note = limits.low_values_note('nccl', {f'busbw@{size}B': busbw}, params, H100)
     assert bool(note) is noted
-
-
-# ------------------------------------------------------------- NCCL's log
-
-LOG = '''\
-n1:71:92 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to hsn
-n1:71:92 [0] NCCL INFO NET/OFI Selected Provider is cxi (found 4 nics)
-n1:71:92 [0] NCCL INFO Using network AWS Libfabric
-n1:71:92 [0] NCCL INFO NCCL_CROSS_NIC set by environment to 1.
-n1:71:92 [0] NCCL INFO NCCL version 2.28.9+cuda13.0
-n1:71:92 [0] NCCL INFO Channel 00/0 : 7[3] -> 0[0] [receive] via \
-NET/AWS Libfabric/0/GDRDMA
-n1:71:92 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
-n1:71:92 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via SHM/direct/direct
-'''
-
-
-def test_summary_of_the_logs_of_nccl():
-    assert log.format_summary([LOG, LOG]) == (
-        'version: 2.28.9\nnetwork: AWS Libfabric\nprovider: cxi\n'
-        'channels via NET/AWS Libfabric: 2\nchannels via P2P: 2\nchannels via SHM: 2\n'
-        'NCCL_CROSS_NIC=1\nNCCL_SOCKET_IFNAME=hsn\n')
-    assert log.format_summary([]) == (
-        'version: not in the log\nnetwork: not in the log\n')
 
 
 def test_a_transport_says_where_it_is_from():

@@ -110,7 +110,7 @@ class _Reader:
     def read(self) -> Output:
         failure, crash = failures.find_failures(self.lines, ROW, LONGEST)
         if failure:
-            self.refuse(failure[1], failure[0])
+            self.refuse(f'the run failed: {failure[1][:160]}', failure[0])
         error = None
         try:
             for number, line in enumerate(self.lines, 1):

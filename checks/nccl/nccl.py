@@ -76,8 +76,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     family = 'nccl'
     SETTINGS: ClassVar[Mapping[str, Any]] = {
-        'min_size': 8, 'max_size': 1 << 30, 'nics': '', 'options': '',
-        'threads_per_rank': 1, 'gpus_per_thread': 1}
+        'min_size': 8, 'max_size': 1 << 30, 'options': ''}
     SMALLEST: ClassVar[Mapping[str, float]] = {
         **Benchmark.SMALLEST, 'min_size': 1, 'max_size': 1, 'iterations': 1}
 
@@ -97,14 +96,6 @@ class NcclBenchmark(Benchmark, special=True):
     iterations = variable(int, value=20)
     warmup = variable(int, value=5)
 
-    #: Threads of a rank (-t), each with gpus_per_thread GPUs (-g); 0: one
-    #: rank per node.
-    threads_per_rank = variable(int, value=1)
-    gpus_per_thread = variable(int, value=1)
-
-    #: NICs that NCCL may use (NCCL_IB_HCA), e.g. '=mlx5_0,mlx5_3'.
-    nics = variable(str, value='')
-
     #: More options, by the rules of the shell; the program gets them as they are.
     options = variable(str, value='')
 
@@ -118,8 +109,7 @@ class NcclBenchmark(Benchmark, special=True):
         '-w --warmup_iters': 'the setting warmup',
         '-N --run_cycles': 'the setting repetitions',
         '-c --check': 'no option, data are always checked',
-        '-t --nthreads': 'the setting threads_per_rank',
-        '-g --ngpus': 'the setting gpus_per_thread'}
+        '-t --nthreads -g --ngpus': 'no option, each rank has one GPU'}
 
     programs = fixture(NcclPrograms, scope='environment')
 
@@ -162,15 +152,8 @@ class NcclBenchmark(Benchmark, special=True):
 
     # Launch ---------------------------------------------------------------
 
-    @property
-    def threads_and_gpus(self) -> tuple[int, int]:
-        """Threads of a rank, and GPUs of each thread."""
-        threads = self.threads_per_rank or self.layout.gpus
-        return threads, self.gpus_per_thread or self.layout.gpus // threads
-
     def gpus_per_rank(self) -> int:
-        threads, gpus = self.threads_and_gpus
-        return threads * gpus
+        return 1
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
@@ -181,16 +164,10 @@ class NcclBenchmark(Benchmark, special=True):
         if self.max_size < self.min_size:
             raise ValueError(f'max_size {self.max_size} is below min_size '
                              f'{self.min_size}')
-        each = self.gpus_per_rank()
-        if not each or self.layout.gpus % each:
-            raise ValueError(
-                f'threads_per_rank {self.threads_per_rank} and gpus_per_thread '
-                f'{self.gpus_per_thread} do not divide the {self.layout.gpus} GPUs of '
-                'a node')
         self.arguments()                # refuses options before a job is submitted
         self.num_nodes = self.layout.nodes
-        self.num_tasks_per_node = self.layout.gpus // each
-        self.num_tasks = self.layout.nodes * self.num_tasks_per_node
+        self.num_tasks_per_node = self.layout.gpus
+        self.num_tasks = self.layout.rank_count
         # NCCL moves data to and from the network with its own threads:
         # the cores of a node are divided among its ranks.
         near = self.cpus_near_gpus()
@@ -208,12 +185,11 @@ class NcclBenchmark(Benchmark, special=True):
 
         :raises ValueError: `options` has an option that is reserved
         """
-        threads, gpus = self.threads_and_gpus
         more = split_options(self.options, 'options', self.RESERVED)
         return ['-b', str(self.min_size), '-e', str(self.max_size), '-f', '2',
                 '-n', str(self.iterations), '-w', str(self.warmup), '-c', '1',
                 *([] if option_value(more, '-d', '--datatype') else ['-d', 'float']),
-                '-t', str(threads), '-g', str(gpus), *more]
+                '-t', '1', '-g', '1', *more]
 
     def environment_variables(self) -> dict[str, str]:
         """Environment variables of the site for this program and layout, and those
@@ -223,8 +199,7 @@ class NcclBenchmark(Benchmark, special=True):
                 if setting.applies_to(self.program, self.layout.nodes,
                                       self.layout.gpus)
                 for name, value in setting.env.items()}
-        return {**self.interface_variable(), **site,
-                **({'NCCL_IB_HCA': self.nics} if self.nics else {}), **self.chosen.env}
+        return {**self.interface_variable(), **site, **self.chosen.env}
 
     def interface_variable(self) -> dict[str, str]:
         """The interface over which processes find each other, from the partition's

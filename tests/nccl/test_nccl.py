@@ -346,7 +346,7 @@ REFUSED = {
     '-e 8M': 'options: remove -e: use the setting max_size',
     '-n5': 'options: remove -n5: use the setting iterations',
     '--check 0': 'remove --check: use no option, data are always checked',
-    '-g 2': 'options: remove -g: use the setting gpus_per_thread',
+    '-g 2': 'options: remove -g: use no option, each rank has one GPU',
     '-N 2': 'options: remove -N: use the setting repetitions',
     "-d 'half": 'No closing quotation'}
 
@@ -360,9 +360,7 @@ def test_options_that_decide_what_passes_are_refused(suite):
 
 @pytest.mark.parametrize('setting, expected', [
     ('iterations=0', '0 is too small; the smallest value is 1'),
-    ('max_size=4', 'max_size 4 is below min_size 8'),
-    ('threads_per_rank=3', 'threads_per_rank 3 and gpus_per_thread 1 do not divide the '
-     '8 GPUs of a node')])
+    ('max_size=4', 'max_size 4 is below min_size 8')])
 def test_settings_that_decide_what_passes_are_refused(suite, setting, expected):
     done = dry_run(suite, f'-SNcclCollective.{setting}')
     assert expected in done.stdout and done.returncode == 1, done.stdout

@@ -2,9 +2,7 @@
 
 A parser is a module with `parse(text) -> tuple[Record, ...]`. It returns
 records only if every line of the text is sound; else it raises a ParseError.
-A family lists its parsers in its family.yaml. A parser that skips lines has
-`remarks(text)`, which describes these lines of a parsed text. A parser that
-reads saved logs has `parse_log(text, options) -> [Output, ...]`, one that
+A family lists its parsers in its family.yaml. A parser that reads saved logs has `parse_log(text, options) -> [Output, ...]`, one that
 reads folders has `parse_folder(path, options) -> ([(file or folder, its
 records, an Output or a ParseError), ...], text for people)`, and `add_options(parser)`.
 """
@@ -15,7 +13,6 @@ import importlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from config import families
@@ -59,20 +56,6 @@ class Output(NamedTuple):
     params: str = ''
     #: Time at which the program ran, if the log has it.
     time: datetime.datetime | None = None
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A remark on some lines (from 1) of a parsed text."""
-    first: int
-    last: int
-    reason: str
-    #: Whether the values must not be used.
-    serious: bool = False
-
-    def __str__(self) -> str:
-        end = '' if self.first == self.last else f'-{self.last}'
-        return f'{self.first}{end}: {self.reason}'
 
 
 def parse_json(text: str, what: str, line: int = 1,

@@ -75,8 +75,7 @@ def _read_run(data: dict[str, Any]) -> Output:
         rows=[Row(1, int(row['size']), int(row['count']), row['type'], row['redop'],
                   int(row['root']), _read_half(row, 'out_of_place'),
                   _read_half(row, 'in_place')) for row in data['results']],
-        time=_time(data['start_time']) if 'start_time' in data else None,
-        warnings=[(1, str(line)) for line in data.get('errors', ()) if line])
+        time=_time(data['start_time']) if 'start_time' in data else None)
 
 
 def _time(text: str) -> datetime.datetime:

@@ -108,8 +108,6 @@ class Output:
     columns: tuple[str, ...] = ()
     #: Time at which the run began, as its host had it; only in JSON.
     time: datetime.datetime | None = None
-    #: Lines with warnings of NCCL and with its last error.
-    warnings: list[tuple[int, str]] = field(default_factory=list)
 
 
 def sizes_between(minimum: int, maximum: int, step: int, by_factor: bool) -> list[int]:

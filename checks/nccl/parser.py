@@ -3,10 +3,10 @@ JSON (-J, json_file.py)."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ..core.parsers import Output as SavedOutput
-from ..core.parsers import ParseError, Record, Remark
+from ..core.parsers import ParseError, Record
 from . import json_file, table
 from .output import Output
 
@@ -138,28 +138,3 @@ def parse(text: str) -> tuple[Record, ...]:
     :raises ParseError: a part of the text cannot be trusted.
     """
     return records_of_output(read_output(text))
-
-
-def remarks(text: str) -> list[Remark]:
-    """Values that were left out of the records, and warnings of NCCL."""
-    return [remark for run in _runs(text) for remark in _remarks_on(read_output(run))]
-
-
-def _remarks_on(out: Output) -> Iterator[Remark]:
-    for number, words in out.warnings:
-        yield Remark(number, number, words[:200])
-    lines = [row.line for row in out.rows]
-    for left_out, reason in (
-            ([row.line for row in out.rows if not row.size],
-             'sizes that are rounded to 0 B for so many ranks'),
-            ([row.line for row in out.rows for _, half in row.halves_with_metric_suffix
-              if not half.checked],
-             'values in place, where the program checks no data'),
-            (lines * (out.ranks == 1),
-             'busbw, because one rank sends nothing over a link'),
-            (lines * ('cputime' in out.columns),
-             'cputime (-C), because no other number confirms it'),
-            (lines * ('i_min' in out.columns), 'times of single iterations (-I), which '
-             'only the JSON of -J confirms')):
-        if left_out:
-            yield Remark(left_out[0], left_out[-1], f'left out: {reason}')

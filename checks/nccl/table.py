@@ -144,8 +144,6 @@ class _Reader:
                 self.refuse('this line is not a line of the table: it is cut, or '
                             'several ranks wrote at the same time'
                             + saved.foreign_cause([line]))
-            if 'NCCL WARN' in line or line.startswith('# error: '):
-                self.out.warnings.append((self.number, line.strip()))
             return
         # A prefix may change, as a time does. If an earlier one returns, two ranks
         # wrote.

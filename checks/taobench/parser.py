@@ -4,8 +4,7 @@ The server prints a line every few seconds (DCPerf, packages/tao_bench, the
 patches of memcached).  The same log contains stderr, and the file's buffer
 cuts lines anywhere.  The values are those of the original's parser.  It uses a
 line only if it has all of KEYS.  From the end of the log it counts lines under
-load with a good hit rate until it has enough.  `remarks` lists the other lines,
-which the original drops without a message.
+load with a good hit rate until it has enough.
 
 Three kinds of logs are refused that the original accepts: a number that
 contains a comma, of which the original reads a part; a line that occurs twice;
@@ -17,15 +16,14 @@ line was lost.  It keeps the logs of several servers in one file apart.
 from __future__ import annotations
 
 import datetime
-import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..core import text as saved
-from ..core.parsers import Output, ParseError, Record, Remark, parse_json
+from ..core.parsers import Output, ParseError, Record, parse_json
 from ..loadgen import memtier
 
 #: Fields of the statistics that the original's evaluation needs.
@@ -216,12 +214,16 @@ def parse(text: str) -> tuple[Record, ...]:
         return parse_report(text)
     if _is_client_log(text):
         return parse_client_log(text)
-    logs = parse_server_logs(text)
+    logs, lines = parse_server_logs(text), _LINE_END.split(text)
     results = []
     for number, log in enumerate(logs, 1):
         values = summarise_log(log)
         params = f'server={number}' if len(logs) > 1 else ''
-        line = (values.counted or log.points)[-1].line
+        if not values.counted:
+            point = log.points[-1]
+            raise ParseError(point.line, lines[point.line - 1], 'no line of this server '
+                             f'is counted; the last one: {point.why_not_counted}')
+        line = values.counted[-1].line
         numbers = {name: float(getattr(values, name)) for name in UNITS}
         if log.program == DCPERF:
             numbers['score'] = values.total_qps / BASELINE
@@ -229,34 +231,6 @@ def parse(text: str) -> tuple[Record, ...]:
                            REPORT_UNITS[name], line, params)
                     for name, number in numbers.items()]
     return tuple(results)
-
-
-def remarks(text: str) -> Iterator[Remark]:
-    """The lines of a valid log that are not counted, with the reasons."""
-    text = _strip_prefixes(text)
-    if _REPORT.search(text) or _is_client_log(text):
-        return
-    logs = parse_server_logs(text)
-    for number, log in enumerate(logs, 1):
-        values, (first, *_, last) = summarise_log(log), (*log.points, log.points[-1])
-        if len(logs) > 1:
-            yield Remark(first.line, last.line,
-                         f'server {number} of {len(logs)} in this file')
-        for reason, points in itertools.groupby(log.points, values.why_left_out):
-            lines = [point.line for point in points]
-            if reason:
-                yield Remark(lines[0], lines[-1], reason)
-        short = [p for p in values.counted if p.values['slow_qps_oom'] > 0]
-        if short:
-            yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
-                         'are counted, although items had no room (slow_qps_oom)')
-        if not values.counted:
-            yield Remark(first.line, last.line,
-                         'no line is counted, so all values are 0', serious=True)
-        elif len(values.counted) < values.max_points:
-            yield Remark(values.counted[0].line, values.counted[-1].line,
-                         f'only {len(values.counted)} of {values.max_points} data '
-                         'points')
 
 
 def _strip_prefixes(text: str) -> str:

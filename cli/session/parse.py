@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from checks.core import text as saved
-from checks.core.parsers import Output, ParseError, Remark, load_parser_module
+from checks.core.parsers import Output, ParseError, load_parser_module
 from config import families
 from config.records.columns import PARSED
 from config.records.tables import write_csv
@@ -63,7 +63,7 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
     code = 0
     for file in files:
         try:
-            outputs, warning, remarks = _read_outputs(parser, file, options)
+            outputs, warning = _read_outputs(parser, file, options)
         except ParseError as error:
             # A part of a JSON file is `[2]`, a file of a folder `/name`.
             between = '/' if error.file and not error.file.startswith('[') else ''
@@ -86,30 +86,26 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
                     rows += _csv_rows(name, counts[name], family, output)
             if warning:
                 print(warning, file=err)
-            for remark in remarks:
-                print(f'{file}:{remark}', file=err)
-                code = max(code, int(remark.serious))
     write_csv(out, PARSED, rows)
     return code
 
 
 def _read_outputs(parser: Any, file: str, options: argparse.Namespace | None
-                  ) -> tuple[list[tuple[str, Output | ParseError]], str, list[Remark]]:
+                  ) -> tuple[list[tuple[str, Output | ParseError]], str]:
     """The outputs in a file or folder, each with the name of its file, or what is wrong
-    with a part of the folder; a warning; and remarks on lines."""
+    with a part of the folder; and a warning."""
     if hasattr(parser, 'parse_folder') and Path(file).is_dir():
         records, warning = parser.parse_folder(Path(file), options)
         return [(str(path), rows if isinstance(rows, ParseError) else _with_time(
                     rows if isinstance(rows, Output) else Output(rows), str(path)))
-                for path, rows in records], warning, []
+                for path, rows in records], warning
     text = _read_text(file)
     if hasattr(parser, 'parse_log'):
         outputs = parser.parse_log(text, options)
     else:
         outputs = [Output(parser.parse(text))]
-    remarks = list(parser.remarks(text)) if hasattr(parser, 'remarks') else []
     return [(file + output.log, _with_time(output, file))
-            for output in outputs], '', remarks
+            for output in outputs], ''
 
 
 def _csv_rows(file: str, number: int, family: str, output: Output

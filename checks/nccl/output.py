@@ -102,8 +102,6 @@ class Output:
     average: Printed = Printed(0.0, 0.0)
     #: Line of the average, from 1.
     end: int = 1
-    #: Rank in the tag that a launcher puts before each line; '': it has none.
-    rank_tag: str = ''
     #: Column names of the table; empty: JSON.
     columns: tuple[str, ...] = ()
     #: Time at which the run began, as its host had it; only in JSON.

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from ..core.parsers import Output as SavedOutput
-from ..core.parsers import ParseError, Record
+from ..core.parsers import Record
 from . import json_file, table
 from .output import Output
 
@@ -56,15 +56,9 @@ def parse_log(text: str, options: argparse.Namespace | None = None
 
     :raises ParseError: a part of the text cannot be trusted.
     """
-    outputs, rank = [], ''
+    outputs = []
     for run in _runs(text):
         out = read_output(run)
-        if out.rank_tag and rank not in ('', out.rank_tag):
-            raise ParseError(
-                out.rows[0].line, '', 'the text has tables of more than one rank, one '
-                f'after the other ({rank} and {out.rank_tag}): was the program built '
-                'with MPI?')
-        rank = out.rank_tag or rank
         nodes = len(out.hosts)
         params = _parameters_of_options({
             name: str(*values) for name in _VARIED

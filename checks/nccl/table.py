@@ -28,9 +28,6 @@ from .programs import OPERATIONS, PROGRAMS, TYPES, strip_build_suffix
 #: No line of these programs, of NCCL or of a launcher is as long.
 LONGEST = 4096
 
-#: Rank in the tag of a launcher: srun -l, Open MPI 4 and 5 --tag-output, Hydra.
-_RANK_OF_TAG = re.compile(r'(?:\[[\w.@-]+,(\d+)\](?:<stdout>)?:|\[(\d+)\]|'
-                          r'(?<!\S)(\d+):) *$')
 #: First lines of an output, anywhere in a line.
 BEGINS = re.compile(r'# [nr]ccl-tests version \d|# Collective test starting: '
                     r'|# nThread \d')
@@ -364,8 +361,6 @@ class _Reader:
             if len(list(group)) % each:
                 self.refuse(f'process {place[1]} on {place[0]} does not list {each} '
                             'ranks: lines were lost')
-        tag = _RANK_OF_TAG.search(self.prefixes[0])
-        out.rank_tag = next(filter(None, tag.groups()), '') if tag else ''
         out.hosts = tuple(dict.fromkeys(host for host, _, _ in ranks))
         # With several communicators (NCCL_TESTS_SPLIT), that of rank 0 prints.
         out.ranks = sum(group == ranks[0][2] for _, _, group in ranks)

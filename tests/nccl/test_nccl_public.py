@@ -72,17 +72,6 @@ def test_a_row_of_another_rank_is_refused(prefix):
     assert err.value.line in (21, 22)
 
 
-@pytest.mark.parametrize('prefix', ['{n}: ', '[1,{n}]<stdout>:'])
-def test_ranks_one_after_the_other_are_refused(prefix):
-    def tagged(rank):
-        return ''.join(f'{prefix.format(n=rank)}{line}\n'
-                       for line in text_of('m3-float').splitlines())
-
-    with pytest.raises(ParseError, match='more than one rank, one after'):
-        nccl.parse_log(tagged(0) + tagged(1))
-    assert len(nccl.parse_log(tagged(0) + tagged(0))) == 2
-
-
 def test_comments_and_numbers_of_others_outside_the_table_are_no_damage():
     text = text_of('n2-rccl-version-line')
     around = f'#### job 12 on n001\n#\n{text}# done 12\n'

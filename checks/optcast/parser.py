@@ -2,8 +2,7 @@
 
     plumb parse optcast run.txt                  output of run.py
     plumb parse optcast client.log server.log    single logs
-    plumb parse optcast LOGDIR --xlim 20,60 --plots DIR
-                                                 the original's analysis
+    plumb parse optcast LOGDIR                   the original's analysis
 
 Metrics: busbw and algbw of each size (GB/s), and busbw_average; statistics of
 client (e2e, req, send, recv) and server (recv, reduce, send) in ms, such as
@@ -384,41 +383,19 @@ def _require_result(client: Log, result: nccl.Output | None) -> nccl.Output | No
 
 # Functions for `plumb parse` ----------------------------------------------
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for folders of logs."""
-    parser.add_argument('--xlim', metavar='A,B', help='window of the '
-                        'timelines: from A to B in ms since the first span')
-    parser.add_argument('--plots', metavar='DIR', type=Path,
-                        help='draw the timelines of client and server into '
-                        'DIR, as PNG and SVG')
-    parser.epilog = (
-        'Example: "./plumb parse optcast log --xlim 20,60 --plots out" prints '
-        'the statistics of client.log and server.log in log/ as CSV, prints '
-        'the bottleneck on stderr, and draws the timelines out/client.svg and '
-        'out/server.svg from 20 to 60 ms.')
-
-
 def parse_folder(folder: Path, options: argparse.Namespace | None
                  ) -> tuple[list[tuple[Path, Output]], str]:
-    """Records of a folder of logs, and a text: the original's analysis, the
-    bottleneck, and the names of plots.
+    """Records of a folder of logs, and a text: the bottleneck.
 
-    :raises ParseError: a log cannot be trusted; nothing is drawn
-    :raises ValueError: an option is invalid, or a file is missing
+    :raises ParseError: a log cannot be trusted
+    :raises ValueError: a file is missing
     """
-    from . import timeline
-
     for name in ('setting.yaml', 'client.log'):
         if not (folder / name).exists():
             raise ValueError(f'{name} is missing, so this is not a folder of logs of '
                              'run.py; of printed outputs give the files')
-    given = vars(options) if options else {}
-    window = timeline.parse_time_window(given['xlim']) if given.get('xlim') else None
     result = analyse_log_folder(folder)
-    drawn = [path for log in result.logs if log.spans
-             for path in timeline.draw(log, result.type, given['plots'], window)
-             ] if given.get('plots') else []
     return [(folder, Output(result.records,
                             num_tasks=result.table.ranks if result.table else None,
                             params=result.parameters, time=result.time))
-            ], '\n'.join([result.bottleneck(), *(f'drawn: {path}' for path in drawn)])
+            ], result.bottleneck()

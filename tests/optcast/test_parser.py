@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.core.parsers import ParseError, load_parser_module
+from checks.core.parsers import ParseError
 from checks.optcast import logs, parser, timeline
 from cli.session.parse import convert_output_to_csv
 from config.records import samples
@@ -307,26 +307,6 @@ def test_words_of_a_launcher_beside_a_table():
     assert parser.parse(ended + EVAL[2]) and read('\n' + ended) is None
 
 
-def test_timelines(folder, tmp_path):
-    options = argparse.Namespace(xlim='2000,2500', plots=tmp_path / 'out')
-    [(_, result)], output = parser.parse_folder(folder, options)
-    assert sorted(path.name for path in options.plots.iterdir()) == [
-        'client.png', 'client.svg', 'server.png', 'server.svg']
-    svg = (options.plots / 'server.svg').read_text()
-    assert 'reduce(0)/(1)' in svg and 'time (ms)' in svg
-    assert result.records and 'drawn: ' in output
-    options.xlim = '900000,900001'
-    with pytest.raises(ValueError, match='no span between 900000 and'):
-        parser.parse_folder(folder, options)
-
-
-@pytest.mark.parametrize('text', ['', 'a', '5,', '9,3', '1,2,3', '-4'])
-def test_windows(text):
-    with pytest.raises(ValueError, match='expected FROM,TO'):
-        timeline.parse_time_window(text)
-    assert timeline.parse_time_window('60') == (0, 60)
-
-
 def test_the_command_line_reads_folders(folder, capsys):
     import io
     out, err = io.StringIO(), io.StringIO()
@@ -346,13 +326,12 @@ def test_the_command_line_reads_folders(folder, capsys):
 def test_options_of_a_family_are_those_of_its_parser():
     from cli.session.parse import add_family_options
     own = argparse.ArgumentParser()
-    add_family_options(own, 'optcast')
-    assert own.parse_args(['--xlim', '1,2']).xlim == '1,2'
+    add_family_options(own, 'smartredis')
+    assert own.parse_args(['--perflogs', 'x']).perflogs == Path('x')
     other = argparse.ArgumentParser()
-    add_family_options(other, 'osu')
+    add_family_options(other, 'optcast')
     with pytest.raises(SystemExit):
-        other.parse_args(['--xlim', '1,2'])
-    assert load_parser_module('optcast').parse
+        other.parse_args(['--perflogs', 'x'])
 
 
 # ------------------------------------------------------------ mutations

@@ -273,9 +273,6 @@ class OptcastAllReduce(ServiceBenchmark):
             guards.fail_test_case('table', f'{folder.name}: {err.file}:{err}')
         self.version = result.program_version
         self.spans = timeline.last_spans_as_samples(result.logs)
-        if bottleneck := result.bottleneck():
-            (folder / 'summary.txt').write_text(f'{bottleneck}\n')
-            self.logger.info(bottleneck)
         return values
 
     def log_files(self, run: str) -> dict[str, list[str]]:

@@ -40,18 +40,6 @@ CLASSES = {'client': ({'e2e', 'req', 'send', 'recv'}, {'send', 'recv'},
                       {'send', 'recv', 'reduce'}),
            'server': ({'recv', 'reduce', 'send'},
                       {'recv', 'reduce', 'send', 'convert'})}
-#: Class of a server's threads -> explanation if it is the slowest.
-WHY = {
-    'recv': 'the servers wait for data: there are too few servers and links, '
-            'or the clients send too little at once',
-    'reduce': 'the sums take most of the time: use more --num-threads or '
-              '--num-jobs, faster cores, or more servers',
-    'send': 'the results leave slowly: the links to the clients are slow, or '
-            'the clients receive slowly',
-    'convert': 'the conversion of numbers takes most of the time: f32 needs none'}
-#: Below this share of the time, a class of threads is not the bottleneck.
-IDLE = 0.25
-
 _BLOCK = re.compile(r'(client|server) stats:\s*')
 _STATS = re.compile(
     r'  (\w+) +len: (\d+), avg: (\d+\.\d\d), sd: (\d+\.\d\d), '
@@ -304,27 +292,6 @@ class Analysis:
                 *(record for log in self.logs for stats in log.sample_statistics
                   for record in _records_of_stats(log.side, stats, 1)))
 
-    def bottleneck(self) -> str:
-        """A sentence on the threads of the server that limit the run; '': unknown."""
-        if not self.server or not self.server.sample_statistics:
-            return ''
-        threads = {'recv': int(self.settings.get('num_recvs', 4)),
-                   'send': int(self.settings.get('num_sends', 4)),
-                   'reduce': int(self.settings.get('num_threads', 2))}
-        busy = {stats.name: stats.avg * stats.len / threads.get(stats.name, 1)
-                for stats in self.server.sample_statistics}
-        name = max(busy, key=lambda kind: busy[kind])
-        times = ', '.join(f'{kind} {ms:.0f} ms' for kind, ms in busy.items())
-        # Half of the samples were dropped.
-        ends = sorted(span.end for span in self.server.spans)
-        elapsed = ends[-1] - ends[len(ends) // 2]
-        if busy[name] < IDLE * elapsed:
-            return ('the server is not the bottleneck, but the clients, their links or '
-                    'shared CPUs: its threads were busy for only a part of '
-                    f'{elapsed:.0f} ms (each thread: {times})')
-        return (f'the {name} threads of the server are the bottleneck (busy time of '
-                f'each thread: {times}): {WHY[name]}')
-
 
 def analyse_log_folder(folder: Path) -> Analysis:
     """Analyse the logs of a run: setting.yaml, client.log, server.log and the
@@ -385,7 +352,7 @@ def _require_result(client: Log, result: nccl.Output | None) -> nccl.Output | No
 
 def parse_folder(folder: Path, options: argparse.Namespace | None
                  ) -> tuple[list[tuple[Path, Output]], str]:
-    """Records of a folder of logs, and a text: the bottleneck.
+    """Records of a folder of logs, and no text.
 
     :raises ParseError: a log cannot be trusted
     :raises ValueError: a file is missing
@@ -398,4 +365,4 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     return [(folder, Output(result.records,
                             num_tasks=result.table.ranks if result.table else None,
                             params=result.parameters, time=result.time))
-            ], result.bottleneck()
+            ], ''

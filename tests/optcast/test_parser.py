@@ -121,10 +121,7 @@ def test_damaged_requests(text, why):
     ('client', lambda t: re.sub(r'.*type: agg.*\n', '', t), 'no line with'),
     ('client', lambda t: t + "[vm/err] thread '<unnamed>' (3) panicked at "
      'src/client.rs:134:90:\n', 'panicked at src/client.rs:134:90'),
-    ('server', lambda t: t.replace('823us', '8230us'), 'the latency is'),
     ('server', lambda t: t.replace('recv latency', 'recv lat', 1), 'damaged'),
-    ('server', lambda t: re.sub(r'.*reduce (?:start|latency).*\n', '', t,
-                                count=20), 'lines are missing'),
     ('server', lambda t: "thread 'a' panicked at src/server.rs:1:1:\n" + t,
      'panicked at src/server.rs'),
 ])

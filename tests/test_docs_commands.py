@@ -238,7 +238,7 @@ def test_commands_in_messages_parse():
     ('a\n\n```sh\n./plumb run --mod x\n```', '3: plumb run --mod x: reframe has no'),
     ('Call `./plumb references acept`.', '1: plumb references acept: no action acept'),
     ('| `plumb export --cvs FILE` |', 'export has no option --cvs'),
-    ('`plumb parse osu --xlim 1,2 FILE`', 'parse has no option --xlim'),
+    ('`plumb parse osu --perflogs x FILE`', 'parse has no option --perflogs'),
     ('```sh\n./plumb references calibrate --minutes\n```', ''),
     ('```sh\n./plumb report --last none\n```', "argument --last: "),
     ('```sh\n./plumb verdict mute ID --reason x\n```', 'required: --until'),

@@ -1,4 +1,4 @@
-"""Check of Optcast: all-reduce through reduction servers, and by a ring."""
+"""Check of Optcast: all-reduce through reduction servers."""
 from __future__ import annotations
 
 import contextlib
@@ -43,10 +43,9 @@ class OptcastPrograms(Programs):
 
 @rfm.simple_test
 class OptcastAllReduce(ServiceBenchmark):
-    """All-reduces of clients through reduction servers, or in a ring.
+    """All-reduces of clients through reduction servers.
 
-    Every result is compared bit for bit. With servers, the same clients first
-    run a ring. So both values of `ring_ratio` are of the same minute and load.
+    Every result is compared bit for bit. The same clients first run a ring. So both values of `ring_ratio` are of the same minute and load.
     """
 
     family = program = 'optcast'
@@ -149,10 +148,8 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @property
     def server_nodes(self) -> int:
-        """Nodes that run only servers; 0: servers share the nodes of the clients, or
-        it is a ring."""
-        if (not self.effective_scenario.client_nodes
-                or self.effective_scenario.type == 'ring'):
+        """Nodes that run only servers; 0: servers share the nodes of the clients."""
+        if not self.effective_scenario.client_nodes:
             return 0
         return scenarios.count_server_nodes(
             self.effective_scenario.servers, self.servers_each,
@@ -188,19 +185,17 @@ class OptcastAllReduce(ServiceBenchmark):
     # Launch -----------------------------------------------------------------
 
     def service_plan(self) -> Plan:
-        """A ring first, then the servers unless the type is ring."""
+        """A ring of the clients first, then the servers."""
         of = self.run_setup
         clients = Clients(nodes=self.client_nodes,
                           instances=of.clients // self.client_nodes,
                           unbound=True, apart=self.server_nodes > 0)
         steps = {'ring': ['--ring'], 'optcast': ['--nsplit', str(of.nsplit)]}
-        if of.type == 'ring':
-            del steps['optcast']
         return Plan(self.server_role(), (clients,), tuple(
             self.client_step(name, *options) for name, options in steps.items()))
 
     def server_role(self) -> Server:
-        """The role of the servers; a ring has one server for its start."""
+        """The role of the servers."""
         of, cores = self.run_setup, self.current_partition.processor.num_cpus or 1
         each, beside = self.servers_of_node, not self.server_nodes
         command = (
@@ -211,8 +206,6 @@ class OptcastAllReduce(ServiceBenchmark):
             *(word for name in THREADS for word in (
                 f'--{name.replace("_", "-")}', str(getattr(of, name)))),
             *self.option_words()[0])
-        if of.type == 'ring':
-            each = 1
         return Server(
             'optcast', (), config='password {password}\n', dialect='tcp',
             commands=((*command, '--trace', '-'),
@@ -243,13 +236,11 @@ class OptcastAllReduce(ServiceBenchmark):
     def expected_metrics(self) -> Iterator[str]:
         """Metrics of the logs and of the tables."""
         of = self.run_setup
-        ring = of.type == 'ring'
-        for name in ('busbw', 'algbw', *(() if ring else ('ring_busbw', 'ring_ratio'))):
+        for name in ('busbw', 'algbw', 'ring_busbw', 'ring_ratio'):
             yield from (metrics.metric_key(name, size) for size in of.sizes)
         yield 'busbw_average'
-        yield from (metrics_of_spans('client', 'send', 'recv', 'reduce') if ring else [
-            *metrics_of_spans('client', 'e2e', 'req', 'send', 'recv'),
-            *metrics_of_spans('server', 'recv', 'reduce', 'send')])
+        yield from metrics_of_spans('client', 'e2e', 'req', 'send', 'recv')
+        yield from metrics_of_spans('server', 'recv', 'reduce', 'send')
 
     def min_repetition_seconds(self, values: dict[str, float]) -> float:
         of = self.run_setup
@@ -279,32 +270,27 @@ class OptcastAllReduce(ServiceBenchmark):
         """Files of a folder like that of the original's run script, and their parts in
         the stage directory: the logs of the first client and server, and ring.txt, the
         output of the ring of the same clients."""
-        client = f'{run}.{self.run_setup.type}.0'
-        names = {'client.log': [f'{client}.trace', f'{client}.out']}
-        if self.run_setup.type == 'optcast':
-            names |= {'server.log': [f'{run}.server0.log'],
-                      'ring.txt': [f'{run}.ring.0.out']}
-        return names
+        client = f'{run}.optcast.0'
+        return {'client.log': [f'{client}.trace', f'{client}.out'],
+                'server.log': [f'{run}.server0.log'], 'ring.txt': [f'{run}.ring.0.out']}
 
     def derived_values(self, result: parser.Analysis) -> dict[str, float]:
         """busbw of the ring of the same clients, and the ratio to it.
 
         :raises ParseError: a table lacks a size or a client
         """
-        of, values = self.run_setup, {}
+        of, tables = self.run_setup, []
         for name, table in (('client.log', result.table), ('ring.txt', result.ring)):
-            sizes = list(parser.busbw_by_size(table)) if table else []
-            if (of.type == 'optcast' or name == 'client.log') and (
-                    not table or table.ranks != of.clients or sizes != list(of.sizes)):
-                raise ParseError(1, '', f'the table has the sizes {sizes} and '
+            busbw = parser.busbw_by_size(table) if table else {}
+            if not table or table.ranks != of.clients or list(busbw) != list(of.sizes):
+                raise ParseError(1, '', f'the table has the sizes {list(busbw)} and '
                                  f'{table.ranks if table else 0} clients; requested: '
                                  f'{list(of.sizes)} and {of.clients}', name)
-        if result.table and result.ring:
-            busbw = parser.busbw_by_size(result.table)
-            for size, alone in parser.busbw_by_size(result.ring).items():
-                values[metrics.metric_key('ring_busbw', size)] = alone
-                values[metrics.metric_key('ring_ratio', size)] = busbw[size] / alone
-        return values
+            tables.append(busbw)
+        servers, ring = tables
+        return {**{metrics.metric_key('ring_busbw', size): ring[size] for size in ring},
+                **{metrics.metric_key('ring_ratio', size): servers[size] / ring[size]
+                   for size in ring}}
 
     @property
     def attached_files(self) -> dict[str, str]:

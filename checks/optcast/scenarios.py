@@ -54,28 +54,21 @@ class Scenario:
     def __str__(self) -> str:
         where = (f'{self.client_nodes} nodes' if self.client_nodes
                  else 'one node')
-        servers = f' by {self.servers} servers' * (self.type == 'optcast')
-        return (f'{self.type} {self.data_type}, {self.clients} clients'
-                f'{servers}, {where}, {self.scale}')
+        return (f'{self.type} {self.data_type}, {self.clients} clients by '
+                f'{self.servers} servers, {where}, {self.scale}')
 
 
 #: Scenario -> modes besides full.
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('smoke', 'quick', 'nightly'),
-    Scenario('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
     **{Scenario('optcast', kind, 2, 2, 0, 'small'): ('nightly',)
        for kind in ('f16', 'bf16')},
-    **{Scenario('ring', kind, 2, 1, 0, 'small'): () for kind in (
-        'f16', 'bf16')},
     # As many servers as clients, or fewer: then a ring should be faster.
     **{Scenario('optcast', 'f32', clients, servers, clients, 'small'):
        ('nightly',) if clients == servers else ()
        for clients, servers in ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))},
-    Scenario('ring', 'f32', 2, 1, 2, 'small'): ('smoke', 'quick', 'nightly'),
-    Scenario('ring', 'f32', 4, 1, 4, 'small'): ('nightly',),
     **{Scenario('optcast', kind, 4, 4, 4, 'original'): () for kind in (
         'f32', 'f16')},
-    Scenario('ring', 'f32', 4, 1, 4, 'original'): (),
 }
 
 #: Scenario of the original's programs -> modes besides full. None is nightly,

@@ -36,7 +36,6 @@ def test_reframe_lists_one_test_case_per_family_and_partition(suite):
     output = suite.reframe('-lC', '--mode=smoke').stdout
     assert sorted(re.findall(
         r'^- (\w+).*%(?:scenario|placement)=(\w+).* @cluster:(\w+\+\w+)', output, re.M)
-    ) == [('OptcastAllReduce', 'ring', 'large+second'),
-          ('OsuPt2pt', 'inter_node', 'large+second'),
+    ) == [('OsuPt2pt', 'inter_node', 'large+second'),
           ('StoreServes', 'memcached', 'large+memcached'),
           ('StoreServes', 'redis', 'single+redis')], output

@@ -45,8 +45,7 @@ def test_sizes_and_defaults():
     (Scenario('optcast', 'f32', 2, 1, 0, 'small'), 5, 3, (5, 3, 0)),
     (Scenario('optcast', 'f32', 2, 1, 2, 'small'), 3, 7, (3, 7, 3)),
     (Scenario('optcast', 'f32', 4, 4, 2, 'small'), 8, 0, (8, 4, 4)),
-    (Scenario('optcast', 'f32', 4, 4, 2, 'small'), 3, 0, (3, 4, 3)),
-    (Scenario('ring', 'f32', 4, 1, 4, 'small'), 6, 2, (6, 2, 6))])
+    (Scenario('optcast', 'f32', 4, 4, 2, 'small'), 3, 0, (3, 4, 3))])
 def test_other_numbers_of_clients_and_servers(scenario, clients, servers, expected):
     of = scenario.with_counts(clients, servers)
     assert (of.clients, of.servers, of.client_nodes) == expected
@@ -65,22 +64,19 @@ def test_several_servers_a_node_with_a_nic_each():
     assert scenarios.server_nic_environments(nics(2), 3) == ()
 
 
-def test_servers_and_a_ring_on_one_node(suite):
+def test_servers_on_one_node(suite):
     """Metrics of both and the spans are reported."""
     done = suite.reframe(
         *of_family('optcast'), '-r', '-Sbringup=1', '-n', 'OptcastAllReduce', '-E',
-        'scenario.client_nodes == 0 and (scenario.servers == 2 and '
-        'scenario.data_type == "bf16" or scenario.type == "ring" and '
-        'scenario.data_type == "f16")', *(
+        'scenario.client_nodes == 0 and scenario.data_type == "bf16"', *(
             f'-SOptcastAllReduce.{setting}' for setting in (
                 'sizes=64K,256K', 'chunksize=16K', 'iterations=2', 'nsplit=2')))
-    assert 'PASSED  ] Ran 3/3' in done.stdout, done.stdout
+    assert 'PASSED  ] Ran 2/2' in done.stdout, done.stdout
     assert {row['point'] for row in suite.records
             if row['metric'] == 'ring_ratio' and float(row['value']) > 0} == {
         '65536 B', '262144 B'}
     calls = [path.read_text() for path in suite.tmp.rglob('samples-*.csv')]
     assert any('server:reduce' in text for text in calls)
-    assert any('client:reduce' in text for text in calls)
     # The original's script takes times from the second or third word of a line.
     kept = [*suite.tmp.rglob('output/**/run.1.logs/*.log')]
     assert {path.name for path in kept} == {'client.log', 'server.log'}

@@ -11,27 +11,20 @@ QUICK = [f'-SOptcastAllReduce.{setting}' for setting in (
 
 
 @pytest.mark.cluster
-def test_servers_and_a_ring_on_four_nodes(suite, cluster):
+def test_servers_on_four_nodes(suite, cluster):
     before = seen(cluster)
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', '--system=devcluster:squeue-mpirun',
         *of_family('optcast'), '-n', 'OptcastAllReduce', '-E',
-        "scenario.type == 'optcast' and scenario.client_nodes == 2 and "
-        "scenario.servers == 2 or scenario.type == 'ring' and scenario.clients == 4 "
-        "and scenario.scale == 'small'", *QUICK).communicate()
-    assert 'Ran 3/3 test case(s)' in text and 'PASSED' in text, text
+        "scenario.client_nodes == 2 and scenario.servers == 2", *QUICK).communicate()
+    assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     assert left(cluster, before, suite.tmp) == []
     assert {r['num_nodes'] for r in suite.records} == {'4'}
-    by_case = {row['test_case']: {} for row in suite.records}
-    for row in suite.records:
-        by_case[row['test_case']][row['metric'], row['point']] = float(row['value'])
-    # Only of servers is there a ratio.
-    ring, servers = sorted(by_case.values(), key=lambda one: (
-        ('ring_ratio', '262144 B') in one))
+    servers = {(row['metric'], row['point']): float(row['value'])
+               for row in suite.records}
     for size in ('65536 B', '262144 B'):
         assert servers['ring_ratio', size] == pytest.approx(
             servers['busbw', size] / servers['ring_busbw', size], rel=1e-3)
-    assert ring['busbw', '262144 B'] > 0 and ('ring_ratio', '262144 B') not in ring
     # What threads did is kept for the page.
     files = [path.read_text() for path in
              (suite.tmp / 'perflogs').rglob('samples-*.csv')]

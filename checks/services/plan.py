@@ -73,6 +73,8 @@ class Server(Role):
     persistence: str = 'off'
     #: Maximum time until its first answer. Unit: seconds.
     ready_limit: float = 30
+    #: Instead of the command: one for each instance.
+    commands: tuple[tuple[str, ...], ...] = ()
     name: str = field(default='server', kw_only=True)
 
 

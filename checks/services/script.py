@@ -169,9 +169,10 @@ class Writer:
             'scratch': quoted(self.launching.scratch),
             'peer': '' if peer is None else f'"${{nodes[{peer}]}}"',
             'socket': 'yes' if server.socket else ''}
+        words = server.commands[index] if server.commands else server.command
         return ' '.join(filter(None, [
             self.launch([node]), '"${node[@]}" serve', options_text(options),
-            '--', shlex.join(server.command)]))
+            '--', shlex.join(words)]))
 
     def step_lines(self, step: Step) -> Iterator[str]:
         """The lines of a step."""

@@ -80,8 +80,7 @@ class Box:
         of = scenarios.Setup(
             kind, 'f32', CLIENTS, servers,
             tuple(map(scenarios.parse_size, sizes.split(','))),
-            scenarios.parse_size(self.args.chunksize), iterations, warmup_iterations,
-            reduce_jobs=self.args.num_jobs)
+            scenarios.parse_size(self.args.chunksize), iterations, warmup_iterations)
         logs = Path(tempfile.mkdtemp(prefix=f'{kind}{servers}.',
                                      dir=self.folder))
         secret = f'password {secrets.token_hex(16)}\n'
@@ -94,7 +93,7 @@ class Box:
         up = [self.start_program(node, f'{logs}/server{number}', [
             *common, '--address', self.cluster.address(node),
             '--port', str(PORT), '--count', str(of.elements_per_message),
-            '--reduce-jobs', str(of.reduce_jobs),
+            '--reduce-jobs', str(self.args.num_jobs),
             *(['--trace', f'{logs}/server.log'] if not number else [])],
             secret) for number, node in enumerate(nodes)]
         more = ['--ring'] if kind == 'ring' else []

@@ -28,9 +28,6 @@ from .scenarios import SCALES, SCENARIOS, Scenario, parse_size
 BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
 
 
-#: Settings of a server's buffers and threads, and options of the embedded server.
-THREADS = ('reduce_jobs', 'reduce_threads', 'send_threads', 'recv_threads')
-
 
 class OptcastPrograms(Programs):
     """Server, client and ring, compiled on the system that runs them."""
@@ -54,12 +51,8 @@ class OptcastAllReduce(ServiceBenchmark):
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         **ServiceBenchmark.SETTINGS,
         'sizes': [], 'chunksize': '', 'iterations': 0, 'warmup': -1, 'clients': 0,
-        'servers': 0, 'servers_each': 1, 'nsplit': 1, 'reduce_jobs': 2,
-        'reduce_threads': 2, 'send_threads': 0, 'recv_threads': 0,
-        'options': '', 'client_options': ''}
-    SMALLEST: ClassVar[Mapping[str, float]] = {
-        **ServiceBenchmark.SMALLEST, 'warmup': -1, 'nsplit': 1, 'reduce_jobs': 1,
-        'reduce_threads': 1}
+        'servers': 0, 'servers_each': 1, 'options': '', 'client_options': ''}
+    SMALLEST: ClassVar[Mapping[str, float]] = {**ServiceBenchmark.SMALLEST, 'warmup': -1}
 
     #: Options of servers and clients that the check sets itself -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {
@@ -69,8 +62,7 @@ class OptcastAllReduce(ServiceBenchmark):
         '-n': 'the setting iterations', '-w': 'the setting warmup',
         '--address': 'the address of the job', '--port': 'the port of the job',
         '--trace': 'the log of the first server or client',
-        **{f'--{name.replace("_", "-")}': f'the setting {name}' for name in (
-            'nsplit', *THREADS)}}
+        '--nsplit': 'OptcastNccl'}
     #: The same for options of the clients.
     REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = REFUSED
 
@@ -99,16 +91,6 @@ class OptcastAllReduce(ServiceBenchmark):
     #: Numbers of clients and servers; 0: those of the scenario.
     clients = variable(int, value=0)
     servers = variable(int, value=0)
-
-    #: Servers that share a chunk.
-    nsplit = variable(int, value=1)
-
-    #: Reduce jobs of a server, and its threads that add, send and receive. Those that
-    #: send and receive must divide the clients; 0: 4, or one per client.
-    reduce_jobs = variable(int, value=2)
-    reduce_threads = variable(int, value=2)
-    send_threads = variable(int, value=0)
-    recv_threads = variable(int, value=0)
 
     #: More options for the servers; of OptcastOriginal and OptcastNccl for run.py.
     options = variable(str, value='')
@@ -172,8 +154,7 @@ class OptcastAllReduce(ServiceBenchmark):
             layout.type, layout.data_type, layout.clients, layout.servers,
             tuple(map(parse_size, self.sizes or sizes)),
             parse_size(self.chunksize or chunksize),
-            self.iterations or iterations, warmup if self.warmup < 0 else self.warmup,
-            self.nsplit, **{name: getattr(self, name) for name in THREADS})
+            self.iterations or iterations, warmup if self.warmup < 0 else self.warmup)
 
     @property
     def step_time_limit(self) -> float:
@@ -190,9 +171,8 @@ class OptcastAllReduce(ServiceBenchmark):
         clients = Clients(nodes=self.client_nodes,
                           instances=of.clients // self.client_nodes,
                           unbound=True, apart=self.server_nodes > 0)
-        steps = {'ring': ['--ring'], 'optcast': ['--nsplit', str(of.nsplit)]}
-        return Plan(self.server_role(), (clients,), tuple(
-            self.client_step(name, *options) for name, options in steps.items()))
+        return Plan(self.server_role(), (clients,), (
+            self.client_step('ring', '--ring'), self.client_step('optcast')))
 
     def server_role(self) -> Server:
         """The role of the servers."""
@@ -202,9 +182,8 @@ class OptcastAllReduce(ServiceBenchmark):
             f'{self.programs.stagedir}/optcast',
             '--address', '{address}', '--port', '{port}',
             '--nrank', str(of.clients), '--data-type', of.data_type,
-            '--count', str(of.elements_per_message),
-            *(word for name in THREADS for word in (
-                f'--{name.replace("_", "-")}', str(getattr(of, name)))),
+            '--count', str(of.elements_per_message), '--send-threads',
+            str(of.copy_threads), '--recv-threads', str(of.copy_threads),
             *self.option_words()[0])
         return Server(
             'optcast', (), config='password {password}\n', dialect='tcp',
@@ -212,8 +191,8 @@ class OptcastAllReduce(ServiceBenchmark):
                       *[command] * (each * max(1, self.server_nodes) - 1)),
             nodes=max(1, self.server_nodes), instances=each,
             cpus=max(1, cores // (2 * each if beside else each)),
-            memory=64 + (of.reduce_jobs * (of.clients + 1) * of.elements_per_message * 4
-                         >> 20))
+            memory=64 + (scenarios.REDUCE_JOBS * (of.clients + 1)
+                         * of.elements_per_message * 4 >> 20))
 
     def client_step(self, name: str, *options: str) -> Step:
         """A step in which all clients measure all sizes; the first one traces."""

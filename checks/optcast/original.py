@@ -18,6 +18,7 @@ from reframe.core.builtins import parameter, run_after, run_before
 from config.records import metrics
 
 from ..core import guards, placement
+from ..core.options import option_value
 from ..core.parsers import ParseError
 from ..services.plan import Clients, Plan, Program, Server, Step
 from . import parser, programs, scenarios
@@ -58,7 +59,8 @@ class OptcastOriginal(OptcastAllReduce):
         '--type --data-type --no-gpu': 'another test case',
         '--config --log-dir --shared-dir --server --client --reduction-servers':
             'the folder and the nodes of the job',
-        '--analyze -a': './plumb parse optcast'}
+        '--analyze -a': './plumb parse optcast',
+        '--nsplit': "OptcastNccl; the server's own client sends one chunk to each server"}
     REFUSED_OF_CLIENTS = {
         '-n --iters': 'the setting iterations',
         '-w --warmup_iters': 'the setting warmup',
@@ -87,9 +89,6 @@ class OptcastOriginal(OptcastAllReduce):
         of = self.run_setup
         if len(of.sizes) > 1:
             raise ValueError('sizes: run.py measures one size')
-        if '--no-gpu' in self.STEPS['optcast'] and of.nsplit != 1:
-            raise ValueError("nsplit: the server's own client sends one chunk to each "
-                             'server: set it to 1')
         more, more_of_clients = self.option_words()
         settings = of.to_run_script_settings()
         settings['nccl_test_options'] = ' '.join([settings['nccl_test_options'],
@@ -108,8 +107,11 @@ class OptcastOriginal(OptcastAllReduce):
 
     def spinning_threads(self, of: scenarios.Setup) -> int:
         """Threads of all servers and clients of a node that poll without sleep."""
-        servers = self.servers_of_node * (
-            of.reduce_threads + of.recv_threads + of.send_threads)
+        words = self.option_words()[0]
+        servers = self.servers_of_node * sum(
+            int(option_value(words, name, name, str(usual))) for name, usual in (
+                ('--num-threads', scenarios.REDUCE_THREADS),
+                ('--num-sends', of.copy_threads), ('--num-recvs', of.copy_threads)))
         clients = of.clients // self.client_nodes * self.SPINNING_OF_CLIENT
         return max(servers, clients) if self.server_nodes else servers + clients
 
@@ -236,6 +238,8 @@ class OptcastNccl(OptcastOriginal):
     scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
     SCENARIOS = ON_NCCL
 
+    REFUSED = {name: instead for name, instead in OptcastOriginal.REFUSED.items()
+               if name != '--nsplit'}
     STEPS = {'ring': ('--type', 'nccl'), 'optcast': ('--type', 'optcast')}
     # The proxy of NCCL, and the thread that waits for the GPU.
     SPINNING_OF_CLIENT = 2

@@ -1,8 +1,4 @@
-"""Scenarios of Optcast: type, numbers of clients and servers, nodes, sizes, threads.
-
-Combinations on which the original hangs or panics are refused here, before anything is
-started.
-"""
+"""Scenarios of Optcast: type, numbers of clients and servers, nodes, sizes."""
 from __future__ import annotations
 
 import re
@@ -12,13 +8,12 @@ from typing import Any
 
 #: Bytes of an element; only the embedded server has bf16.
 DATA_TYPES = {'f32': 4, 'f16': 2, 'bf16': 2}
-#: Threads of a server that send and that receive; default of test/run.py.
-COPY_THREADS = 4
+#: Threads of a server that send, and that receive; threads that add, and buffers: the
+#: defaults of test/run.py.
+COPY_THREADS, REDUCE_THREADS, REDUCE_JOBS = 4, 2, 2
 #: Setting of the checks -> option of the run script.
-RUN_SCRIPT = {'sizes': 'size', 'chunksize': 'chunksize', 'nsplit': 'nsplit',
-              'clients': 'nrank', 'servers': 'nservers', 'reduce_jobs': 'num_jobs',
-              'reduce_threads': 'num_threads', 'send_threads': 'num_sends',
-              'recv_threads': 'num_recvs'}
+RUN_SCRIPT = {'sizes': 'size', 'chunksize': 'chunksize', 'clients': 'nrank',
+              'servers': 'nservers'}
 _UNITS = {'': 1, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
 
 
@@ -106,35 +101,18 @@ class Setup:
     chunksize: int
     iterations: int
     warmup: int
-    nsplit: int = 1
-    reduce_jobs: int = 2
-    reduce_threads: int = 2
-    #: Threads of a server that send and receive; 0: COPY_THREADS, or one per client if
-    #: this does not divide the clients.
-    send_threads: int = 0
-    recv_threads: int = 0
 
     def __post_init__(self) -> None:
-        """Set the defaults and check the numbers.
+        """Check the numbers.
 
         :raises ValueError: one is invalid; the message names it
         """
         if self.clients < 2:
             raise ValueError('clients: an all-reduce needs at least two')
-        for name in ('send_threads', 'recv_threads'):
-            threads = getattr(self, name) or (
-                self.clients if self.clients % COPY_THREADS else COPY_THREADS)
-            if self.clients % threads:
-                raise ValueError(f'{name} {threads} does not divide the '
-                                 f'{self.clients} clients: the server would hang')
-            object.__setattr__(self, name, threads)
         each = DATA_TYPES[self.data_type]
-        if self.chunksize % (each * self.nsplit):
-            raise ValueError(f'nsplit {self.nsplit} does not divide the '
-                             f'{self.chunksize // each} elements of a chunk')
-        if self.type == 'optcast' and self.nsplit > self.servers:
-            raise ValueError(f'nsplit {self.nsplit} exceeds the number of servers, '
-                             f'{self.servers}')
+        if self.chunksize % each:
+            raise ValueError(f'chunksize {self.chunksize} is not a multiple of {each} B, '
+                             'one element')
         if any(size % each for size in self.sizes) \
                 or sorted(set(self.sizes)) != list(self.sizes):
             raise ValueError('sizes: each size must exceed the one before it and be a '
@@ -143,12 +121,19 @@ class Setup:
     @property
     def elements_per_message(self) -> int:
         """Elements of a message to a server."""
-        return self.chunksize // DATA_TYPES[self.data_type] // self.nsplit
+        return self.chunksize // DATA_TYPES[self.data_type]
+
+    @property
+    def copy_threads(self) -> int:
+        """Threads of a server that send, and that receive: if their number does not
+        divide the clients, a server hangs."""
+        return self.clients if self.clients % COPY_THREADS else COPY_THREADS
 
     def to_run_script_settings(self) -> dict[str, Any]:
         """Options of the run script, and contents of its setting.yaml."""
         return {**{option: getattr(self, name) for name, option in RUN_SCRIPT.items()},
                 'type': self.type, 'data_type': self.data_type,
+                'num_sends': self.copy_threads, 'num_recvs': self.copy_threads,
                 'size': ','.join(map(str, self.sizes)),
                 'nccl_test_options': f'-c 1 -n {self.iterations} -w {self.warmup}'}
 

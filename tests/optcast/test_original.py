@@ -74,7 +74,7 @@ def test_more_threads_that_spin_than_cpus_are_inconclusive(suite, prefix):
     """Otherwise the bandwidth of threads that wait for a CPU could become a
     reference."""
     done = run(suite, prefix, '-r', '-SOptcastOriginal.chunksize=16K',
-               '-SOptcastOriginal.reduce_threads=4096')
+               '-SOptcastOriginal.options=--num-threads 4096')
     assert 'PASSED' in done.stdout, done.stdout
     values = [r for r in suite.records if r['metric'] == 'client_bandwidth']
     assert {r['result'] for r in values} == {'inconclusive'}
@@ -90,10 +90,10 @@ def test_a_script_that_fails_is_named_with_its_last_line(suite, prefix):
 
 
 @pytest.mark.parametrize('setting, expected', [
-    ('options=--num-jobs 4', 'options: remove --num-jobs: use the setting reduce_jobs'),
+    ('options=--nrank 4', 'options: remove --nrank: use the setting clients'),
     ('client_options=-g2', 'client_options: remove -g2: use the setting clients'),
     ('sizes=1M,2M', 'run.py measures one size'),
-    ('nsplit=2', 'nsplit 2 exceeds the number of servers')])
+    ('options=--nsplit 2', 'options: remove --nsplit: use OptcastNccl')])
 def test_settings_that_are_refused(suite, prefix, setting, expected):
     done = run(suite, prefix, '--dry-run', f'-SOptcastOriginal.{setting}')
     assert expected in done.stdout and done.returncode == 1, done.stdout
@@ -111,6 +111,7 @@ def test_nccl_runs_alone_and_with_the_servers(suite):
         *of_family('optcast'), '--dry-run', '-Sbringup=1', '-n', 'OptcastNccl', '-E',
         'scenario.clients == 4 and scenario.servers == 4',
         '-SOptcastNccl.client_options=-m 3', '-SOptcastNccl.servers_each=2',
+        '-SOptcastNccl.options=--nsplit 2 --num-jobs 3',
         PLUMBLINE_SITE='hgx-h100')
     assert 'PASSED' in done.stdout, done.stdout
     [path] = suite.tmp.rglob('config.yaml')
@@ -123,6 +124,7 @@ def test_nccl_runs_alone_and_with_the_servers(suite):
     [script] = path.parent.glob('rfm_*.sh')
     text = script.read_text()
     assert text.count('-c 1 -n 5 -w 1 -m 3') == 2
+    assert text.count('--verbose --nsplit 2 --num-jobs 3') == 2
     assert text.index('--type nccl') < text.index('--type optcast')
 
 

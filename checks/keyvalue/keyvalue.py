@@ -322,14 +322,6 @@ class StoreServes(StoreBenchmark):
                 str(self.warmup), '--key-prefix', 'key:', '--key-maximum',
                 str(self.key_count - 1)]
 
-    #: What a person should know about the longest answer.
-    standstill = ''
-
-    def add_low_values_note(self) -> None:
-        super().add_low_values_note()
-        self.no_reference = '; '.join(filter(None, (self.no_reference,
-                                                    self.standstill)))
-
     def required_metrics(self) -> list[str]:
         names = (('connection_rate',) if self.scenario.operation == 'connect'
                  else ('operations', 'bandwidth', 'latency', 'latency_p50',
@@ -345,8 +337,6 @@ class StoreServes(StoreBenchmark):
             self.inconclusive_reasons.append(
                 'limited by the load generator, not by the store: give the '
                 'clients more CPUs or nodes')
-        self.standstill = (measured.standstill_note(self.scenario.store)
-                           or self.standstill)
         values = {record.metric: record.value for record in measured.records
                   if record.metric not in ('hit_operations', 'miss_operations')}
         if self.scenario.operation == 'connect':

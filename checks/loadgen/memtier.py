@@ -532,27 +532,12 @@ def _read_json_rows(block: dict[str, Any], title: str, line: int, refuse: Refuse
 
 # Clients of one run ------------------------------------------------------
 
-#: If an answer takes longer, server, clients or network stood still, which is noted. On
-#: a quiet machine the longest one takes some ms. Unit: ms.
-STANDSTILL = 1000
-
-
 class Run(NamedTuple):
     """The measurement of all clients of one run."""
     #: What limited each client, in their order: client, rate or server.
     limited: tuple[str, ...]
     #: The values of all requests.
     records: tuple[Record, ...]
-    #: The longest latency. Unit: ms.
-    longest: float
-
-    def standstill_note(self, server: str) -> str:
-        """A note on an answer that took longer than STANDSTILL; '': none did.
-
-        :param server: what answered
-        """
-        return (f'an answer took {self.longest / 1000:.1f} s: {server}, its clients or '
-                'the network stood still') * (self.longest > STANDSTILL)
 
 
 def read_run(text: str, count: int = 1) -> Run:
@@ -583,7 +568,7 @@ def read_run(text: str, count: int = 1) -> Run:
              '1')]
     return Run(tuple(one.limited for one in clients), tuple(
         Record(PROGRAM, '', tables[0].size, metric, value, unit, row.line)
-        for metric, value, unit in values), row.percentiles.get('100.00', 0))
+        for metric, value, unit in values))
 
 
 def _sum_of_rows(rows: Sequence[Row], clients: Sequence[Client]) -> Row:

@@ -227,14 +227,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return (self.scenario.scale == 'original'
                 and not self.scenario.dcperf_job.is_standalone)
 
-    #: A note on the longest answer.
-    standstill = ''
-
-    def add_low_values_note(self) -> None:
-        super().add_low_values_note()
-        self.no_reference = '; '.join(filter(None, (
-            self.no_reference, self.standstill)))
-
     #: Files of the run: path -> text.
     files: dict[str, str] = {}
 
@@ -341,7 +333,6 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
         sized = self.sized_plan
         seen = memtier.read_run(output, sized.clients)
         first, test = services.servers[0], services.steps['test']
-        self.standstill = seen.standstill_note('a server') or self.standstill
         self.version = first.version
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}

@@ -228,21 +228,6 @@ def test_a_store_that_lies(suite, tmp_path):
     assert 'has 0 bytes, not 1048576 as written' in output
 
 
-def test_a_store_that_stands_still_is_noted(suite, tmp_path):
-    """The mean hides it; the percentiles are judged only if there is a reference."""
-    store_of(suite, tmp_path, LIAR.replace(
-        'LIE', "__import__('time').sleep(1.5) or b'' "
-        "if name == b'GET' and asked[name] % 10 == 0 else b''"))
-    # Longer than an answer, so that there are some.
-    done = suite.reframe(*RUN, '--mode=quick', '-n', 'StoreServes', '-E',
-                         'str(scenario) == "keydb get"', *SHORT,
-                         '-SStoreServes.duration=5')
-    assert done.returncode == 0, done.stdout
-    [log] = Path(suite.variables['PLUMBLINE_PERFLOGS']).rglob('StoreServes.log')
-    assert re.search(r'an answer took [0-9.]+ s: keydb, its clients or the '
-                     'network stood still', log.read_text())
-
-
 def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
     scratch = tmp_path / 'tmp'
     scratch.mkdir()

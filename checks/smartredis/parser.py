@@ -12,9 +12,7 @@ tensorload (src/main.c) writes the times of all calls as SmartSim-Scaling does
 from __future__ import annotations
 
 import argparse
-import math
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -129,24 +127,3 @@ def parse_folder(folder: Path, options: argparse.Namespace | None = None
     return sessions, ('' if read == len(sessions) else
                       f'{folder}: {read} of {len(sessions)} sessions are read; '
                       'the others are listed above')
-
-
-def bandwidth_dip_ratio(bandwidths: Mapping[int, float]) -> float | None:
-    """Ratio of the bandwidth at 64 to 128 KiB to that of neighbouring sizes.
-
-    It is the smallest ratio at a size from 64 KiB (65536 B) to 128 KiB
-    (131072 B). The expected value is interpolated between the two neighbouring
-    sizes, with both axes logarithmic. None: there are too few sizes.
-
-    :arg bandwidths: size in bytes -> bandwidth.
-    """
-    sizes = sorted(bandwidths)
-    ratios = []
-    for low, size, high in zip(sizes, sizes[1:], sizes[2:], strict=False):
-        if 65536 <= size <= 131072 and all(
-                bandwidths[s] > 0 for s in (low, size, high)):
-            share = math.log(size / low) / math.log(high / low)
-            expected = math.exp((1 - share) * math.log(bandwidths[low])
-                                + share * math.log(bandwidths[high]))
-            ratios.append(bandwidths[size] / expected)
-    return min(ratios, default=None)

@@ -573,14 +573,6 @@ class SmartRedisThroughput(TensorBenchmark):
     def min_command_count(self) -> int:
         return 2 * self.call_count()
 
-    def extract_service_values(self, services: Services, output: str,
-                               run: guards.Run) -> dict[str, float]:
-        values = super().extract_service_values(services, output, run)
-        dip = parser.bandwidth_dip_ratio({
-            size: values[metrics.metric_key('bandwidth', size)]
-            for size in self.tensor_sizes})
-        return values if dip is None else {**values, 'dip': dip}
-
 
 class SmartRedisInference(TensorBenchmark):
     """A model in the database classifies an image of each rank: put,

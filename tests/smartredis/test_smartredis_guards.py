@@ -161,7 +161,7 @@ def test_a_run_that_is_none_is_refused(judged, name):
         # 4 ranks, 100 iterations, in 0.05 s.
         assert output['one_way_bandwidth@65536B'] == pytest.approx(524.288)
         assert output['bandwidth@65536B'] == pytest.approx(2 * 524.288)
-        assert 'dip' in output and output['limits'] == []
+        assert output['bandwidth@65536B'] > 0 and output['limits'] == []
         assert output['version'] == '7.0.15, embedded AI module, stand-in'
     elif name == 'good-inference':
         assert output['inference_rate@602112B'] == pytest.approx(4 * 100 / 2)

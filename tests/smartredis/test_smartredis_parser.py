@@ -80,19 +80,6 @@ def test_times_of_real_runs():
         'loop_time'}
 
 
-def test_the_dip_is_seen():
-    straight = {size: float(size) ** 0.5 for size in (
-        32768, 65536, 131072, 262144)}
-    assert parser.bandwidth_dip_ratio(straight) == pytest.approx(1)
-    assert parser.bandwidth_dip_ratio({**straight, 65536: straight[65536] / 2}
-                      ) == pytest.approx(0.5)
-    # Beside a dip its neighbour stands out; only the smallest counts.
-    assert parser.bandwidth_dip_ratio(
-        {**straight, 1024: 1.0, 131072: straight[131072] * 0.9}
-    ) == pytest.approx(0.9)
-    assert parser.bandwidth_dip_ratio({1024: 1.0, 65536: 2.0}) is None
-
-
 # Folders of the original ---------------------------------------------------
 
 CFG = """[run]

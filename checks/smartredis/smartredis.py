@@ -1,7 +1,6 @@
 """Checks of SmartRedis: tensors of a simulation in an in-memory store."""
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -53,8 +52,6 @@ SRC = Path(__file__).resolve().parent / 'src'
 MODULE = re.compile(
     r'embedded AI module, (?:stand-in|libtorch [\d.]+)|RedisAI version \d+')
 
-#: Default of Redis' tcp-backlog.
-TCP_BACKLOG = 511
 #: Version from which on Redis accepts io-threads-do-reads without effect.
 READS_WITH_THREADS = 8
 
@@ -535,29 +532,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def min_repetition_seconds(self, values: dict[str, float]) -> float:
         return sum(values[metrics.metric_key('loop_time', size)]
                    for size in self.tensor_sizes)
-
-    def add_low_values_note(self) -> None:
-        super().add_low_values_note()
-        self.no_reference = '; '.join(filter(None, (
-            self.no_reference, *self.listen_backlog_notes())))
-
-    def listen_backlog_notes(self) -> list[str]:
-        """Notes on limits for pending connections that are below the number
-        of clients."""
-        nodes = [json.loads(text) for text in self.facts_files.values()]
-        # The smallest limit: the server may be on that node. 0: not known.
-        limits = {name: min((limit for facts in nodes
-                             if (limit := int(facts.get(name) or 0))),
-                            default=0)
-                  for name in ('somaxconn', 'tcp_max_syn_backlog')}
-        return [
-            f'client_time may be too long: {self.connections_per_server()} clients '
-            f'connect to a server at once, but {name} is {value}, and the '
-            'other clients wait for a retry of the kernel'
-            for name, value in {**limits, 'tcp-backlog': TCP_BACKLOG}.items()
-            if not self.uses_unix_socket
-            and 0 < value < self.connections_per_server()
-        ]
 
 
 class SmartRedisThroughput(TensorBenchmark):

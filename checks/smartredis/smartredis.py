@@ -256,28 +256,22 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def cause_left_out(self) -> str:
         """Why the arrangement that settings changed cannot run; empty: it can."""
-        scenario = self.scenario
-        if self.net_type == 'tcp' and not self.is_colocated:
-            return ('only colocated databases have another transport than TCP '
-                    '(deployment, net_type)')
-        if self.server_access and not self.has_separate_clients:
-            return 'the database has no nodes of its own (server_access, client_nodes)'
-        if self.is_colocated and scenario.db_nodes > 1:
-            return 'colocated databases are no cluster (deployment, db_nodes)'
-        if self.is_colocated and scenario.client_nodes and self.consumers:
-            return ('the consumer cannot reach the colocated databases of several '
-                    'nodes (deployment, client_nodes)')
-        if scenario.io_threads_do_reads and scenario.db != 'redis':
-            return 'io_threads_do_reads is an option of Redis'
-        if not any(selection.partition_has(part, spec) for spec in self.valid_systems
-                   for part in rt.runtime().system.partitions):
-            return (f'no partition has {self.required_nodes} nodes '
-                    f'for a job{" with NVIDIA GPUs" * (scenario.device == "GPU")}')
-        if not scenario.environments:
-            return 'only a model of TorchScript runs on a GPU (device, network)'
-        if not has_environment(*scenario.environments):
-            return f'no environment has {" or ".join(scenario.environments)}'
-        return ''
+        scenario, here = self.scenario, self.scenario.environments
+        fitting = any(selection.partition_has(part, spec) for spec in self.valid_systems
+                      for part in rt.runtime().system.partitions)
+        return next((cause for cause, excluded in (
+            ('net_type=tcp needs deployment=colocated',
+             self.net_type == 'tcp' and not self.is_colocated),
+            ('server_access needs client_nodes, and deployment=standard',
+             self.server_access and not self.has_separate_clients),
+            ('deployment=colocated needs db_nodes=1',
+             self.is_colocated and scenario.db_nodes > 1),
+            ('deployment=colocated needs client_nodes=0 for a consumer',
+             self.is_colocated and scenario.client_nodes and self.consumers),
+            (f'no partition has {self.required_nodes} nodes'
+             + ' with NVIDIA GPUs' * (scenario.device == 'GPU'), not fitting),
+            (f'no environment has {" or ".join(here) or "a module for network, device"}',
+             not (here and has_environment(*here)))) if excluded), '')
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:

@@ -51,17 +51,16 @@ def scripts(suite, tmp_path):
 
 @pytest.mark.parametrize('kind, settings, cause', [
     ('Aggregation', ['deployment=colocated', 'client_nodes=2'],
-     'the consumer cannot reach the colocated databases of several nodes'),
-    ('Throughput', ['deployment=colocated', 'db_nodes=3'],
-     'colocated databases are no cluster'),
-    ('Throughput', ['net_type=tcp'], 'only colocated databases have another transport'),
-    ('Throughput', ['server_access=fat'], 'the database has no nodes of its own'),
-    ('Throughput', ['client_nodes=4'], 'no partition has 5 nodes for a job'),
+     'deployment=colocated needs client_nodes=0 for a consumer'),
+    ('Throughput', ['deployment=colocated', 'db_nodes=3'], 'needs db_nodes=1'),
+    ('Throughput', ['net_type=tcp'], 'net_type=tcp needs deployment=colocated'),
+    ('Throughput', ['server_access=fat'], 'server_access needs client_nodes'),
+    ('Throughput', ['client_nodes=4'], 'no partition has 5 nodes'),
     ('Inference', ['network=resnet50.pt'],
      'no environment has +tensor_redis +libtorch'),
     ('Inference', ['network=nothing.pt'], 'network is not a file'),
     ('Inference', ['device=GPU', 'network=resnet50.pt'],
-     'no partition has 1 nodes for a job with NVIDIA GPUs'),
+     'no partition has 1 nodes with NVIDIA GPUs'),
     ('Inference', ['num_devices=2'],
      'no environment has +tensor_redis -smartredis')])
 def test_a_combination_that_cannot_run_is_named(suite, tmp_path, kind, settings,

@@ -44,7 +44,7 @@ class Scenario:
     deployment: str = 'standard'
     #: Servers of the database; more than one form a cluster.
     db_nodes: int = 1
-    #: CPUs of each server.
+    #: CPUs of each server, and its threads for input and output.
     db_cpus: int = 1
     #: Nodes of the clients; 0: clients and database share one node.
     client_nodes: int = 0
@@ -71,12 +71,6 @@ class Scenario:
     #: CPU, or GPU, which only RedisAI uses.
     device: str = 'CPU'
     num_devices: int = 1
-    #: Threads of a server for input and output (KeyDB: `server-threads`);
-    #: 0: db_cpus.
-    io_threads: int = 0
-    #: Redis: whether they read and parse requests, too: yes or no; empty: its
-    #: default, no. Those of Valkey (since 8.1) and KeyDB always do.
-    io_threads_do_reads: str = ''
 
     @property
     def has_datasets_in_files(self) -> bool:
@@ -145,8 +139,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
             {'client_nodes': 2, 'deployment': 'colocated'},
             {'commands': 'plain'}, {'db_nodes': 5}, {'db_nodes': 16},
-            {'db_cpus': 4, 'io_threads_do_reads': 'no'},
-            {'db_cpus': 4, 'io_threads_do_reads': 'yes'}),
+            {'db_cpus': 4}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
                        'clients_per_node': 48, 'sizes': 'all'}
                       for db in (3, 4, 5, 8, 16)
@@ -204,9 +197,6 @@ def scenarios_with_first_mode(kind: str) -> Iterator[tuple[Scenario, str]]:
     for db in DATABASES:
         for mode, arrangements in ARRANGEMENTS[kind].items():
             for arrangement in arrangements:
-                # Threads of the other databases always read.
-                if db != 'redis' and 'io_threads_do_reads' in arrangement:
-                    continue
                 yield Scenario(db, **arrangement), mode
 
 

@@ -52,8 +52,6 @@ SRC = Path(__file__).resolve().parent / 'src'
 MODULE = re.compile(
     r'embedded AI module, (?:stand-in|libtorch [\d.]+)|RedisAI version \d+')
 
-#: Version from which on Redis accepts io-threads-do-reads without effect.
-READS_WITH_THREADS = 8
 
 #: Options of tensorload that the check sets itself -> what to use instead.
 REFUSED = {
@@ -168,7 +166,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         **ServiceBenchmark.SETTINGS, 'tensor_bytes': [], **dict.fromkeys((
             'deployment', 'iterations', 'clients_per_node', 'client_nodes', 'db_nodes',
-            'db_cpus', 'io_threads', 'io_threads_do_reads')),
+            'db_cpus')),
         'net_type': 'uds', 'pin': 'on', 'db_port': 0, 'net_ifname': '', 'options': ''}
     SMALLEST = {**ServiceBenchmark.SMALLEST, 'tensor_bytes': 4, **dict.fromkeys((
         'iterations', 'clients_per_node', 'db_nodes', 'db_cpus', 'db_tpq', 'batch_size',
@@ -195,8 +193,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     client_nodes = arrangement(int)
     db_nodes = arrangement(int)
     db_cpus = arrangement(int)
-    io_threads = arrangement(int)
-    io_threads_do_reads = arrangement(typ.Str[r'yes|no'])
 
     #: Transport to a colocated database.
     net_type = variable(typ.Str[r'uds|tcp'], value='uds')
@@ -281,15 +277,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             self.env_vars.update(
                 placement.launcher_extra(part, 'oversubscribe_env') or {})
 
-    @run_after('setup')
-    def skip_redis_whose_threads_always_read(self) -> None:
-        version = str(self.programs.program_origin('redis').get('version', ''))
-        major = version.partition('.')[0]
-        self.skip_if(self.scenario.io_threads_do_reads == 'no' and major.isdigit()
-                     and int(major) >= READS_WITH_THREADS,
-                     f'Redis {version} ignores io_threads_do_reads: its threads '
-                     'always read')
-
     def cpus_needed_per_node(self) -> int:
         """CPUs that all programs on the node with the most ranks need."""
         scenario = self.scenario
@@ -340,9 +327,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                  else scenario.db_nodes if apart else 1)
         return make_server_role(
             scenario.db, prefix,
-            Needs(scenario.io_threads or scenario.db_cpus,
-                  cpus=scenario.db_cpus,
-                  threads_read=scenario.io_threads_do_reads,
+            Needs(scenario.db_cpus,
                   # Sent and kept, and room for copies.
                   memory=96 + (3 * (data + self.model_bytes()) >> 20),
                   connections=2 * self.connections_per_server() + 16,

@@ -36,11 +36,6 @@ class Needs:
     open: bool = False
     #: Arguments of `loadmodule`, for Redis and its forks.
     modules: tuple[str, ...] = ()
-    #: CPUs; 0: one per thread.
-    cpus: int = 0
-    #: Redis: io threads read and parse requests, too: yes or no; empty: its
-    #: default. Those of Valkey (since 8.1) and KeyDB always do.
-    threads_read: str = ''
 
 
 def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
@@ -53,7 +48,7 @@ def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Serv
              }.get(store, _start_of_redis)
     return Server(
         program=store, **start(store, f'{prefix}/bin', needs),
-        cpus=needs.cpus or needs.threads, memory=needs.memory, cluster=needs.cluster,
+        cpus=needs.threads, memory=needs.memory, cluster=needs.cluster,
         socket=needs.socket, persistence=needs.persistence, **more)
 
 
@@ -82,8 +77,6 @@ def _start_of_redis(store: str, folder: str, needs: Needs) -> dict[str, Any]:
     if needs.threads > 1:
         lines.append(f'server-threads {needs.threads}' if store == 'keydb'
                      else f'io-threads {needs.threads}')
-    if needs.threads_read and store == 'redis':
-        lines.append(f'io-threads-do-reads {needs.threads_read}')
     lines += [f'loadmodule {module}' for module in needs.modules]
     if needs.cluster:
         lines += ['cluster-enabled yes', 'cluster-config-file nodes.conf']

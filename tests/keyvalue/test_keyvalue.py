@@ -363,12 +363,10 @@ def test_no_secret_on_a_command_line_and_no_open_door(store):
 
 
 @pytest.mark.parametrize('store', ['redis', 'valkey', 'keydb'])
-def test_threads_that_read_and_clients_without_a_password(store):
-    role = make_server_role(store, '/opt', Needs(
-        4, cpus=2, threads_read='yes', open=True))
-    assert (role.cpus, role.password) == (2, True)
+def test_threads_and_clients_without_a_password(store):
+    role = make_server_role(store, '/opt', Needs(4, open=True))
+    assert (role.cpus, role.password) == (4, True)
     lines = role.config.splitlines()
-    assert ('io-threads-do-reads yes' in lines) == (store == 'redis')
     assert ('server-threads 4' if store == 'keydb' else 'io-threads 4') in lines
     assert f'user {role.user} on >{{password}} ~* &* +@all' in lines
     assert 'protected-mode no' in lines and 'requirepass' not in role.config

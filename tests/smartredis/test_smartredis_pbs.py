@@ -95,25 +95,6 @@ def test_redisai_runs_a_model_on_a_gpu(suite, tmp_path):
     assert '/redisai.so" THREADS_PER_QUEUE 1' in script
 
 
-@pytest.mark.parametrize('store, version, reads, why', [
-    ('valkey', '', 'yes', 'because io_threads_do_reads is an option of Redis'),
-    ('redis', '8.2.3', 'no', 'Redis 8.2.3 ignores io_threads_do_reads: its threads '
-     'always read')])
-def test_reading_threads_are_an_option_of_old_redis(suite, tmp_path, store, version,
-                                                    reads, why):
-    suite.write_site(tmp_path / 'cluster', SITE.replace(
-        "['tensor_redis']", f"['tensor_{store}']").replace(
-                "'prefix': '/usr'", f"'prefix': '/usr', 'version': '{version}'"))
-    done = suite.reframe(
-        '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
-        'SmartRedisThroughput', '-E',
-        'scenario.clients_per_node == 1 and scenario.client_nodes == 0',
-        f'-SSmartRedisThroughput.io_threads_do_reads={reads}')
-    text = ' '.join((done.stdout + done.stderr).split())
-    assert 'Ran 0/' in text or '1 skipped' in text, text
-    assert why in text
-
-
 def test_the_script_of_a_job_under_pbs(scripts):
     assert set(scripts) == {'SmartRedisThroughput', 'SmartRedisInference',
                             'SmartRedisAggregation'}

@@ -54,14 +54,8 @@ class Scenario:
     client_threads: int = 1
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
-    #: Place of the datasets (aggregation): database, or files in a shared
-    #: folder; then the database is idle.
-    datasets: str = 'database'
     #: few or all sizes of tensors.
     sizes: str = 'few'
-    #: AI: tensors as RedisAI's module keeps them; plain: strings of a
-    #: database without a module.
-    commands: str = 'AI'
     #: Threads of each device of the module, and their network: a stack of matrix
     #: products (NETWORKS), or TorchScript, which needs a libtorch: ResNet-50 with
     #: random weights (RESNET50), or the file of a model.
@@ -70,12 +64,6 @@ class Scenario:
     batch_size: int = 1
     #: CPU, or GPU, which only RedisAI uses.
     device: str = 'CPU'
-    num_devices: int = 1
-
-    @property
-    def has_datasets_in_files(self) -> bool:
-        """Whether datasets are files instead of being in the database."""
-        return self.datasets == 'files'
 
     @property
     def uses_torchscript(self) -> bool:
@@ -102,13 +90,9 @@ class Scenario:
     def environments(self) -> list[str]:
         """Environments that can run it, as in `valid_prog_environs`."""
         words = [f'+{DATABASES[self.db]}']
-        # SmartRedis has no client for strings, and of a device's name it accepts
-        # only CPU, or a name with GPU, but not CPU:1.
-        if self.commands == 'plain' or self.num_devices > 1:
-            words.append(f'-{LIBRARY}')
         if self.device == 'GPU':
             words.append(f'+{REDISAI}')
-        elif self.num_devices > 1 or self.network in NETWORKS:
+        elif self.network in NETWORKS:
             words.append(f'-{REDISAI}')
         if self.device == 'GPU' and self.network in NETWORKS:
             return []                   # no module runs them there
@@ -138,7 +122,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
             {'client_nodes': 2, 'deployment': 'colocated'},
-            {'commands': 'plain'}, {'db_nodes': 5}, {'db_nodes': 16},
+            {'db_nodes': 5}, {'db_nodes': 16},
             {'db_cpus': 4}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
                        'clients_per_node': 48, 'sizes': 'all'}
@@ -152,7 +136,6 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
         'nightly': (
             {'network': 'small', 'deployment': 'colocated'},
             {'network': 'small', 'batch_size': 4, 'db_tpq': 2},
-            {'network': 'small', 'num_devices': 2},
             {'network': 'small', 'client_nodes': 2},
             {'network': 'small', 'db_nodes': 3},
             {'network': 'small', 'db_nodes': 5},
@@ -180,8 +163,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
               for db in (3, 5, 16)),
             {'tensors_per_dataset': 4, 'deployment': 'colocated'},
             {'tensors_per_dataset': 1}, {'tensors_per_dataset': 2},
-            {'tensors_per_dataset': 4, 'client_nodes': 2},
-            {'tensors_per_dataset': 4, 'datasets': 'files'}),
+            {'tensors_per_dataset': 4, 'client_nodes': 2}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 36,
                        'clients_per_node': 32, 'tensors_per_dataset': 4,
                        'client_threads': 32, 'sizes': 'all'}

@@ -57,12 +57,11 @@ MODULE = re.compile(
 REFUSED = {
     '--bytes': 'the setting tensor_bytes', '--iterations': 'the setting iterations',
     '--folder': 'the folder of the run', '--service': 'the database of the job',
-    **dict.fromkeys(('--plain', '--files'), 'another test case'),
+    '--plain': 'no option, tensors are those of the module',
     **dict.fromkeys(('--model', '--script', '--side', '--classes'),
                     'the setting network'),
     '--colocated': 'the setting deployment',
     '--batch-size': 'the setting batch_size', '--device': 'the setting device',
-    '--num-devices': 'the setting num_devices',
     '--tensors': 'the setting tensors_per_dataset',
     '--producers': 'the setting clients_per_node',
     '--client-threads': 'the setting client_threads'}
@@ -170,7 +169,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         'net_type': 'uds', 'pin': 'on', 'db_port': 0, 'net_ifname': '', 'options': ''}
     SMALLEST = {**ServiceBenchmark.SMALLEST, 'tensor_bytes': 4, **dict.fromkeys((
         'iterations', 'clients_per_node', 'db_nodes', 'db_cpus', 'db_tpq', 'batch_size',
-        'num_devices', 'client_threads', 'tensors_per_dataset'), 1)}
+        'client_threads', 'tensors_per_dataset'), 1)}
     program = 'tensorload'
 
     has_mpi_steps = True
@@ -345,8 +344,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def database_module_load_lines(self) -> tuple[str, ...]:
         """Lines of the servers' configuration that load the module."""
-        if self.scenario.commands == 'plain':
-            return ()
         name = ('redisai.so' if REDISAI in self.current_environ.features else
                 'ai_torch.so' if self.scenario.uses_torchscript else 'ai.so')
         return (aimodule.module_load_line(f'"{self.programs.stagedir}/{name}"',
@@ -367,10 +364,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 '{own_service}' if self.is_colocated else '{service}',
                 '--bytes', str(size), '--iterations',
                 str(self.scenario.iterations), '--folder', '{output}.ranks',
-                *(['--plain'] if self.scenario.commands == 'plain' else []),
                 *(['--colocated'] if self.is_colocated else []),
-                *(['--files', f'{self.stagedir}/files{size}']
-                  if self.scenario.has_datasets_in_files else []),
                 *loop.options, *split_options(self.options, 'options', REFUSED))
 
     def client_roles(self) -> tuple[Clients, ...]:
@@ -408,11 +402,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def check_output_counts(self, out: parser.Run, session: Session, loop: Loop,
                             where: str) -> None:
         """Refuse other numbers of ranks, iterations or values than planned."""
-        planned_client = ('files' if self.scenario.has_datasets_in_files
-                          else self.client_name)
-        if out.client != planned_client:
+        if out.client != self.client_name:
             guards.fail_test_case('client', f'{where}: tensorload used the client '
-                                  f'{out.client} instead of {planned_client}')
+                                  f'{out.client} instead of {self.client_name}')
         ranks = loop.ranks
         if (out.mode, out.ranks, len(session.calls), out.iterations, out.bytes) != (
                 loop.mode, ranks, ranks, self.scenario.iterations, session.size):
@@ -466,17 +458,14 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 values |= self.values_of_session(session)
                 # Ranks of a second program continue the numbers of the first.
                 self.calls += session.call_samples(number * self.scenario.rank_count)
-        if not self.scenario.has_datasets_in_files:
-            grown = [services.steps[f'size{size}'] for size in self.tensor_sizes]
-            values['server_cpu'] = sum(
-                step.counter_increase('cpu') for step in grown) / max(
-                1, sum(step.counter_increase('commands') for step in grown)) * 1e6
+        grown = [services.steps[f'size{size}'] for size in self.tensor_sizes]
+        values['server_cpu'] = sum(
+            step.counter_increase('cpu') for step in grown) / max(
+            1, sum(step.counter_increase('commands') for step in grown)) * 1e6
         return values
 
     def served_module(self, run: guards.Run) -> str:
         """The AI module that served, from the log of the first server."""
-        if self.scenario.commands == 'plain':
-            return ''
         log = Path(self.stagedir, f'{run.name}.server0.log')
         if not (served := MODULE.search(log.read_text(errors='replace'))):
             guards.fail_test_case('client', f'{log.name} names no AI module')
@@ -505,8 +494,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
               for metric in metrics_of_function(function)), *self.more_metrics])
         return [*(metrics.metric_key(name, size) for size in self.tensor_sizes
                   for name in names),
-                *([] if self.scenario.has_datasets_in_files else ['server_cpu']),
-                'ready_time']
+                'server_cpu', 'ready_time']
 
     def min_repetition_seconds(self, values: dict[str, float]) -> float:
         return sum(values[metrics.metric_key('loop_time', size)]
@@ -535,14 +523,13 @@ class SmartRedisInference(TensorBenchmark):
     more_metrics = ('inference_rate',)
     SETTINGS = {**TensorBenchmark.SETTINGS, 'inter_op_threads': 1,
                 'intra_op_threads': 1, **dict.fromkeys((
-                    'network', 'db_tpq', 'batch_size', 'device', 'num_devices'))}
+                    'network', 'db_tpq', 'batch_size', 'device'))}
     scenario = parameter(runnable_scenarios('inference'), fmt=Scenario.__str__)
 
     network = arrangement(str)
     db_tpq = arrangement(int)
     batch_size = arrangement(int)
     device = arrangement(typ.Str[r'CPU|GPU'])
-    num_devices = arrangement(int)
 
     #: Operations that a thread of a device runs at once, and threads that share the
     #: work of an operation.
@@ -623,8 +610,7 @@ class SmartRedisInference(TensorBenchmark):
         return (Loop('inference', scenario.rank_count, self.call_count(), (
             '--model', self.model_path, '--script', f'{self.stagedir}/script.txt',
             '--side', str(side), '--classes', str(classes),
-            '--batch-size', str(scenario.batch_size), '--device', scenario.device,
-            '--num-devices', str(scenario.num_devices))),)
+            '--batch-size', str(scenario.batch_size), '--device', scenario.device)),)
 
     def min_command_count(self) -> int:
         return 4 * self.call_count()
@@ -676,8 +662,7 @@ class SmartRedisAggregation(TensorBenchmark):
 
     def min_command_count(self) -> int:
         # Per dataset: append to the list, read its hash, read its tensors.
-        return 0 if self.scenario.has_datasets_in_files else (
-            self.call_count() * (2 + self.tensors_per_rank()))
+        return self.call_count() * (2 + self.tensors_per_rank())
 
     def values_of_session(self, session: Session) -> dict[str, float]:
         values = super().values_of_session(session)

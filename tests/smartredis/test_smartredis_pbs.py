@@ -60,9 +60,7 @@ def scripts(suite, tmp_path):
      'no environment has +tensor_redis +libtorch'),
     ('Inference', ['network=nothing.pt'], 'network is not a file'),
     ('Inference', ['device=GPU', 'network=resnet50.pt'],
-     'no partition has 1 nodes with NVIDIA GPUs'),
-    ('Inference', ['num_devices=2'],
-     'no environment has +tensor_redis -smartredis')])
+     'no partition has 1 nodes with NVIDIA GPUs')])
 def test_a_combination_that_cannot_run_is_named(suite, tmp_path, kind, settings,
                                                 cause):
     suite.write_site(tmp_path / 'cluster', SITE.replace(
@@ -85,7 +83,7 @@ def test_redisai_runs_a_model_on_a_gpu(suite, tmp_path):
         '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
         'SmartRedisInference', '-E', 'scenario.clients_per_node == 1 and '
         'scenario.client_nodes == 0', '-SSmartRedisInference.device=GPU',
-        '-SSmartRedisInference.num_devices=2',
+        '-SSmartRedisInference.options=--num-devices 2',
         f'-SSmartRedisInference.network={tmp_path}/own.pt')
     assert done.returncode == 0, done.stdout + done.stderr
     (script,) = [text for path in suite.tmp.rglob('rfm_job.sh')

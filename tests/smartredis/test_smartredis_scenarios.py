@@ -33,9 +33,6 @@ def test_arrangements_and_their_modes(kind):
     assert modes_of_scenario(kind, quick[0]) == {'quick', 'nightly', 'full'}
     assert modes_of_scenario(kind, Scenario('redis', clients_per_node=7)) == {'full'}
     assert any(scenario.db_nodes == 3 for scenario, _ in results)
-    # Lists alone can be files.
-    assert {scenario.datasets for scenario, _ in results} == (
-        {'database', 'files'} if kind == 'aggregation' else {'database'})
     # One database, one for each node, and clusters.
     assert {scenario.deployment for scenario, _ in results} == {
         'standard', 'colocated'}

@@ -116,11 +116,9 @@ def test_four_ranks_and_their_tensors(tools, store, start, module, servers):
     assert call_count(session, 'put_tensor') == 20
 
 
-def aggregation(tools, store, iterations, *options, files='', module=False,
-                **more):
+def aggregation(tools, store, iterations, *options, module=False, **more):
     """Two producers and a consumer."""
-    common = ('--bytes', '4096', '--tensors', '3', '--iterations',
-              str(iterations), *(['--files', files] if files else []))
+    common = ('--bytes', '4096', '--tensors', '3', '--iterations', str(iterations))
     consumer = (str(tools / 'tensorload'), 'consumer', *common,
                 '--producers', '2', '--client-threads', '2', '--limit', '20',
                 '--folder', '{output}.ranks', *options, '--service',
@@ -129,25 +127,16 @@ def aggregation(tools, store, iterations, *options, files='', module=False,
                 more=((Clients(name='consumer'), consumer),), **more)
 
 
-@pytest.mark.parametrize('servers, files, module', [
-    (1, False, False), (3, False, False), (1, True, False),
-    (1, False, True)])
-def test_producers_and_a_consumer(tools, store, start, tmp_path, servers,
-                                  files, module):
-    folder = tmp_path / 'lists'
-    one = start(aggregation(
-        tools, store, 4, servers=servers, module=module,
-        files=str(folder) if files else ''))
+@pytest.mark.parametrize('servers, module', [(1, False), (3, False), (1, True)])
+def test_producers_and_a_consumer(tools, store, start, servers, module):
+    one = start(aggregation(tools, store, 4, servers=servers, module=module))
     result = runs(one)
     (producer, appended), (consumer, read) = result['producer'], result['consumer']
     assert call_count(appended, 'append_to_list') == 8
     assert call_count(appended, 'put_dataset') == 2
     assert call_count(read, 'get_list') == 4
     assert consumer.verified == 8
-    assert consumer.client == producer.client == (
-        'files' if files else 'embedded')
-    # Lists and datasets are removed.
-    assert not files or list(folder.iterdir()) == []
+    assert consumer.client == producer.client == 'embedded'
 
 
 def model(tmp_path):
@@ -297,43 +286,6 @@ def test_a_consumer_without_producers(tmp_path, tools, files):
 
 
 #: A dataset of two tensors of 2048 floats as rank 0 writes it, and broken.
-VALUES = array('f', (float(i) for i in range(4096)))
-VALUES[::1024] = array('f', [1] * 4)
-VALUES[-1] = 1
-
-
-@pytest.mark.parametrize('change, words', [
-    (lambda data: data, ''),
-    (lambda data: data[:4000] + b'\0\0\x80?' + data[4004:],
-     'is 1 instead of 1000'),
-    (lambda data: data[:-1], 'has 16383 bytes instead of 16384')])
-def test_files_that_are_not_what_was_written(tmp_path, tools, change, words):
-    folder = tmp_path / 'iteration_0'
-    folder.mkdir()
-    (folder / 'aggregation_rank_0.dat').write_bytes(
-        change(VALUES.tobytes()))
-    done = subprocess.run(
-        [tools / 'tensorload', 'consumer', '--files', tmp_path, '--bytes',
-         '8192', '--tensors', '2', '--iterations', '1', '--limit', '1'],
-        text=True, capture_output=True, cwd=tmp_path, env={**os.environ, **MPI})
-    assert done.returncode == bool(words), done.stderr
-    if words:
-        (line,) = [line for line in done.stderr.splitlines()
-                   if line.startswith('tensorload: ')]
-        assert words in line
-    else:
-        run = parser.parse_run(done.stdout)
-        assert run.verified == 1 and run.ranks == 1
-        # Without --folder the times are in the current folder.
-        assert (tmp_path / 'rank_0_timing.csv').is_file()
-
-
-def test_what_a_client_cannot_do(tools, tmp_path):
-    done = subprocess.run(
-        [tools / 'tensorload', 'throughput', '--files', tmp_path], text=True,
-        capture_output=True, env={**os.environ, **MPI})
-    assert done.returncode == 1
-    assert "the client 'files' does not support throughput" in done.stderr
 
 
 def test_producers_without_a_consumer_end_in_their_limit(tools, store, start):

@@ -23,8 +23,6 @@ static const struct setting rows[] = {
      .target = &arg.colocated},
     {"folder", "DIR", "for rank_N_timing.csv, in the original's form (the "
      "current one)", WORD, .target = &arg.folder},
-    {"files", "DIR", "datasets and lists as files in this folder, which all "
-     "nodes see, instead of a server", WORD, .target = &arg.files},
     {"tensors", "N", "of a dataset (4)", COUNT, &arg.tensors, 1, .high = 64},
     {"client-threads", "N", "of the consumer (1)", COUNT, &arg.threads, 1,
      .high = 4096},
@@ -70,8 +68,8 @@ static void read_options(int argc, char **argv)
 {
     read_arguments(&settings, argc, argv);
     arg.bytes -= arg.bytes % sizeof(float);
-    if (!arg.service && !arg.files)
-        usage("the server is missing: set --service FILE (or --files DIR)");
+    if (!arg.service)
+        usage("the server is missing: set --service FILE");
     if (arg.plain && database != &embedded)
         usage("SmartRedis has no client for SET and GET: remove --plain");
 }
@@ -82,10 +80,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *mode;
         void (*run)(void);
-        bool lists;
-    } modes[] = {
-        {"throughput", throughput, false}, {"inference", inference, false},
-        {"producer", produce, true}, {"consumer", consume_lists, true}};
+    } modes[] = {{"throughput", throughput}, {"inference", inference},
+                 {"producer", produce}, {"consumer", consume_lists}};
     size_t m = 0, count = sizeof modes / sizeof *modes;
 
     signal(SIGPIPE, SIG_IGN);
@@ -100,10 +96,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    client = arg.files ? &files : database;
-    if (modes[m].lists ? !client->get_list : !client->put_tensor)
-        fail("the client '%s' does not support "
-             "%s", client->name, modes[m].mode);
+    client = database;
     double opening = now();
     client->open();
     add_time("client()", now() - opening);

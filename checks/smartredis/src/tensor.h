@@ -12,10 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The client of a database (database.c; smartredis.cpp if it is linked), or
- * files in its place (files.c: datasets and lists alone). Each rank has its
- * own connections. Every call returns when it is done, and ends the program
- * with one line if it fails. A client has NULL for calls that it cannot do. */
+/* The client of a database (database.c; smartredis.cpp if it is linked). Each
+ * rank has its own connections. Every call returns when it is done, and ends the
+ * program with one line if it fails. */
 struct client {
     const char *name;
     void (*open)(void);
@@ -50,14 +49,13 @@ struct client {
     void (*run_model)(const char *name, const char *in, const char *out);
     void (*delete_tensor)(const char *key);
 };
-extern const struct client embedded, files, smartredis;
+extern const struct client embedded, smartredis;
 
 /* The servers of arg.service. */
 struct service *read_servers(void);
 
 struct arguments {
     const char *service;      /* file that names the servers              */
-    const char *files;        /* folder instead of servers                */
     const char *folder;       /* of rank_N_timing.csv                     */
     const char *list_name;
     size_t bytes;             /* of a tensor                              */

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-from array import array
 from dataclasses import replace
 
 import pytest
@@ -283,9 +282,6 @@ def test_a_consumer_without_producers(tmp_path, tools, files):
         'tensorload: iteration_0 has 0 of 1 datasets after 0.1 s: is the '
         'producer alive?' if files else 'tensorload: 127.0.0.1:9: '
         'Connection refused: does the server run, and listen there?')
-
-
-#: A dataset of two tensors of 2048 floats as rank 0 writes it, and broken.
 
 
 def test_producers_without_a_consumer_end_in_their_limit(tools, store, start):

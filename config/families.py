@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -272,7 +271,7 @@ def _read_family_file_and_faults(path: Path, shared: Mapping[str, Row]
     data, wrong = _read_file_and_schema_faults(path)
     if not wrong:
         wrong = [schema.fault_at_path(_relative_path(path), data, keys, reason)
-                 for keys, reason in _faults_beyond_schema(path, data, shared)]
+                 for keys, reason in _faults_beyond_schema(data, shared)]
     return data, wrong
 
 
@@ -315,53 +314,17 @@ Wrong = Iterator[tuple[list[Any], Any]]
 
 _METRIC = 'a metric of this file or of config/metrics.yaml'
 _PARAMETER = 'in `parameters` of the family'
-_SERIES = 'a metric of `series`'
 
 
-def _faults_beyond_schema(path: Path, data: Mapping[str, Any],
-                          shared: Mapping[str, Row]) -> Wrong:
-    own = data.get('metrics', {})
-    for name in own:
-        if name in shared:
-            yield ['metrics', name], ('config/metrics.yaml has this metric '
-                                      'for all families; remove it here')
-    known, derived = {**shared, **own}, data.get('derived', {})
+def _faults_beyond_schema(data: Mapping[str, Any], shared: Mapping[str, Row]) -> Wrong:
+    """Names that would leave values unjudged without a word. tests/test_contracts.py
+    compares all other names."""
+    known = {**shared, **data.get('metrics', {})}
     parameters = data.get('parameters', ())
-    in_series = [name for units in data.get('series', {}).values() for name in units]
-    for pattern, names, what in (
-            ('judged.*.metric', known, _METRIC), ('headline.*', known, _METRIC),
-            ('headline.*.metric', known, _METRIC), ('limits.*.metric', known, _METRIC),
-            ('plots.*.metric', known, _METRIC), ('derived.*.of', known, _METRIC),
-            ('judged.*.instead', derived, 'a derived metric')):
-        yield from _unknown_names(data, pattern, names, what)
-    for pattern, names, what in (
-            ('derived', known, _METRIC), ('limits.*.when', parameters, _PARAMETER),
-            ('bands_when.*.when', parameters, _PARAMETER),
-            ('bands', in_series, _SERIES), ('bands_when.*.bands', in_series, _SERIES)):
-        yield from _unknown_names(data, pattern, names, what, of_keys=True)
-    for pattern in ('bands.*', 'bands_when.*.bands.*'):
-        for keys, (low, high) in _values_at(data, pattern):
-            if low > high:
-                yield keys, f'expected [min, max], got {[low, high]}'
-    for name, row in derived.items():
-        curve, mean = known.get(row['of']), known.get(name)
-        if curve and mean and (curve['point'] != 'B' or mean['point'] or any(
-                curve[key] != mean[key] for key in ('unit', 'better'))):
-            yield ['derived', name], (
-                'a mean of a curve (point: B) needs the unit and better of '
-                "the curve, and point: ''")
-    features = data.get('features', {})
-    offers = [name if row.get('pattern') else re.escape(name)
-              for name, row in features.items()]
-    for keys, feature in _values_at(data, 'parts.*.feature'):
-        if not any(re.fullmatch(one, feature) for one in offers):
-            yield keys, _unknown_name(feature, features, 'a feature of this file')
-    yield from faults_of_panels(data)
-    for word, module in data.get('parsers', {}).items():
-        if not (path.parent / f'{module}.py').is_file():
-            yield ['parsers', word], (
-                f'{module}.py does not exist in {_relative_path(path.parent)}; add '
-                'it, or correct its name')
+    for pattern in ('judged.*.metric', 'limits.*.metric'):
+        yield from _unknown_names(data, pattern, known, _METRIC)
+    for pattern in ('limits.*.when', 'bands_when.*.when'):
+        yield from _unknown_names(data, pattern, parameters, _PARAMETER, of_keys=True)
 
 
 def _values_at(data: Any, pattern: str, keys: tuple = ()) -> Wrong:

@@ -128,6 +128,36 @@ def test_typos_in_what_an_environment_says_of_its_programs(extras, words):
         features.check_site_features(site, 'system.py')
 
 
+@pytest.mark.parametrize('name', families.families())
+def test_a_family_names_what_it_has(name):
+    family, shared = families.families()[name], families.shared_metrics()
+    assert not {*family.metrics} & {*shared}
+    known, in_series = {**shared, **family.metrics}, {
+        metric for units in family.series.values() for metric in units}
+    plots = [metric for row in family.plots for given in [row.get('metric', [])]
+             for metric in (given if isinstance(given, list) else [given])]
+    assert {*plots, *(row['metric'] for row in family.headline),
+            *(row['of'] for row in family.derived.values()),
+            *family.derived} <= {*known}
+    assert {row['instead'] for row in family.judged if 'instead' in row} <= {
+        *family.derived}
+    for mean, row in family.derived.items():
+        curve, mean = known[row['of']], known[mean]
+        assert (curve['point'], mean['point']) == ('B', '')
+        assert (curve['unit'], curve['better']) == (mean['unit'], mean['better'])
+    for bands in (family.bands, *(row['bands'] for row in family.bands_when)):
+        assert {*bands} <= in_series
+        assert all(low <= high for low, high in bands.values())
+    assert not [*families.faults_of_panels({
+        'plots': family.plots, 'series': family.series})]
+    for part in family.parts.values():
+        assert any(re.fullmatch(feature if row.pattern else re.escape(feature),
+                                part['feature'])
+                   for feature, row in family.features.items())
+    for module in family.parsers.values():
+        assert (family.folder / f'{module}.py').is_file()
+
+
 def test_metrics_table_is_well_formed():
     for row in metrics.metrics_by_name().values():
         assert row.better in ('higher', 'lower', 'none')

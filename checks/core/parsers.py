@@ -2,9 +2,10 @@
 
 A parser is a module with `parse(text) -> tuple[Record, ...]`. It returns
 records only if every line of the text is sound; else it raises a ParseError.
-A family lists its parsers in its family.yaml. A parser that reads saved logs has `parse_log(text, options) -> [Output, ...]`, one that
-reads folders has `parse_folder(path, options) -> ([(file or folder, its
-records, an Output or a ParseError), ...], text for people)`, and `add_options(parser)`.
+A family lists its parsers in its family.yaml. A parser that reads saved logs has
+`parse_log(text, options) -> [Output, ...]`, one that reads folders has
+`parse_folder(path, options) -> ([(file or folder, its records, an Output or a
+ParseError), ...], text for people)`, and `add_options(parser)`.
 """
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class OptcastPrograms(Programs):
 class OptcastAllReduce(ServiceBenchmark):
     """All-reduces of clients through reduction servers.
 
-    Every result is compared bit for bit. The same clients first run a ring. So both values of `ring_ratio` are of the same minute and load.
+    Every result is compared bit for bit. The same clients first run a ring. So both
+    values of `ring_ratio` are of the same minute and load.
     """
 
     family = program = 'optcast'
@@ -52,7 +53,8 @@ class OptcastAllReduce(ServiceBenchmark):
         **ServiceBenchmark.SETTINGS,
         'sizes': [], 'chunksize': '', 'iterations': 0, 'warmup': -1, 'clients': 0,
         'servers': 0, 'servers_each': 1, 'options': '', 'client_options': ''}
-    SMALLEST: ClassVar[Mapping[str, float]] = {**ServiceBenchmark.SMALLEST, 'warmup': -1}
+    SMALLEST: ClassVar[Mapping[str, float]] = {
+        **ServiceBenchmark.SMALLEST, 'warmup': -1}
 
     #: Options of servers and clients that the check sets itself -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {

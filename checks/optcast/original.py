@@ -60,7 +60,8 @@ class OptcastOriginal(OptcastAllReduce):
         '--config --log-dir --shared-dir --server --client --reduction-servers':
             'the folder and the nodes of the job',
         '--analyze -a': './plumb parse optcast',
-        '--nsplit': "OptcastNccl; the server's own client sends one chunk to each server"}
+        # The server's own client sends one chunk to each server.
+        '--nsplit': 'OptcastNccl'}
     REFUSED_OF_CLIENTS = {
         '-n --iters': 'the setting iterations',
         '-w --warmup_iters': 'the setting warmup',

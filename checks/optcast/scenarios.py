@@ -111,8 +111,8 @@ class Setup:
             raise ValueError('clients: an all-reduce needs at least two')
         each = DATA_TYPES[self.data_type]
         if self.chunksize % each:
-            raise ValueError(f'chunksize {self.chunksize} is not a multiple of {each} B, '
-                             'one element')
+            raise ValueError(f'chunksize {self.chunksize} is not a multiple of '
+                             f'{each} B, one element')
         if any(size % each for size in self.sizes) \
                 or sorted(set(self.sizes)) != list(self.sizes):
             raise ValueError('sizes: each size must exceed the one before it and be a '

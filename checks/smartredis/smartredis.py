@@ -265,7 +265,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
              self.is_colocated and scenario.client_nodes and self.consumers),
             (f'no partition has {self.required_nodes} nodes'
              + ' with NVIDIA GPUs' * (scenario.device == 'GPU'), not fitting),
-            (f'no environment has {" or ".join(here) or "a module for network, device"}',
+            (f'no environment has {" or ".join(here) or "a module for this device"}',
              not (here and has_environment(*here)))) if excluded), '')
 
     @run_after('setup')

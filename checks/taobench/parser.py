@@ -221,8 +221,9 @@ def parse(text: str) -> tuple[Record, ...]:
         params = f'server={number}' if len(logs) > 1 else ''
         if not values.counted:
             point = log.points[-1]
-            raise ParseError(point.line, lines[point.line - 1], 'no line of this server '
-                             f'is counted; the last one: {point.why_not_counted}')
+            raise ParseError(
+                point.line, lines[point.line - 1], 'no line of this server is counted; '
+                f'the last one: {point.why_not_counted}')
         line = values.counted[-1].line
         numbers = {name: float(getattr(values, name)) for name in UNITS}
         if log.program == DCPERF:

@@ -195,60 +195,6 @@ def cpus_per_server(machine: Machine, servers: int) -> int:
     return min(cores // servers * machine.threads_per_core, machine.cpus)
 
 
-def key_count_of_client(self, client: int) -> int:
-        """Number of keys of a client, its part of the keys of its server."""
-        return -(-self.keys // len(self.clients_of_server(client % self.servers)))
-
-
-def plan_job(machine: Machine, sizes: Sizes, client_machines: int) -> Plan:
-    """All processes of a run.
-
-    :param client_machines: those that share the servers' machine count as machines
-    :raises ValueError: a size is too large or too small; the message names it
-    """
-    count = sizes.servers or server_count(machine.cpus)
-    cpus, memory = cpus_per_server(machine, count), sizes.memory / count
-    cache = cache_size_mb(memory)
-    if cache < 1:
-        raise ValueError(f'memory: {memory:g} GB per server are too few: the '
-                         'cache would have less than 1 MB')
-    return Plan(
-        # More servers than client machines: each server has one client; otherwise each
-        # machine has one.
-        count, cpus, cache, max(count, client_machines),
-        client_thread_count(machine.cpus),
-        sizes.connections, sizes.keys or key_count(memory, sizes.tuning),
-        sizes.warmup_time, sizes.test_time)
-
-
-def memory_of_servers(job: Job, machine: Machine, sizes: Sizes) -> float:
-    """Memory of all servers together. Unit: GB."""
-    return sizes.memory or job.memory or machine.memory * job.memory_share
-
-
-def phase_seconds(job: Job, machine: Machine, sizes: Sizes) -> tuple[int, int]:
-    """Lengths of warm-up and test. Unit: s."""
-    warmup = max(int(WARMUP_PER_GB * memory_of_servers(job, machine, sizes)),
-                 MIN_WARMUP)
-    return (sizes.warmup_time or job.warmup_time or warmup,
-            sizes.test_time or job.test_time)
-
-
-def server_count(cpus: int) -> int:
-    """Number of servers for this number of CPUs."""
-    return -(-cpus // CPUS_PER_SERVER)
-
-
-def cpu_counts_of_servers(machine: Machine, parts: int) -> list[int]:
-    """CPUs of each server: whole cores, as on the node."""
-    try:
-        return [len(part) for part in divide_cpus(
-            [Cpu(0, 0, number // machine.threads_per_core, number)
-             for number in range(machine.cpus)], parts)]
-    except ValueError as err:
-        raise ValueError(f'servers = {parts}: {err}') from None
-
-
 def key_count(memory: float, tuning: float) -> int:
     """Number of keys of a server with this memory in GB."""
     held = int(cache_size_mb(memory) * 2 ** 20 / ITEM)

@@ -147,7 +147,8 @@ def test_other_nodes_of_servers_cannot_be_distributed(suite, tmp_path):
 
 
 @pytest.mark.parametrize('family, check, nodes, scenario', [
-    ('taobench', 'TaoBench', 2, 'str(scenario) == "autoscale tao_server small from 2 nodes"'),
+    ('taobench', 'TaoBench', 2,
+     'str(scenario) == "autoscale tao_server small from 2 nodes"'),
     ('optcast', 'OptcastAllReduce', 2, 'scenario.client_nodes == 2 and '
      'scenario.type == "optcast" and scenario.servers == 1'),
     ('keyvalue', 'StoreServes', 1, 'str(scenario) == "redis get client_nodes=1"'),

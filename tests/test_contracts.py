@@ -101,10 +101,19 @@ def test_postprocess_and_checks_do_not_know_each_other():
                 assert not others & {n.split('.')[0] for n in names}, path
 
 
-def test_glossary_is_in_the_docs():
+def test_the_docs_have_all_features_and_extras():
     text = (ROOT / 'docs' / 'reference' / 'site-files.md').read_text()
-    assert features.format_glossary_table() in text, (
-        'run python -m checks.core.features and paste it')
+    own = {name: feature.means for family in families.families().values()
+           for name, feature in family.features.items()}
+    for title, names in (
+            ('features of a partition', features.PARTITION_FEATURES),
+            ('features of an environment', [*features.ENVIRON_FEATURES, *own]),
+            ('extras of a partition', features.PARTITION_EXTRAS),
+            ('extras of an environment', features.ENVIRON_EXTRAS)):
+        rows = re.match(r'(?:\| `.*\n)*', text.partition(f'| **{title}** | |\n')[2])[0]
+        table = dict(re.findall(r'^\| `([^`]+)` \| (.+) \|$', rows, re.M))
+        assert {*table} == {*names}, title
+        assert all(table[name] == own[name] for name in names if name in own)
 
 
 def test_an_unknown_feature_of_a_check_suggests_the_nearest():

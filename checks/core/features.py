@@ -1,10 +1,8 @@
-"""The glossary of features and extras, and the errors of a wrong name.
+"""Names of features and extras, and the errors of a wrong name.
 
-It holds all features that a site may offer and a check may require. A name
-that is not in it would never match, and the check would silently never run.
-So an unknown name is an error that suggests the nearest name. Features of a
-family are in its family.yaml. ``python -m checks.core.features`` prints the
-table of ``docs/reference/site-files.md``.
+A name that is not among them would never match, and the check would silently never
+run. So an unknown name is an error that suggests the nearest name. Features of a
+family are in its family.yaml. docs/reference/site-files.md has the meanings.
 """
 from __future__ import annotations
 
@@ -20,76 +18,23 @@ from config.sites.fabrics import NcclSetting
 
 from ..machine import cpus
 
-#: Features of a partition: name -> meaning.
-PARTITION_FEATURES: dict[str, str] = {
-    'gpu_nvidia': 'NVIDIA GPUs on every node',
-    'gpu_amd': 'AMD GPUs on every node',
-}
+#: Features of a partition.
+PARTITION_FEATURES = ('gpu_nvidia', 'gpu_amd')
 
-#: Features of an environment that belong to no family: name -> meaning.
-ENVIRON_FEATURES: dict[str, str] = {
-    'mpi': 'an MPI compiler wrapper and a launcher',
-    'mpi_cuda': 'an MPI that takes CUDA buffers',
-    'mpi_rocm': 'an MPI that takes ROCm buffers',
-}
+#: Features of an environment that belong to no family.
+ENVIRON_FEATURES = ('mpi', 'mpi_cuda', 'mpi_rocm')
 
-#: Extras of a partition: name -> meaning, with the unit.
-PARTITION_EXTRAS: dict[str, str] = {
-    'max_nodes': 'nodes that one job may have; default: 1',
-    'node_counts': 'numbers of nodes on which collectives run, in addition to 1 and 2 '
-    '(list); default: 4, 8, ... and max_nodes',
-    'launcher_pin': 'launcher options that bind each rank to one core per thread '
-    '(list); `{cpus}` is the number of cores of a rank, `{ranks}` the number of ranks '
-    'per node, `{sockets}` the first cores of each socket; default: PIN in '
-    'config/sites/launch.py',
-    'gpu_cores': 'instead of launcher_pin for ranks with GPUs: cores near each GPU '
-    "(list: ['0-13', '14-27', ...])",
-    'launcher_socket_pin': 'instead of launcher_pin for a pair of ranks on two '
-    'sockets of a node (list); default: SOCKETS in config/sites/launch.py',
-    'launcher_free': 'instead of launcher_pin: launcher options that bind no rank '
-    '(list)',
-    'launcher_oversubscribe': 'options for more ranks than cores (list); default: '
-    'SHARE in config/sites/launch.py',
-    'launcher_step': 'command that starts servers and clients inside a job of several '
-    'nodes (list); {ranks}, {nodes}, {each} (processes per node), {names} (n2,n3) and '
-    '{slots} (n2:4,n3:4) are filled in; default: STEP in config/sites/launch.py',
-    'service_interface': 'network interface of servers inside a job, and over which '
-    'processes of NCCL find each other; default: '
-    'loopback on one node, else the address at which nodes reach each other',
-    'scratch': "folder on a node's own disk for the data of servers inside a "
-    'job; default: TMPDIR or /tmp',
-    'gpus_only_if_used': 'True: a test case requests only the GPUs that it uses; '
-    'default: all GPUs of its nodes',
-    'node_memory': 'memory of a node, in GB of 2^30 B',
-    'oversubscribe_env': 'environment variables for more ranks than cores '
-    '(mapping); default: SHARE_ENV in config/sites/launch.py',
-    'others_cpu_limit': 'share of the CPUs of a test case that other programs may use '
-    'before it is inconclusive; default: 0.05',
-    'max_pending': 'time that a job may wait in the queue, such as 30m; '
-    'default: 1h',
-    'allocation': 'nodes of the allocation of a session inside one (list); '
-    '`plumb run --inside` sets it',
-    'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
-    'one_nic_bandwidth': 'one NIC, one way, in MB/s, if two ranks can fill it',
-    'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '
-    'GPU to the switch, one way, in MB/s',
-    'gpu_bandwidth': 'all links of one GPU to others of its node together, '
-    'one way, in MB/s',
-}
+#: Extras of a partition.
+PARTITION_EXTRAS = (
+    'max_nodes', 'node_counts', 'launcher_pin', 'gpu_cores', 'launcher_socket_pin',
+    'launcher_free', 'launcher_oversubscribe', 'launcher_step', 'service_interface',
+    'scratch', 'gpus_only_if_used', 'node_memory', 'oversubscribe_env',
+    'others_cpu_limit', 'max_pending', 'allocation', 'nic_bandwidth',
+    'one_nic_bandwidth', 'gpu_link_bandwidth', 'gpu_bandwidth')
 
-#: Extras of an environment: name -> meaning.
-ENVIRON_EXTRAS: dict[str, str] = {
-    'mpi_library': 'name and version of the MPI, for the records',
-    'programs': 'family -> {source, prefix, version}: the origin of the '
-                "family's programs",
-    'stack': 'the folder under spack-envs/ with the software of this '
-             'environment',
-    'wheel': 'lock files of config/python/, separated by blanks: each is '
-             'installed into a folder of its name in $PLUMBLINE_WORK',
-    'transport': '{name, env, evidence}: the transport that must be used',
-    'nccl_settings': 'variables of NCCL or RCCL for some test cases, with their '
-                     'sources (list of NcclSetting of config/sites/fabrics.py)',
-}
+#: Extras of an environment.
+ENVIRON_EXTRAS = (
+    'mpi_library', 'programs', 'stack', 'wheel', 'transport', 'nccl_settings')
 
 #: Keys of an environment for the programs of a family.
 ORIGIN = ('source', 'prefix', 'version', 'spec')
@@ -110,25 +55,19 @@ class GlossaryError(SetupError, ValueError):
 
 
 @functools.cache
-def environ_feature_meanings() -> dict[str, str]:
-    """Features of an environment: name -> meaning."""
-    return ENVIRON_FEATURES | {
-        name: feature.means for family in families().values()
-        for name, feature in family.features.items() if not feature.pattern}
+def environ_features(pattern: bool = False) -> tuple[str, ...]:
+    """Features of an environment.
 
-
-@functools.cache
-def program_feature_patterns() -> dict[str, str]:
-    """Patterns of features that name one program of an installation.
-
-    :returns: pattern -> meaning.
+    :param pattern: patterns of those that name one program of an installation
     """
-    return {name: feature.means for family in families().values()
-            for name, feature in family.features.items() if feature.pattern}
+    own = tuple(name for family in families().values()
+                for name, feature in family.features.items()
+                if feature.pattern == pattern)
+    return own if pattern else ENVIRON_FEATURES + own
 
 
 def _refuse_unknown_names(names: Iterable[str], known: Collection[str], where: str,
-                          patterns: Mapping[str, str] = {}) -> None:
+                          patterns: Iterable[str] = ()) -> None:
     for name in names:
         if name in known or any(re.fullmatch(p, name) for p in patterns):
             continue
@@ -162,8 +101,8 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')
     for env in configuration.get('environments', ()):
         label = f"{where}: environment {env['name']}"
-        _refuse_unknown_names(env.get('features', ()), environ_feature_meanings(),
-                              label, program_feature_patterns())
+        _refuse_unknown_names(env.get('features', ()), environ_features(),
+                              label, environ_features(pattern=True))
         _refuse_unknown_names(env.get('extras', ()), ENVIRON_EXTRAS, label)
         _check_environment_extras(env, label)
 
@@ -233,8 +172,8 @@ def check_feature_names(systems: Iterable[str], environs: Iterable[str],
                 if word[0] in '+-']
 
     _refuse_unknown_names(feature_names_in_specs(systems), PARTITION_FEATURES, where)
-    _refuse_unknown_names(feature_names_in_specs(environs), environ_feature_meanings(),
-                          where, program_feature_patterns())
+    _refuse_unknown_names(feature_names_in_specs(environs), environ_features(),
+                          where, environ_features(pattern=True))
 
 
 def max_nodes(partition: Any) -> int:
@@ -251,21 +190,3 @@ def node_counts(partition: Any, only: Collection[int] = ()) -> list[int]:
     powers = [2 ** n for n in range(most.bit_length())]
     counts = {*powers[:2], *partition.extras.get('node_counts', [*powers, most])}
     return sorted(counts & {*only} if only else counts)
-
-
-def format_glossary_table() -> str:
-    """The glossary as a table for the docs."""
-    rows = ['| name | meaning |', '|---|---|']
-    for title, table in (
-            ('features of a partition', PARTITION_FEATURES),
-            ('features of an environment',
-             environ_feature_meanings() | program_feature_patterns()),
-            ('extras of a partition', PARTITION_EXTRAS),
-            ('extras of an environment', ENVIRON_EXTRAS)):
-        rows += [f'| **{title}** | |', *(
-            f'| `{name}` | {means} |' for name, means in table.items())]
-    return '\n'.join(rows)
-
-
-if __name__ == '__main__':
-    print(format_glossary_table())

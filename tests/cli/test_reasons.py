@@ -118,5 +118,5 @@ def test_each_reason(family, site, words):
 
 @pytest.mark.parametrize('family', families().values(), ids=lambda one: one.name)
 def test_needs_are_names_of_the_glossary(family):
-    assert {*family.environment_needs} <= {*features.environ_feature_meanings()}
+    assert {*family.environment_needs} <= {*features.environ_features()}
     assert {*family.partition_needs} <= {*features.PARTITION_FEATURES}

@@ -52,7 +52,8 @@ def scripts(suite, tmp_path):
 @pytest.mark.parametrize('kind, settings, cause', [
     ('Aggregation', ['deployment=colocated', 'client_nodes=2'],
      'deployment=colocated needs client_nodes=0 for a consumer'),
-    ('Throughput', ['deployment=colocated', 'db_nodes=3'], 'needs db_nodes=1'),
+    ('Throughput', ['deployment=colocated', 'db_nodes=3'],
+     'deployment=colocated needs db_nodes=1'),
     ('Throughput', ['net_type=tcp'], 'net_type=tcp needs deployment=colocated'),
     ('Throughput', ['server_access=fat'], 'server_access needs client_nodes'),
     ('Throughput', ['client_nodes=4'], 'no partition has 5 nodes'),

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -283,15 +283,9 @@ def run_reframe(session: Session, command: Sequence[str], variables: Mapping[str
                 command, env={**os.environ, **variables, **session.reframe_variables},
                 pass_fds=[*locks, session.lock], stdout=file, stderr=file,
                 preexec_fn=start_own_process_group)
-            reports: list[Callable[[], object]] = []
-            shown = None
-            if measures:
-                shown = stack.enter_context(SessionProgress(session.output_path, echo))
-                reports.append(shown.report_if_due)
-            if has_slurm_jobs:
-                reports.append(slurm_jobs.PendingReports(
-                    session.stage, print_progress).report_if_due)
-            code = _wait_for_process(process, received, reports)
+            shown = stack.enter_context(SessionProgress(
+                session.output_path, echo)) if measures else None
+            code = _wait_for_process(process, received, shown)
         if received.name or code < 0:
             # Also an sbatch that ReFrame no longer waits for.
             if left := _end_descendants(received):
@@ -308,18 +302,18 @@ def run_reframe(session: Session, command: Sequence[str], variables: Mapping[str
 
 
 def _wait_for_process(process: subprocess.Popen[bytes], received: ReceivedSignals,
-                      reports: Sequence[Callable[[], object]]) -> int:
+                      shown: SessionProgress | None) -> int:
     """Wait until a process ends, and end it if signals ask for it.
 
-    :param reports: called several times per second
+    :param shown: reports the progress
     """
     deadline = 0.0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(0.2)
         if not received.name:
-            for report in reports:
-                report()
+            if shown:
+                shown.report_if_due()
         elif not deadline:
             deadline = time.monotonic() + CANCEL_TIMEOUT
             print_progress(f'{received.name}: cancelling the jobs; a second signal '

@@ -1,16 +1,14 @@
-"""Slurm jobs of a session, by their stage folder: cancelled, and reported."""
+"""Slurm jobs of a session, by their stage folder: cancelled."""
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from conftest import LIMIT, ROOT, until
 
-from config.sessions import slurm_jobs
 
 #: Lists the jobs of a file; scancel removes them from it.
 TOOLS = {'squeue': 'cat jobs', 'scancel': 'echo "$*" >>cancelled; : >jobs'}
@@ -26,8 +24,8 @@ def stage(tmp_path, monkeypatch):
         path.chmod(0o755)
     monkeypatch.setenv('PATH', str(path.parent), prepend=os.pathsep)
     stage = tmp_path / 'stage'
-    (tmp_path / 'jobs').write_text(f'7|RUNNING|None|{stage}/cpu/Osu\n'
-                                   f'8|PENDING|Priority|{stage}/cpu/Nccl\n')
+    (tmp_path / 'jobs').write_text(f'7|{stage}/cpu/Osu\n8|{stage}/cpu/Nccl\n'
+                                   f'9|{tmp_path}/other\n')
     return stage
 
 
@@ -86,14 +84,3 @@ def test_only_a_second_signal_that_comes_later_kills(
     assert (stage.parent / 'cancelled').read_text() == '7 8\n'
 
 
-def test_jobs_that_wait_are_reported_with_the_reasons_of_slurm(stage, monkeypatch):
-    notes: list[str] = []
-    reports = slurm_jobs.PendingReports(stage, notes.append)
-    reports.report_if_due()
-    assert notes == []                      # not before a minute
-    now = time.monotonic()
-    for minutes in (1.1, 1.2, 3.2):
-        monkeypatch.setattr(slurm_jobs.time, 'monotonic',
-                            lambda minutes=minutes: now + 60 * minutes)
-        reports.report_if_due()
-    assert notes == ['1 min: 1 job waits (Priority)', '3 min: 1 job waits (Priority)']

@@ -17,8 +17,7 @@ if not __package__:                     # called by path, from ./plumb
 
 from cli import pipes
 from cli.arguments import ABOUT, COMMANDS, POSTPROCESS, build_parser
-from cli.session.names import misspelt_name
-from cli.session.reframe_options import name_patterns, words_unknown_to_reframe
+from cli.session.reframe_options import words_unknown_to_reframe
 from cli.setup import venv as setup
 from config.commandline import Parser, suggest_nearest_word
 from config.sessions import caller
@@ -90,8 +89,6 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
                           f'write options of {passes} after --')
     if passes == 'reframe':
         refuse_words_unknown_to_reframe(options, unknown, command == 'run')
-        if text := misspelt_name(name_patterns(unknown + after)):
-            options.error(text)
     if passes:
         setattr(args, passes, unknown + after)
     elif after:

@@ -6,10 +6,7 @@ ReFrame removes the blanks from a name before it searches it for the pattern of
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Collection, Iterable, Sequence
-
-from config.places import ROOT
+from collections.abc import Iterable, Sequence
 
 #: Most names that are suggested.
 MAXIMUM = 3
@@ -22,37 +19,6 @@ def name_without_blanks(display_name: str) -> str:
     'StoreServes%scenario=redisget'
     """
     return display_name.replace(' ', '')
-
-
-def misspelt_name(patterns: Iterable[str]) -> str:
-    """Why a pattern of -n cannot select a test case, with the nearest checks and
-    programs; '' if none is misspelt. Only files of the checks are read, so it is
-    known before anything is installed.
-    """
-    # Others may be regular expressions, or several parts of a name.
-    plain = [one for one in patterns if re.fullmatch(r'(?=\D)\w{4,}', one)]
-    if not plain:
-        return ''
-    text = '\n'.join(path.read_text('utf-8') for suffix in ('*.py', 'family.yaml')
-                     for path in ROOT.glob(f'checks/*/{suffix}'))
-    words = {*re.findall(r'\b[a-z]\w{2,}', text)}
-    # Checks, and programs with their descriptions.
-    known = {*re.findall(r"^(?:class |  (?=\w+: '))(\w+)", text, re.M)}
-    for pattern in plain:
-        if pattern not in text and not _is_composed(pattern, words):
-            near = difflib.get_close_matches(pattern, sorted(known), MAXIMUM, 0.75)
-            return f'-n {pattern}: no such test case; ' + (
-                f'the nearest: {_quoted_text(near)}' if near else
-                './plumb run -l lists the test cases')
-    return ''
-
-
-def _is_composed(name: str, words: Collection[str]) -> bool:
-    """Whether a name consists of words and numbers, where the last word may be cut
-    off: values of parameters, such as redisget or osu_iallreduce."""
-    name = name.lstrip('0123456789')
-    return any(word.startswith(name) or name.startswith(word)
-               and _is_composed(name[len(word):], words) for word in words)
 
 
 def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:

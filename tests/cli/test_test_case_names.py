@@ -55,15 +55,3 @@ def test_test_cases_of_one_place_and_settings_share_a_session():
     ('zzzzzz', '')])
 def test_the_nearest_names_are_suggested(pattern, text):
     assert names.suggest_names([pattern], NAMES) == text
-
-
-@pytest.mark.parametrize('pattern, text', [
-    ('osu_latncy', "-n osu_latncy: no such test case; the nearest: -n 'osu_latency'"),
-    ('Osupt2pt', "-n Osupt2pt: no such test case; the nearest: -n 'OsuPt2pt'"),
-    ('Typo', '-n Typo: no such test case; ./plumb run -l lists the test cases'),
-    ('osu_lat', ''), ('inter_node', ''), ('redisget', ''), ('osu_iallred', ''),
-    ('4096', ''), ('OsuPt2pt%program=osu_latncy', ''),
-    ('.*latncy', '')])
-def test_a_misspelt_name_is_known_without_reframe(pattern, text):
-    assert names.misspelt_name([pattern]).startswith(text)
-    assert bool(names.misspelt_name([pattern])) == bool(text)

@@ -1,13 +1,10 @@
 """Reading YAML: strictly for files that people edit, fast for our tables.
 
 PyYAML takes the last of two equal keys and does not keep lines. Here a
-duplicate key is a fault, and every mapping has the line of each key. A number
-that YAML 1.1 and YAML 1.2 read differently is a fault, too: `010` is 8 or 10,
-`10:00` is 600 or text.
+duplicate key is a fault, and every mapping has the line of each key.
 """
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +12,6 @@ import yaml
 
 from config import regular
 from config.commandline import SetupError
-
-#: Numbers that every YAML reads alike.
-_INTEGER = re.compile(r'[-+]?(0|[1-9][0-9]*)')
-_FLOAT = re.compile(r'[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?'
-                    r'|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)')
 
 
 class Fault(SetupError, ValueError):
@@ -67,26 +59,8 @@ class Loader(_Safe):
         yield made
         made.update(self.construct_mapping(node))
 
-    def construct_strict_integer(self, node: yaml.ScalarNode) -> Any:
-        self._refuse_ambiguous_number(node, _INTEGER)
-        return self.construct_yaml_int(node)
-
-    def construct_strict_float(self, node: yaml.ScalarNode) -> Any:
-        self._refuse_ambiguous_number(node, _FLOAT)
-        return self.construct_yaml_float(node)
-
-    def _refuse_ambiguous_number(self, node: yaml.ScalarNode, plain: re.Pattern[str]
-                  ) -> None:
-        if not plain.fullmatch(node.value):
-            raise Fault(self.name, node.start_mark.line + 1,
-                        f'YAML 1.1 and YAML 1.2 read {node.value} differently '
-                        '(octal, or base 60); write it with decimal digits '
-                        'only, or in quotes if it is text')
-
 
 Loader.add_constructor('tag:yaml.org,2002:map', Loader.construct_mapping_with_lines)
-Loader.add_constructor('tag:yaml.org,2002:int', Loader.construct_strict_integer)
-Loader.add_constructor('tag:yaml.org,2002:float', Loader.construct_strict_float)
 
 
 def load_trusted_yaml(path: Path) -> Any:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import perflogs_factory as make
 import pytest
-import yaml
 
 from config import regular, strict
 from config.sites import topology
 from postprocess import records
 from postprocess.records import attached, reports, series
-from postprocess.references import editing
 from postprocess.regressions import verdict
 from postprocess.report import build as report
 
@@ -32,25 +30,6 @@ def test_lines_end_as_they_do_for_python(tmp_path):
     path = tmp_path / 'x'
     path.write_bytes(b'a\r\nb\rc\n')
     assert regular.read_regular_file(path) == path.read_text() == 'a\nb\nc\n'
-
-
-@pytest.mark.parametrize('number', ['010', '10:00', '1_000', '0x1f'])
-def test_a_number_that_is_two_is_refused(tmp_path, number):
-    path = tmp_path / 'osu.yaml'
-    path.write_text(f'OsuPt2pt:\n  latency: [{number}, null, 0.1, us]\n')
-    with pytest.raises(strict.Fault, match=(
-            f'osu.yaml:2: YAML 1.1 and YAML 1.2 read {number} differently')):
-        strict.load_yaml(path)
-    with pytest.raises(ValueError, match=(
-            f'osu.yaml:2: YAML 1.1 and YAML 1.2 read {number} differently')):
-        editing.read_editable_yaml(path)
-    path.write_text(f'latency: ["{number}"]\n')
-    assert strict.load_yaml(path) == {'latency': [number]}
-
-
-def test_numbers_that_all_read_alike():
-    text = '[0, 10, -3, +4, 0.5, 010.5, .5, 1.5e+3, .inf, -.inf]'
-    assert strict.parse_yaml(text, 'x') == yaml.safe_load(text)
 
 
 # Perflogs --------------------------------------------------------------------

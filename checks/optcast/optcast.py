@@ -192,9 +192,7 @@ class OptcastAllReduce(ServiceBenchmark):
             commands=((*command, '--trace', '-'),
                       *[command] * (each * max(1, self.server_nodes) - 1)),
             nodes=max(1, self.server_nodes), instances=each,
-            cpus=max(1, cores // (2 * each if beside else each)),
-            memory=64 + (scenarios.REDUCE_JOBS * (of.clients + 1)
-                         * of.elements_per_message * 4 >> 20))
+            cpus=max(1, cores // (2 * each if beside else each)))
 
     def client_step(self, name: str, *options: str) -> Step:
         """A step in which all clients measure all sizes; the first one traces."""

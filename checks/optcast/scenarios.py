@@ -8,9 +8,9 @@ from typing import Any
 
 #: Bytes of an element; only the embedded server has bf16.
 DATA_TYPES = {'f32': 4, 'f16': 2, 'bf16': 2}
-#: Threads of a server that send, and that receive; threads that add, and buffers: the
-#: defaults of test/run.py.
-COPY_THREADS, REDUCE_THREADS, REDUCE_JOBS = 4, 2, 2
+#: Threads of a server that send, and that receive; threads that add: the defaults of
+#: test/run.py.
+COPY_THREADS, REDUCE_THREADS = 4, 2
 #: Setting of the checks -> option of the run script.
 RUN_SCRIPT = {'sizes': 'size', 'chunksize': 'chunksize', 'clients': 'nrank',
               'servers': 'nservers'}

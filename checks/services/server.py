@@ -44,46 +44,6 @@ SIGNALS = {*STOP, signal.SIGCHLD}
 SIOCGIFADDR = 0x8915
 
 
-def free_memory() -> float:
-    """Memory that processes of this job may still get on this node. Unit: MiB.
-
-    It is the smaller of what the node has and of what the cgroup allows.
-    """
-    free = float('inf')
-    for line in read_text('/proc/meminfo').splitlines():
-        if line.startswith('MemAvailable'):
-            free = int(line.split()[1]) / 1024
-    for line in read_text('/proc/self/cgroup').splitlines():
-        # Version 2 has one path, and no controllers in it.
-        _, controllers, path = line.split(':', 2)
-        if controllers and 'memory' not in controllers.split(','):
-            continue
-        root = '/sys/fs/cgroup' + '/memory' * bool(controllers)
-        names = (('memory.limit_in_bytes', 'memory.usage_in_bytes') if controllers else
-                 ('memory.max', 'memory.current'))
-        path = path.rstrip('/')
-        while True:
-            limit, used = (read_text(f'{root}{path}/{name}') for name in names)
-            if used and limit.isdigit():
-                free = min(free, (int(limit) - int(used)) / 2**20)
-            if not path:
-                break
-            path = path.rpartition('/')[0]
-    return free
-
-
-def check_free_memory(needed: float) -> None:
-    """Check that enough memory is free for the servers of this node.
-
-    :param needed: in MiB
-    :raises Failed: less memory is free.
-    """
-    free = free_memory()
-    if needed > free:
-        raise Failed(f'the servers on {host_name()} need {needed:g} MiB of memory, but '
-                     f'{max(free, 0):.0f} MiB are free: request less, or a larger node')
-
-
 # Addresses and ports ---------------------------------------------------------
 
 def interface_addresses() -> dict[str, str]:
@@ -235,7 +195,6 @@ class Server:
         self.slot = int(options.get('slot', 0))
         self.fixed_port = int(options.get('port', 0))
         self.cpu_set = own_cpus(options.get('roles', ''), 'server', self.slot)
-        check_free_memory(float(options.get('memory', 0)))
         self.address = own_address(options.get('interface', ''),
                                    options.get('peer', ''))
         self.password = ask.read_password(options['secrets'])

@@ -48,8 +48,8 @@ def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Serv
              }.get(store, _start_of_redis)
     return Server(
         program=store, **start(store, f'{prefix}/bin', needs),
-        cpus=needs.threads, memory=needs.memory, cluster=needs.cluster,
-        socket=needs.socket, persistence=needs.persistence, **more)
+        cpus=needs.threads, cluster=needs.cluster, socket=needs.socket,
+        persistence=needs.persistence, **more)
 
 
 # Fields of a server role: its command, its configuration and its password.

@@ -287,7 +287,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
                 '-l', '{address}', '-p', '{port}', '-m', str(sized.memory), '-t',
                 str(sized.fast_threads), '-c', str(connections))), *server_options),
             dialect='memcached', instances=sized.servers, cpus=sized.cpus,
-            memory=sized.memory, password=False)
+            password=False)
         clients = Clients(
             nodes=count, instances=-(-sized.clients // count), unbound=True,
             one_server=True, apart=self.scenario.client_nodes > 0)

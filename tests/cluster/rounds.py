@@ -111,7 +111,7 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
         Server('tao_server', (
             f'{folder}/tao_server', '-l', '{address}', '-p', '{port}', '-m', '3', '-t',
             '1', '-o', 'tao_stats_sleep_ms=500'), dialect='memcached',
-            instances=2, memory=8, password=False),
+            instances=2, password=False),
         (Clients(nodes=3, unbound=True, one_server=True, apart=True),), tuple(
             Step(name, (Program(commands=(client,) * 3),), 30, gate=True)
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)

@@ -57,7 +57,7 @@ def with_programs(launching: Launching) -> Launching:
 
 def redis_like(store: Store, **more: Any) -> Server:
     """The server role of a real store."""
-    return Server(store.name, (str(store.binary), '-'), CONFIG, memory=64, **more)
+    return Server(store.name, (str(store.binary), '-'), CONFIG, **more)
 
 
 class Job:

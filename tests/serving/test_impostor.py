@@ -25,7 +25,7 @@ def test_another_user_is_never_measured(store, attack):
     # The impostor has to reach it, and pytest's folders are its user's alone.
     with tempfile.TemporaryDirectory(prefix='plumbimpostor') as folder:
         one = impostor.play(Path(folder), attack, Plan(
-            Server(store.name, (str(store.binary), '-'), CONFIG, memory=64,
+            Server(store.name, (str(store.binary), '-'), CONFIG,
                    ready_limit=5),
             (Clients(),), (Step('measure', (Program(('sleep', '5')),), 60),)),
             random.Random(attack))

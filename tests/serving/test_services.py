@@ -18,7 +18,7 @@ import pytest
 
 from checks.core.parsers import ParseError
 from checks.machine import cpus
-from checks.services import Failed, ask, client, service
+from checks.services import ask, client, service
 from checks.services import server as servers
 from checks.services.parser import Process, shared_cpus_text, split_service_record
 from checks.services.plan import (
@@ -319,34 +319,10 @@ def test_a_server_of_another_user_gets_no_password(job, tmp_path):
     os.close(received)
 
 
-@pytest.mark.parametrize('change, plan_change, words', [
-    ({}, {'interface': 'ib7'},
-     ("no interface 'ib7'", 'lo (127.0.0.1)', 'service_interface')),
-    ({'memory': 1 << 40}, {}, ('MiB of memory, but', 'are free')),
-], ids=['interface', 'memory'])
-def test_a_node_that_does_not_suffice(job, store, change, plan_change, words):
-    server = replace(redis_like(store), **change)
-    line = job(plan_of(server, **plan_change)).refusal()
-    assert all(word in line for word in words), line
-
-
-@pytest.mark.parametrize('files', [
-    {'/proc/self/cgroup': '0::/slurm/job_1/step_0',
-     '/sys/fs/cgroup/slurm/job_1/memory.max': str(300 << 20),
-     '/sys/fs/cgroup/slurm/job_1/memory.current': str(100 << 20),
-     '/sys/fs/cgroup/slurm/job_1/step_0/memory.max': 'max',
-     '/sys/fs/cgroup/slurm/job_1/step_0/memory.current': '1'},
-    {'/proc/self/cgroup': '5:cpuset:/x\n7:memory,hugetlb:/slurm/job_1',
-     '/sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes': str(300 << 20),
-     '/sys/fs/cgroup/memory/slurm/job_1/memory.usage_in_bytes': str(100 << 20)},
-], ids=['version 2', 'version 1'])
-def test_memory_is_limited_by_the_cgroup(monkeypatch, files):
-    files = {'/proc/meminfo': 'MemAvailable: 1024000 kB', **files}
-    monkeypatch.setattr(servers, 'read_text', lambda path: files.get(path, ''))
-    assert servers.free_memory() == 200
-    servers.check_free_memory(200)
-    with pytest.raises(Failed, match='need 201 MiB of memory, but 200 MiB are'):
-        servers.check_free_memory(201)
+def test_an_interface_that_the_node_lacks(job, store):
+    line = job(plan_of(redis_like(store), interface='ib7')).refusal()
+    assert all(word in line for word in (
+        "no interface 'ib7'", 'lo (127.0.0.1)', 'service_interface')), line
 
 
 def test_scratch_that_cannot_be_written(job, store):

@@ -134,9 +134,6 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     #: need.
     memory = variable(int, value=0)
 
-    #: First port of the servers; 0: any free port.
-    port = variable(int, value=0)
-
     #: Number of requests, for GROWING operations and for redis-benchmark.
     requests = variable(int, value=200_000)
 
@@ -205,7 +202,6 @@ class StoreBenchmark(ServiceBenchmark, special=True):
             ),
             nodes=1,
             instances=scenario.shards,
-            port=self.port,
             ready_limit=self.ready_limit,
         )
 

@@ -55,8 +55,6 @@ class Server(Role):
     config: str = ''
     #: Protocol of readiness and counters: a key of ask.COUNTERS.
     dialect: str = 'resp'
-    #: First port; 0: any free port.
-    port: int = 0
     #: Listens on the Unix socket {data}/socket and on no port: for clients
     #: that accept a password only on their command line, which all can read.
     socket: bool = False

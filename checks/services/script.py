@@ -162,7 +162,6 @@ class Writer:
             'index': index, 'program': quoted(server.program),
             'dialect': server.dialect,
             'config': '"$secrets/server.conf"' if server.config else '',
-            'port': server.port,
             'secrets': '"$secrets"', 'user': quoted(server.user),
             'ready-limit': f'{server.ready_limit:g}',
             'interface': quoted(plan.interface or self.launching.interface),

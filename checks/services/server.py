@@ -32,9 +32,6 @@ TERMINATE_TIMEOUT = 3.0
 #: Interval between two checks whether a server is ready. Unit: seconds.
 POLL_INTERVAL = 0.02
 
-#: Starts of a server whose port another program takes first.
-STARTS = 3
-
 #: Signals on which a server stops, and what ends a wait. Launchers pass SIGUSR1 on;
 #: after SIGTERM some kill their programs at once.
 STOP = {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -193,12 +190,11 @@ class Server:
         self.program, self.index = options['program'], int(options.get('index', 0))
         self.ready_limit = float(options['ready-limit'])
         self.slot = int(options.get('slot', 0))
-        self.fixed_port = int(options.get('port', 0))
         self.cpu_set = own_cpus(options.get('roles', ''), 'server', self.slot)
         self.address = own_address(options.get('interface', ''),
                                    options.get('peer', ''))
         self.password = ask.read_password(options['secrets'])
-        self.starts, self.mark = 0, f'{host_name()}.{os.getpid()}'
+        self.mark = f'{host_name()}.{os.getpid()}'
         # Folders of the suite are shared with other nodes, this one is not.
         self.data = make_data_folder(options.get('scratch', ''))
         try:
@@ -213,12 +209,11 @@ class Server:
         return f'{self.program} (server {self.index} on {host_name()}, {where})'
 
     def start(self) -> None:
-        """Start it on its port.
+        """Start it on a free port, or on a socket.
 
-        :raises Failed: no port is free, or the port of the plan is in use.
+        :raises Failed: no port is free.
         """
-        self.starts += 1
-        self.port = self.pick_port()
+        self.port = 0 if 'socket' in self.options else find_free_port(self.address)
         self.where = ask.Server(
             self.address if self.port else f'{self.data}/socket', self.port,
             self.password, self.options.get('user', ''))
@@ -254,22 +249,6 @@ class Server:
             os.write(write_end, config.encode())
         os.close(write_end)
 
-    def pick_port(self) -> int:
-        """The port of the plan, or a free one; 0: it listens on a socket.
-
-        :raises Failed: no port is free, or the port of the plan is in use.
-        """
-        if 'socket' in self.options:
-            return 0
-        if not self.fixed_port:
-            return find_free_port(self.address)
-        port = self.fixed_port + self.slot
-        if not can_bind(self.address, port):
-            raise Failed(f'port {port} on {host_name()} is in use: stop the program '
-                         'that has it (ss -ltnp), or request another port (0: any free '
-                         'port)')
-        return port
-
     def exit_reason(self) -> str:
         """How it ended, in words; empty while it runs."""
         if self.code is None:
@@ -286,11 +265,6 @@ class Server:
         :raises Failed: it ended, runs on other CPUs, or its time limit has passed.
         """
         if ended := self.exit_reason():
-            # Another program took the port between can_bind and the start.
-            if (self.port and not self.fixed_port and self.starts < STARTS
-                    and not can_bind(self.address, self.port)):
-                self.start()
-                return False
             raise Failed(f'{self.name} {ended} before it answered')
         try:
             self.check_listener()

@@ -166,7 +166,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         **ServiceBenchmark.SETTINGS, 'tensor_bytes': [], **dict.fromkeys((
             'deployment', 'iterations', 'clients_per_node', 'client_nodes', 'db_nodes',
             'db_cpus')),
-        'net_type': 'uds', 'pin': 'on', 'db_port': 0, 'net_ifname': '', 'options': ''}
+        'net_type': 'uds', 'pin': 'on', 'net_ifname': '', 'options': ''}
     SMALLEST = {**ServiceBenchmark.SMALLEST, 'tensor_bytes': 4, **dict.fromkeys((
         'iterations', 'clients_per_node', 'db_nodes', 'db_cpus', 'db_tpq', 'batch_size',
         'client_threads', 'tensors_per_dataset'), 1)}
@@ -198,9 +198,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     #: Whether servers and clients are bound to CPUs. The original binds none.
     pin = variable(typ.Str[r'on|off'], value='on')
-
-    #: First port of the servers; 0: any free port.
-    db_port = variable(int, value=0)
 
     #: Interface on which the servers listen; empty: the site's.
     net_ifname = variable(str, value='')
@@ -334,7 +331,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                   # SmartRedis cannot send a password.
                   open=self.client_name == LIBRARY and not self.uses_unix_socket,
                   modules=self.database_module_load_lines()),
-            nodes=nodes, port=self.db_port, unbound=self.pin == 'off',
+            nodes=nodes, unbound=self.pin == 'off',
             spinning=scenario.db_cpus,
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
 

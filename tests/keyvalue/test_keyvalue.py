@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
@@ -118,14 +117,6 @@ def test_memory_below_the_data(suite, store):
     output = refused(suite, done, 'service')
     assert 'step fill' in output or 'client 0' in output
     assert 'OOM' in output and 'the store is full' in output
-
-
-def test_port_that_is_taken(suite, store):
-    with socket.create_server(('127.0.0.1', 0)) as taken:
-        port = taken.getsockname()[1]
-        done = measure(suite, store, 'get', f'-SStoreServes.port={port}')
-    output = refused(suite, done, 'service')
-    assert f'port {port} on ' in output and 'is in use: stop the program' in output
 
 
 def test_too_few_open_files(suite, store):

@@ -260,13 +260,6 @@ def test_each_node_has_a_server_with_a_socket(on_nodes, store):
 
 # Failures before and while servers serve ---------------------------------------
 
-def test_a_port_in_use(job, store):
-    with socket.create_server(('127.0.0.1', 0)) as other:
-        port = other.getsockname()[1]
-        line = job(plan_of(redis_like(store, port=port))).refusal()
-    assert f'port {port} on ' in line and 'is in use: stop the program' in line
-
-
 @pytest.mark.parametrize('command, words', [
     (shell('echo I am here; sleep 60'),
      ('odd (server 0 on', 'did not answer in 1 s', 'I am here')),
@@ -289,34 +282,6 @@ def test_a_server_with_another_password(job, store):
     server = replace(redis_like(store, ready_limit=1), config=CONFIG.replace(
         'requirepass {password}', 'requirepass another'))
     assert 'did not answer in 1 s (WRONGPASS' in job(plan_of(server)).refusal()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason='only root can be another user')
-def test_a_server_of_another_user_gets_no_password(job, tmp_path):
-    """It takes the port after the free port was picked."""
-    with socket.create_server(('127.0.0.1', 0)) as free:
-        port = free.getsockname()[1]
-    one = job(plan_of(Server('late', shell('touch {data}/../started; sleep 60'),
-                             port=port, ready_limit=5)))
-    until(lambda: (one.scratch / 'started').exists(), one.process)
-    received, sent = os.pipe()
-    thief = os.fork()
-    if thief == 0:
-        os.setuid(65534)
-        with socket.create_server(('127.0.0.1', port)) as server:
-            while True:
-                connection, _ = server.accept()
-                os.write(sent, connection.recv(1000))
-                connection.sendall(b'+OK\r\n+PONG\r\n')
-    os.close(sent)
-    try:
-        assert one.end() == 1
-    finally:
-        os.kill(thief, signal.SIGKILL)
-        os.waitpid(thief, 0)
-    assert 'another program listens on its port' in one.messages()[0]
-    assert os.read(received, 1000) == b''
-    os.close(received)
 
 
 def test_an_interface_that_the_node_lacks(job, store):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import reframe.core.runtime as rt
+from ClusterShell.RangeSet import RangeSet
 
 from config import places
 from config.sites import launch
@@ -149,46 +149,14 @@ def parse_rank_lines(output: str) -> dict[str, list[Rank]]:
 
 
 def format_binding(ranks_by_host: Mapping[str, list[Rank]]) -> str:
-    """The CPUs of all ranks in short form.
-
-    `n1:0,1` are two ranks with one CPU each; `n1:0-1,4+6` are one rank with
-    CPUs 0 and 1 and one with 4 and 6; ranks in even steps are a range:
-    `n1:0..191`. Empty: the CPUs of some rank are unknown.
-    """
+    """The CPUs of the ranks of each node, `n1:0-3,8 n2:0-3,8`; empty: those of some
+    rank are unknown."""
     if not all(rank.cpus for group in ranks_by_host.values() for rank in group):
         return ''
-    return ' '.join(f'{host}:{format_cpu_sets([rank.cpus for rank in group])}'
-                    for host, group in ranks_by_host.items())
-
-
-def format_cpu_sets(rest: list[tuple[int, ...]]) -> str:
-    """CPUs of several ranks, in order: `0-1,2-3`."""
-    words: list[str] = []
-    while rest:
-        step, run = None, 1
-        for one, other in zip(rest, rest[1:], strict=False):
-            steps = {b - a for a, b in zip(one, other, strict=False)}
-            if (len(one) != len(other) or len(steps) != 1 or steps == {0}
-                    or step not in (None, steps)):
-                break
-            step, run = steps, run + 1
-        if run < 3:
-            run = 1
-            words.append(format_cpus(rest[0]))
-        else:
-            words.append(f'{format_cpus(rest[0])}..{format_cpus(rest[run - 1])}')
-        rest = rest[run:]
-    return ','.join(words)
-
-
-def format_cpus(numbers: tuple[int, ...]) -> str:
-    """CPUs of one rank: `0-3+8`."""
-    parts = []
-    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        ends = [number for _, number in run]
-        parts.append(f'{ends[0]}' if len(ends) == 1
-                     else f'{ends[0]}-{ends[-1]}')
-    return '+'.join(parts)
+    return ' '.join(
+        f'{host}:' + str(RangeSet(','.join(str(cpu) for rank in group
+                                           for cpu in rank.cpus)))
+        for host, group in ranks_by_host.items())
 
 
 def describe_core_sharing(ranks_by_host: Mapping[str, list[Rank]], threads: int) -> str:

@@ -27,17 +27,12 @@ def as_rank(*words: str) -> list[str]:
 
 @pytest.mark.parametrize('err, text', [
     ('plumbline-rank n2 1 1\nplumbline-rank n1 1 1\nplumbline-rank n1 0 0\n'
-     'plumbline-rank n2 0 0\n', 'n1:0,1 n2:0,1'),
-    ('plumbline-rank n1 0-1,4 0,1,4\nplumbline-rank n1 2-3 2,3\n',
-     'n1:0-1+4,2-3'),
-    (''.join(f'plumbline-rank n1 {n} {n}\n' for n in range(192)),
-     'n1:0..191'),
-    (''.join(f'plumbline-rank n1 {n}-{n + 1},{n + 64}-{n + 65} {n},{n + 1}\n'
-             for n in range(0, 64, 2)), 'n1:0-1+64-65..62-63+126-127'),
-    ('plumbline-rank n1 0-3 0,1\n' * 3, 'n1:0-3,0-3,0-3'),
+     'plumbline-rank n2 0 0\n', 'n1:0-1 n2:0-1'),
+    ('plumbline-rank n1 0-1,6 0,1,6\nplumbline-rank n1 2-3 2,3\n', 'n1:0-3,6'),
+    ('plumbline-rank n1 0-3 0,1\n' * 3, 'n1:0-3'),
     ('plumbline-rank n1\nplumbline-rank n1 0 0\n', ''), ('', ''),
 ])
-def test_cpus_of_the_ranks_in_short(err, text):
+def test_cpus_of_the_ranks_of_each_node(err, text):
     assert placement.format_binding(placement.parse_rank_lines(err)) == text
 
 

@@ -104,8 +104,8 @@ def bound(suite, tmp_path):
 
 
 #: CPUs of the ranks of each node, nodes apart.
-PLACED = {('osu_latency', 'intra_node'): '0,1',
-          ('osu_latency_mt', 'intra_node'): '0,1',
+PLACED = {('osu_latency', 'intra_node'): '0-1',
+          ('osu_latency_mt', 'intra_node'): '0-1',
           ('osu_latency', 'inter_node'): '0 0',
           ('osu_latency_mt', 'inter_node'): '0-1 0-1'}
 

@@ -149,7 +149,7 @@ class TaoBenchOriginal(TaoBenchmark):
             seconds = max(math.floor(seconds - late - REST), 0)
         expected = validity.Expected(
             len(logs), warmup, seconds, interval, REST,
-            self.scenario.dcperf_job.semaphore)
+            self.scenario.job)
         load, end = begin + late, begin + services.steps['run'].seconds
         test = load + warmup + REST
         values = self.check_and_combine(

@@ -342,8 +342,8 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
             # start.
             min(sized.warmup_time, services.steps['warmup'].seconds), sized.test_time,
             self.statistics_interval, phases['test'][0] - phases['warmup'][1],
-            connections=[sized.connections_to_server(index)
-                         for index in range(sized.servers)])
+            self.scenario.job, [sized.connections_to_server(index)
+                                for index in range(sized.servers)])
         values = self.check_and_combine(
             run, expected, self.read_server_logs(services, run),
             self.server_start_times(services), phases,

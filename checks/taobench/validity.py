@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from checks.taobench.parser import (
     COLD,
-    MIN_HIT_RATE,
     NO_LOAD,
     Point,
     Summary,
@@ -17,12 +16,8 @@ from checks.taobench.parser import (
     counted_window_seconds,
     expected_point_count,
 )
+from config import families
 
-#: Hit ratio of a valid run.
-HIT_RATIO = (MIN_HIT_RATE, 0.9)
-#: CPU use of the server's machine, in total and in user mode. Unit: %.
-CPU, USER = (70.0, 80.0), (15.0, 30.0)
-CPU_V2, USER_V2 = (75.0, 80.0), (25.0, 30.0)
 #: A server with a smaller share of the usual request rate is starved.
 MIN_RATE_SHARE = 0.5
 #: Tolerance of the window. Unit: lines.
@@ -53,8 +48,8 @@ class Expected:
     interval: float = 5.0
     #: Pause of the clients between warm-up and test.
     rest: float = 0.0
-    #: The semaphores of tao_bench_autoscale_v2_beta.
-    v2: bool = False
+    #: Name of the job, which has valid ranges in family.yaml.
+    job: str = ''
     #: Connections to each server; empty: not checked.
     connections: Sequence[int] = ()
 
@@ -95,15 +90,16 @@ def find_invalidity_reasons(summary: Sequence[Summary | None], expected: Expecte
         if one and one.num_data_points and one.total_qps < MIN_RATE_SHARE * usual:
             yield (f'server {index} had {one.total_qps:.0f} requests/s, the others '
                    f'{usual:.0f}: {STARVED}')
-    ratio, (low, high) = combine_summaries(counted)['hit_ratio'], HIT_RATIO
+    bands = families.families()['taobench'].valid_value_bands(f'job={expected.job}')
+    ratio, (low, high) = combine_summaries(counted)['hit_ratio'], bands['hit_rate']
     if not low <= ratio <= high:
         # It may be below 0.88 if slow responses exceed the misses.
         yield (f'the hit ratio is {ratio:.4f}; valid: {low} to {high}: '
                + (FEW_KEYS if ratio > high else MANY_KEYS))
     if cpu:
-        total, user = (CPU_V2, USER_V2) if expected.v2 else (CPU, USER)
-        for name, share, (low, high), too_low in (
-                ('total', cpu.total, total, STARVED), ('user', cpu.user, user, KERNEL)):
+        for name, share, too_low in (
+                ('total', cpu.total, STARVED), ('user', cpu.user, KERNEL)):
+            low, high = bands[f'cpu_{name}']
             if not low <= share <= high:
                 yield (f'the {name} CPU use is {share:.0f} %; valid: {low:.0f} to '
                        f'{high:.0f} %: {BUSY if share > high else too_low}')

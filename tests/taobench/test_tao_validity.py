@@ -110,16 +110,17 @@ def test_a_warm_up_is_no_test(test, words):
     assert len(reasons) == bool(words) and all(words in one for one in reasons)
 
 
-@pytest.mark.parametrize('cpu, v2, words', [
-    (Cpu(70, 15), False, ''), (Cpu(80, 30), False, ''), (None, False, ''),
-    (Cpu(40, 20), False, 'total CPU use is 40 %; valid: 70 to 80 %: a client has'),
-    (Cpu(97, 20), False, 'total CPU use is 97 %; valid: 70 to 80 %: other processes'),
-    (Cpu(75, 9), False, 'user CPU use is 9 %; valid: 15 to 30 %: the kernel takes'),
-    (Cpu(75, 60), False, 'user CPU use is 60 %; valid: 15 to 30 %: other processes'),
-    (Cpu(75, 20), True, 'user CPU use is 20 %; valid: 25 to 30 %: the kernel takes'),
-    (Cpu(72, 26), True, 'total CPU use is 72 %; valid: 75 to 80 %: a client has')])
-def test_cpu(cpu, v2, words):
-    reasons = judged(log(), expected=Expected(**{**vars(RUN), 'v2': v2}), cpu=cpu)
+@pytest.mark.parametrize('cpu, job, words', [
+    *((Cpu(*cpu), 'autoscale', words) for cpu, words in (
+        ((40, 20), 'total CPU use is 40 %; valid: 70 to 80 %: a client has'),
+        ((97, 20), 'total CPU use is 97 %; valid: 70 to 80 %: other processes'),
+        ((75, 9), 'user CPU use is 9 %; valid: 15 to 30 %: the kernel takes'),
+        ((75, 60), 'user CPU use is 60 %; valid: 15 to 30 %: other processes'))),
+    *((Cpu(*cpu), 'autoscale_v2_beta', words) for cpu, words in (
+        ((75, 20), 'user CPU use is 20 %; valid: 25 to 30 %: the kernel takes'),
+        ((72, 26), 'total CPU use is 72 %; valid: 75 to 80 %: a client has')))])
+def test_cpu(cpu, job, words):
+    reasons = judged(log(), expected=Expected(**{**vars(RUN), 'job': job}), cpu=cpu)
     assert len(reasons) == bool(words) and all(words in one for one in reasons)
 
 

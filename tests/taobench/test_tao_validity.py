@@ -111,6 +111,8 @@ def test_a_warm_up_is_no_test(test, words):
 
 
 @pytest.mark.parametrize('cpu, job, words', [
+    (Cpu(70, 15), 'autoscale', ''), (Cpu(80, 30), 'autoscale', ''),
+    (None, 'autoscale', ''),
     *((Cpu(*cpu), 'autoscale', words) for cpu, words in (
         ((40, 20), 'total CPU use is 40 %; valid: 70 to 80 %: a client has'),
         ((97, 20), 'total CPU use is 97 %; valid: 70 to 80 %: other processes'),

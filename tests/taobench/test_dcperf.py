@@ -271,31 +271,38 @@ site_configuration = {{**SETTINGS, 'systems': [{{
 """
 
 
-@pytest.mark.parametrize('job, server, client', [
-    ('autoscale', 'run_autoscale.py --real --memsize 0 --warmup-time 0 --test-time 720 '
-     '--stats-interval 5000 --num-clients 2 --clients-per-thread 0 --interface-name '
-     'hsn0', 'client 1'),
-    ('autoscale_v2_beta', '--interface-name hsn0 --fast-threads-ratio 1.25 '
-     '--slow-threads-use-semaphore 1 --conns-per-server-core 85', 'client 1'),
-    ('custom', 'run.py server --real --memsize 64 --warmup-time 1200 --test-time 360 '
-     '--stats-interval 5000 --interface-name hsn0',
-     'client 1 --real --server-memsize 64 --warmup-time 1200 --test-time 360 '
-     '--wait-after-warmup 5')])
-def test_servers_and_clients_on_nodes_of_their_own(tmp_path, installed, job, server,
-                                                   client):
+#: Words of the command of the servers -> options of a client.
+COMMANDS = {
+    'run_autoscale.py --real --memsize 0 --warmup-time 0 --test-time 720 '
+    '--stats-interval 5000 --num-clients 2 --clients-per-thread 0 --interface-name '
+    'hsn0': 'client 1',
+    '--interface-name hsn0 --fast-threads-ratio 1.25 --slow-threads-use-semaphore 1 '
+    '--conns-per-server-core 85': 'client 1',
+    'run.py server --real --memsize 64 --warmup-time 1200 --test-time 360 '
+    '--stats-interval 5000 --interface-name hsn0':
+    'client 1 --real --server-memsize 64 --warmup-time 1200 --test-time 360 '
+    '--wait-after-warmup 5'}
+
+
+def test_servers_and_clients_on_nodes_of_their_own(tmp_path, installed):
     suite = suite_in(tmp_path)
     suite.write_site(tmp_path / 'site', SITE.format(
         prefix=str(installed / 'benchmarks/tao_bench')))
     done = suite.reframe('--dry-run', '-Sbringup=1', *of_family('taobench'), '-n',
-                         'TaoBenchOriginal', '-E', f'str(scenario) == "{job} '
-                         'tao_bench_server original from 2 nodes"')
+                         'TaoBenchOriginal', '-E', 'scenario.client_nodes == 2 and '
+                         'scenario.job in ("autoscale", "autoscale_v2_beta", "custom")')
     assert done.returncode == 0, done.stdout
-    [script] = suite.tmp.rglob('TaoBenchOriginal_*/rfm_job.sh')
-    lines = [line for line in script.read_text().splitlines()
-             if 'dcperf.sh' in line]
-    assert len(lines) == 3
-    assert all(f'${{nodes[{number}]}}' in line for number, line in enumerate(lines))
-    assert lines[0].endswith(server) and lines[2].endswith(client), lines
+    commands = {}
+    for script in suite.tmp.rglob('TaoBenchOriginal_*/rfm_job.sh'):
+        server, _, client = lines = [line for line in script.read_text().splitlines()
+                                     if 'dcperf.sh' in line]
+        assert all(f'${{nodes[{number}]}}' in line for number, line in enumerate(lines))
+        commands[server] = client
+    assert len(commands) == len(COMMANDS)
+    for words, options in COMMANDS.items():
+        [client] = [client for server, client in commands.items()
+                    if server.endswith(words)]
+        assert client.endswith(options)
 
 
 def test_a_long_warm_up_is_announced_before_the_job(tmp_path, installed):

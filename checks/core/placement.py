@@ -6,7 +6,7 @@ that each rank reported (src/rank.sh).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,9 +154,13 @@ def format_binding(ranks_by_host: Mapping[str, list[Rank]]) -> str:
     if not all(rank.cpus for group in ranks_by_host.values() for rank in group):
         return ''
     return ' '.join(
-        f'{host}:' + str(RangeSet(','.join(str(cpu) for rank in group
-                                           for cpu in rank.cpus)))
+        f'{host}:{format_cpus(cpu for rank in group for cpu in rank.cpus)}'
         for host, group in ranks_by_host.items())
+
+
+def format_cpus(numbers: Iterable[int]) -> str:
+    """CPUs as ranges: `0-3,8`."""
+    return str(RangeSet(','.join(map(str, numbers))))
 
 
 def describe_core_sharing(ranks_by_host: Mapping[str, list[Rank]], threads: int) -> str:

@@ -158,9 +158,14 @@ def format_binding(ranks_by_host: Mapping[str, list[Rank]]) -> str:
         for host, group in ranks_by_host.items())
 
 
+def format_cpu_sets(sets: Iterable[Iterable[int]]) -> str:
+    """CPUs of several ranks: `0-3 4-7`."""
+    return ' '.join(map(format_cpus, sets))
+
+
 def format_cpus(numbers: Iterable[int]) -> str:
     """CPUs as ranges: `0-3,8`."""
-    return str(RangeSet(','.join(map(str, numbers))))
+    return str(RangeSet(','.join(map(str, numbers)) or None))
 
 
 def describe_core_sharing(ranks_by_host: Mapping[str, list[Rank]], threads: int) -> str:

@@ -138,8 +138,8 @@ def binding_of(run, extra, threads=1, gpu_lines=False):
 @pytest.mark.parametrize('ranks, threads, words', [
     ('4-7 4,5,6,7', 1, ''), ('4-7 4,5,6,7', 4, ''),
     # A core is missing: the job has not all of them.
-    ('4-6 4,5,6', 1, 'ranks ran on the CPUs 0-3,4-6 instead of 0-3,4-7 (gpu_cores)'),
-    ('0-7 0,1,2,3,4,5,6,7', 1, 'instead of 0-3,4-7'),
+    ('4-6 4,5,6', 1, 'ranks ran on the CPUs 0-3 4-6 instead of 0-3 4-7 (gpu_cores)'),
+    ('0-7 0,1,2,3,4,5,6,7', 1, 'instead of 0-3 4-7'),
     # The CPUs of gpu_cores are second threads of the same cores.
     ('4-7 0,1,2,3', 1, 'ranks share cores'),
     ('4-7 4,5,6,7', 5, 'a rank of 5 threads was bound to CPUs 0-3, 4 core(s)')])
@@ -149,7 +149,7 @@ def test_ranks_run_on_the_cores_of_their_gpus(tmp_path, ranks, threads, words):
     if words:
         assert words in refused('binding', binding_of, run, 'gpu_cores', threads)
     else:
-        assert binding_of(run, 'gpu_cores', threads).binding == 'a:0-3,4-7'
+        assert binding_of(run, 'gpu_cores', threads).binding == 'a:0-7'
 
 
 @pytest.mark.parametrize('near, words', [
@@ -241,16 +241,16 @@ def test_ranks_that_are_bound(tmp_path, err):
      'a: a rank of 2 threads was bound to CPUs 0, 1 core(s): '),
     # Two threads of one core are no two cores.
     ('plumbline-rank a 0,64 0\nplumbline-rank a 1,65 1\n',
-     'a: a rank of 2 threads was bound to CPUs 0+64, 1 core(s): '),
+     'a: a rank of 2 threads was bound to CPUs 0,64, 1 core(s): '),
     # TaskPlugin=task/none: one rank on a node, with all of it.
     ('plumbline-rank a 0-1 0,1\nplumbline-rank b 0-7 0,1,2,3,4,5,6,7\n',
      'b: ranks are not bound: they may run on all CPUs (0-7)'),
     # Not all of the node (a cgroup), and yet the same for both.
     ('plumbline-rank a 0-2 0,1,2\nplumbline-rank a 0-2 0,1,2\n',
-     'a: ranks share cores, with the CPUs 0-2,0-2: '),
+     'a: ranks share cores, with the CPUs 0-2 0-2: '),
     # One thread of the same core each.
     ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2,9 2,1\n',
-     'a: ranks share cores, with the CPUs 0-1,2+9: '),
+     'a: ranks share cores, with the CPUs 0-1 2,9: '),
     ('plumbline-rank a\nplumbline-rank a 0-1 0,1\n',
      'a: a rank could not read which CPUs it may use'),
 ])

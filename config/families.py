@@ -317,7 +317,7 @@ _PARAMETER = 'in `parameters` of the family'
 
 
 def _faults_beyond_schema(data: Mapping[str, Any], shared: Mapping[str, Row]) -> Wrong:
-    """Names that would leave values unjudged without a word. tests/test_contracts.py
+    """Names that would leave values without a comparison. tests/test_contracts.py
     compares all other names."""
     known = {**shared, **data.get('metrics', {})}
     parameters = data.get('parameters', ())

@@ -76,9 +76,11 @@ def test_no_number_of_nodes_is_rounded(site):
 def test_mode_smoke_has_one_test_case_per_family_on_two_nodes(site):
     nodes, answer = site
     short = [case for case in answer['cases'] if 'smoke' in case['modes']]
-    # A family without a short test case on one or two nodes is a fault.
+    # A family without a short test case on one or two nodes is a fault. Optcast has one
+    # on partitions with one node: its servers have nodes of their own, so that the
+    # smallest test case on several nodes needs three.
     assert sorted(case['family'] for case in short) == sorted(
-        {case['family'] for case in answer['cases']})
+        {case['family'] for case in answer['cases']} - {'optcast' if nodes > 1 else ''})
     for case in short:
         assert case['nodes'] == min(2, nodes)
         assert {'quick', 'nightly', 'full'} <= {*case['modes']}

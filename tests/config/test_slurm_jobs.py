@@ -9,7 +9,6 @@ import sys
 import pytest
 from conftest import LIMIT, ROOT, until
 
-
 #: Lists the jobs of a file; scancel removes them from it.
 TOOLS = {'squeue': 'cat jobs', 'scancel': 'echo "$*" >>cancelled; : >jobs'}
 

@@ -70,6 +70,11 @@ class Source(NamedTuple):
     date: str
 
 
+#: Left out are outputs of these studies on machines that no site has, with a single
+#: repetition, or with tables without units; on Kubernetes in performance-study, where
+#: collectives took two to five times as long as on virtual machines of the same type;
+#: on V100, where OMB warns that ranks may share a GPU; with both ranks on one node
+#: (operator-experiments, run14); and with Caliper loaded into the program.
 SOURCES = (
     Source('gcp-slurm:c2d-2', 'c2d-standard-2', 1, STUDY,
            r'google/kubecon/osu-benchmarks/run4/data/crd-metrics-.*\.json',

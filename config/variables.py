@@ -43,8 +43,7 @@ VARIABLES: tuple[Variable, ...] = (
         ('PLUMBLINE_PERFLOGS', 'folder of the perflogs', '`perflogs` in the checkout'),
         ('PLUMBLINE_REPORT', 'folder of the page', '`report` in the checkout'),
         ('RFM_REFERENCE_PREFIX',
-         'folder of the reference files, which exists; a folder of another site is '
-         'refused',
+         'folder of the reference files of this site',
          '`references` of the site; for the site `local` `.plumbline/references`'),
         ('PLUMBLINE_LOCK',
          'file of the lock of the machine '
@@ -70,8 +69,8 @@ VARIABLES: tuple[Variable, ...] = (
         'Sessions', 'read',
         (MESSAGES,
          'URLs of the receivers of nightly summaries, separated by blanks ([send the '
-         'summary](../how-to/nightly.md#send-the-summary)); a secret, so that timers '
-         'do not set it', 'the file `messages.urls` of the site')),
+         'summary](../how-to/nightly.md#send-the-summary))',
+         'the file `messages.urls` of the site')),
     *_section(
         'Installed programs on the site `local`', 'carried',
         ('OMB_PREFIX', 'an installation of the OSU micro-benchmarks', 'none'),
@@ -111,17 +110,12 @@ VARIABLES: tuple[Variable, ...] = (
         ('PLUMBLINE_SMARTREDIS',
          'a Python with the package `smartredis`, for the tests with its client'),
         ('PLUMBLINE_WRITE_SCRIPTS',
-         '`1` writes the job scripts to which a test compares, after an intended '
-         'change'),
+         '`1` writes the job scripts with which a test compares'),
         ('PLUMBLINE_TEST_SCALE',
-         'factor by which the embedded programs report longer times, to simulate '
-         'another machine'),
+         'factor by which the embedded programs report longer times'),
         ('STANDIN_FAULT', 'a fault that the stand-in of NCCL simulates'),
         ('PLUMBLINE_TEST_FORKS', '`no`: each command starts a new Python instead of a '
-         'fork'),
-        ('PLUMBLINE_TEST_CC', 'set by the tests: the real compiler'),
-        ('PLUMBLINE_TEST_BUILT',
-         'set by the tests: the folder of programs that the compiler has built')),
+         'fork')),
     *_section(
         'Variables that the suite sets', 'internal',
         ('PLUMBLINE_ROOT', 'the checkout'),
@@ -141,7 +135,9 @@ VARIABLES: tuple[Variable, ...] = (
          'inside a job: file with the pids of the launchers, whose session folders are '
          'removed'),
         ('PLUMBLINE_GPUS', 'inside a job: kind of GPU'),
-        ('PLUMBLINE_RANK_CPUS', 'inside a job: the CPUs of each rank of a node')),
+        ('PLUMBLINE_RANK_CPUS', 'inside a job: the CPUs of each rank of a node'),
+        ('PLUMBLINE_TEST_CC', 'in tests: the real compiler'),
+        ('PLUMBLINE_TEST_BUILT', 'in tests: the folder of compiled programs')),
 )
 
 

@@ -160,17 +160,20 @@ def main() -> int:
                  suggest_nearest_word(words[0], ABOUT))
               + './plumb --help lists the commands', file=sys.stderr)
         return 2
-    if words[0] in POSTPROCESS:
-        args = argparse.Namespace(command=words[0], rest=words[1:])
-    elif words[:2] == ['references', 'status']:
-        args = argparse.Namespace(command=words[0], rest=words[2:])
-    else:
-        args = parse_command_line(words)
-    if args.command == 'parse':
-        from cli.session.parse import write_output_as_csv
-
-        return write_output_as_csv(args)
     try:
+        if words[0] == 'parse':
+            # Its options are those of parsers, which need the packages.
+            ensure_venv_and_restart_inside(argparse.Namespace(command='parse'))
+        if words[0] in POSTPROCESS:
+            args = argparse.Namespace(command=words[0], rest=words[1:])
+        elif words[:2] == ['references', 'status']:
+            args = argparse.Namespace(command=words[0], rest=words[2:])
+        else:
+            args = parse_command_line(words)
+        if args.command == 'parse':
+            from cli.session.parse import write_output_as_csv
+
+            return write_output_as_csv(args)
         ensure_venv_and_restart_inside(args)
         return import_command_function(args)(args)
     except setup.SetupError as err:

@@ -54,6 +54,15 @@ def test_no_help_text_is_wider_than_the_terminal(capsys, monkeypatch):
         map(len, '\n'.join(texts).splitlines())) <= 80
 
 
+def test_parse_installs_the_packages_before_it_reads_families(capsys, monkeypatch):
+    def refuse(tests: bool = False) -> None:
+        raise SetupError('no packages here')
+
+    monkeypatch.setattr(cli.setup, 'ensure_venv', refuse)
+    code, out, err = called(capsys, monkeypatch, 'parse', '--help')
+    assert (code, out) == (2, '') and 'no packages here' in err
+
+
 def test_help_of_a_command(capsys, monkeypatch):
     code, out, _ = called(capsys, monkeypatch, 'help', 'run')
     assert code == 0 and out.startswith('usage: plumb run ')

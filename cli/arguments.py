@@ -22,7 +22,7 @@ COMMANDS = {
                 './plumb run -n OsuPt2pt'),
         'nightly': ('run a nightly session, unattended',
                     './plumb nightly schedule cron'),
-        'references': ('calibrate references, list what has none',
+        'references': ('calibrate references, list missing ones',
                        './plumb references calibrate'),
         'locate': ('find the slow node or switch',
                    './plumb locate --site mycluster')},
@@ -90,7 +90,7 @@ The session writes its records to the perflogs, and the command writes the
 page. Options that are not listed above are passed on to ReFrame (-n, -t, -p,
 -x, -E, -S, -l, --dry-run and others). Options after -- are always passed on.
 
-`./plumb run ID...` runs exactly the test cases with these IDs, of whatever mode.
+`./plumb run ID...` runs exactly the test cases with these IDs, of any mode.
 The table, the verdict and the page show the ID of each test case. Test cases of
 several partitions, environments or settings need one session of ReFrame for each
 of them. IDs come before the options of ReFrame.
@@ -99,33 +99,32 @@ of them. IDs come before the options of ReFrame.
 
 NIGHTLY = """Runs a nightly session: unattended, for cron or a systemd timer.
 
-The command runs mode nightly and prints one summary. In addition to what
-`plumb run` does:
+The command runs mode nightly and prints one summary. These are the differences from
+`plumb run`:
 
-- Only one nightly session of a site runs at a time, and it ends after --hours. The
-  Slurm jobs that a killed nightly session left are cancelled.
-- Nodes that Slurm reports as drained or down are listed. Nodes that were not
-  measured for longest are measured in addition, with the test case of mode veto: a
-  short one on one node.
+- Only one nightly session of a site runs at a time, and it ends after --hours. It
+  cancels the Slurm jobs of a nightly session that was killed.
+- It lists nodes that Slurm reports as drained or down. The nodes that were not
+  measured for longest run the short test case of mode veto.
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.
 - The summary is sent to each URL of PLUMBLINE_MESSAGES, or of messages.urls in the
-  folder of the site: mail, Slack, Teams and what else apprise can send to.
+  folder of the site: mail, Slack, Teams or another service of apprise.
 
-`plumb nightly schedule cron|systemd|gitlab` prints what starts the session each night.
+`plumb nightly schedule cron|systemd|gitlab` prints lines that start the session each
+night.
 
 Options that are not listed above are passed on to ReFrame.
 
 """ + STATE_CODES
 
-SCHEDULE = """Prints what starts a nightly session each night, and measures nothing.
+SCHEDULE = """Prints lines that start a nightly session each night.
 
 KIND is cron (lines for `crontab -e`), systemd (commands that install a user's service
-and timer) or gitlab (a pipeline for a runner on a login node). The other options are
-those of `plumb nightly`; the nightly session gets them. The output has the variables of
-this shell that a session needs (docs/reference/environment.md), without those that may
-be secrets.
+and timer) or gitlab (a pipeline for a runner on a login node). The nightly session gets
+the other options. The output has the variables of this shell that a session needs
+(docs/reference/environment.md), without those that may be secrets.
 
 Exit codes: 0 printed; 2 wrong usage.
 """
@@ -135,7 +134,7 @@ LOCATE = """Finds the node or switch that is slow, from pairs of nodes.
 The command runs a test case of two nodes on pairs of nodes, in rounds. In the
 first rounds each node is in at least three pairs. Then the suspected nodes are
 paired with good nodes, inside and across the switches of topology.yaml, up to
-four times. It ends when each node is proven slow or not slower.
+four times. The search ends when it is certain for each node whether it is slow.
 
 The scheduler of the partition must be Slurm (`slurm` or `squeue` in ReFrame),
 with at least two nodes. The records are kept in $PLUMBLINE_WORK/locate, and
@@ -146,29 +145,29 @@ Exit codes: 0 nothing is slow; 1 something is slow, or the search was ended
 early; 2 wrong usage, or the search is not possible here.
 """
 
-REFERENCES = """Calibrates references, and lists what has none.
+REFERENCES = """Calibrates references, and lists missing ones.
 
 `calibrate` measures the test cases and writes the reference files of the site. Read the
-difference with `git diff`, and accept it with `git commit`. `status` lists what has no
-reference or no tolerance.
+difference with `git diff`, and accept it with `git commit`. `status` lists the test
+cases without a reference, and the metrics without a tolerance.
 
 `plumb references ACTION --help` lists the options of an action.
 """
 
 CALIBRATE = """Measures test cases, and writes their references and tolerances.
 
-The test cases are measured in rounds, until each of them has the number of sound
-sessions that --sessions gives. Sound sessions of earlier calibrate commands count. A
-test case that fails in three rounds in a row is not measured again. At the end the
-command prints why test cases have too few sessions: one line per reason.
+The test cases are measured in rounds, until each of them has --sessions sound sessions.
+Sound sessions of earlier calibrate commands count. A test case that fails in three
+rounds in a row is not measured again. At the end the command prints why test cases have
+too few sessions: one line per reason.
 
 It ends if no test case needs more sessions, or if another round would not end within
---minutes. ^C ends it, too. The perflogs keep all values: the next calibration continues
-from them.
+--minutes. ^C ends it, too. The perflogs keep all values, so the next calibration
+continues.
 
-Then it writes the files FAMILY.yaml of the site. The entries of the measured test cases
-are replaced, but not an entry that a person set: its source ($from) has a reason. git
-shows what changed. For files that git does not track the command prints the difference.
+Then it writes the files FAMILY.yaml of the site. It replaces the entries of the
+measured test cases, except those that a person set (with a `reason` in $from). For
+files that git does not track the command prints the difference.
 Options that are not listed above are passed on to ReFrame.
 
 Exit codes: 0 good, also if the time was over before all test cases had enough
@@ -180,8 +179,8 @@ DOCTOR = """Lists what can run on a site from here, and what is missing.
 
 For each benchmark family the command prints how many test cases of each mode
 can run, and why a family has none. It asks Slurm or PBS which nodes of each
-partition take jobs. The last line says whether the default mode can run, and its
-minutes at most, by the time limits.
+partition take jobs. The last line reports whether the default mode can run, and how
+many minutes it takes at most, by the time limits.
 
 Exit codes: 0 the default mode can run; 1 it cannot; 2 wrong usage.
 """
@@ -207,9 +206,9 @@ usage, or a file cannot be read.
 DEMO = """Shows what the suite finds: in a made-up cluster, or live on this machine.
 
 Without options the command writes perflogs of 60 nightly sessions of 64 nodes and two
-sites, in which four things go wrong. Then it prints the verdict, writes the page and
-lists commands to try. It measures nothing. Its files are in $PLUMBLINE_WORK/demo, are
-labelled as made up, and no reference can be made of them.
+sites, with four faults. Then it prints the verdict, writes the page and lists commands
+to try. It measures nothing. Its files are in $PLUMBLINE_WORK/demo, are labelled as made
+up, and never become references.
 
 --live runs two test cases, the MPI latency between two ranks and a store, and writes
 their references. Then it binds both ranks to one CPU, and takes half of the store's
@@ -230,7 +229,7 @@ the tests that were skipped or not selected, and how to run them.
 Exit codes: 0 all tests passed; 1 a test failed; 2 wrong usage.
 """
 
-BENCHMARK = """Creates a new benchmark family, which can run at once.
+BENCHMARK = """Creates a new benchmark family that runs.
 
 The command writes checks/NAME/ (a check, its program in C, a parser,
 family.yaml, README) and tests/NAME/, and prints what to change in which order.
@@ -250,7 +249,7 @@ Sphinx from config/python/sphinx.lock; no other step needs a network.
 Exit codes: 0 built; 1 a page has an error; 2 wrong usage.
 """
 
-DEV = """Commands for those who change the suite, its documentation or its stacks.
+DEV = """Commands for developers of the suite, its documentation or its stacks.
 
 `plumb dev ACTION --help` lists the options of an action.
 """
@@ -384,12 +383,12 @@ def _add_no_wait_option(parser: Parser) -> None:
 def _add_run_options(parser: Parser) -> None:
     what = _add_measurement_options(parser, 'quick', 'smoke, quick, full or veto')
     what.add_argument('--suspects', action='store_true',
-                      help='only the test cases that a single session cannot decide, '
-                      'or that did not run because their session ended early; ends at '
-                      'once if there are none')
+                      help='measure only the test cases of regressions that are not '
+                      'certain, and those that did not run because their session ended '
+                      'early; end at once if none exist')
     what.add_argument('--inside', action='store_true',
                       help='in a job script of Slurm or PBS: measure on the nodes of '
-                      'this job, without more jobs')
+                      'this job, and submit no jobs')
     what.add_argument('--yes', action='store_true',
                       help='on a cluster, do not ask before the session starts')
     parser.add_argument_group('output').add_argument(
@@ -421,7 +420,7 @@ def _add_nightly_options(parser: Parser) -> None:
     summary.add_argument('--text', metavar='FILE',
                          help='also write the summary to FILE')
     summary.add_argument('--json', metavar='FILE',
-                         help='write the summary for a program to FILE')
+                         help='write the summary as JSON to FILE')
     summary.add_argument('--page-url', default='', metavar='URL',
                          help='the address at which others can open the page; '
                               'messages link to it instead of its path')
@@ -452,7 +451,7 @@ def _add_locate_options(parser: Parser) -> None:
     how = parser.add_argument_group('how to search')
     how.add_argument('--slowdown', type=float, default=10, metavar='PERCENT',
                      help='the slowdown to find, in percent; a slowdown of '
-                          'half this size is found every second time '
+                          'half this size is found in half of the searches '
                           '(default: 10)')
     how.add_argument('--parallel', type=int, metavar='N',
                      help='jobs that run at the same time (default, and at most: '
@@ -481,8 +480,8 @@ def _add_references_actions(actions: Any) -> None:
     # Virtual machines were seen to change their clock every 10 to 95 s:
     # sessions that follow at once would not show how much values vary.
     rounds.add_argument('--interval', type=float, default=60, metavar='S',
-                        help='begin a round at least S seconds after the one '
-                             'before began, so that the rounds show how much the '
+                        help='begin a round at least S seconds after the begin of the '
+                             'previous round, so that the rounds show how much the '
                              'values vary (default: 60)')
     calibrate.add_argument_group('output').add_argument(
         '--all', action='store_true', help='after each round list all test cases that '
@@ -490,7 +489,7 @@ def _add_references_actions(actions: Any) -> None:
     _add_no_wait_option(calibrate)
     # Only for the help: postprocess/references/status.py parses its options.
     actions.add_parser('status', add_help=False,
-                       help='list what has no reference or no tolerance')
+                       help='list missing references and tolerances')
 
 
 def _add_parse_options(parser: Parser) -> None:
@@ -539,7 +538,7 @@ def _add_site_actions(actions: Any) -> None:
     output.add_argument('--yes', action='store_true',
                         help='write without asking')
     check = actions.add_parser(
-        'check', text=CHECK, help="check sites' folders",
+        'check', text=CHECK, help='check the folders of sites',
         example='./plumb site check hgx-h100')
     which = check.add_argument_group('which sites')
     which.add_argument('sites', nargs='*', metavar='SITE',

@@ -16,12 +16,12 @@ WIDTH = 100
 #: answer questions about records; docs/reference/results.md has the table of all.
 STATE_CODES = """\
 Exit codes: 0 good, or nothing was compared; 1 failed, regressed, cut short or degraded,
-or the perflogs have damaged places; 2 wrong usage or unreadable input; 3 nothing was
-compared, with --require-compared.
+or the perflogs are damaged; 2 wrong usage or unreadable input; 3 nothing was compared,
+with --require-compared.
 """
 ANSWER_CODES = """\
-Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2 wrong
-usage, unreadable input, or nothing to answer with.
+Exit codes: 0 good; 1 the perflogs are damaged, with a list on stderr; 2 wrong usage,
+unreadable input, or no matching records.
 """
 
 

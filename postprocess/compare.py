@@ -86,8 +86,8 @@ conditions are separated by commas:
   network=ib0 network=eth0       two values of a parameter
   before after --from before.csv after.csv   saved results (`plumb parse`)
 
-If a side has several environments, versions or numbers of nodes of a test case, and
-the other side has none of them, each is compared: they are never mixed.
+If one side has several environments, versions or numbers of nodes of a test case, and
+the other side does not name its own, each one is compared separately.
 
 --across NAME compares each value of a column, parameter or setting with A, or without A
 with the value that comes first in the alphabet: `--across store`, `--across network

@@ -31,12 +31,12 @@ sql`. Empty cells are NULL, times are UTC.
 
 --openmetrics has the newest values of each test case: a gauge plumb_METRIC for each
 judged metric (plumb_METRIC_value if the name ends like a counter of Prometheus),
-plumb_case_failed (1: as `plumb verdict` has it, also missing, or an open failure; else
-0) and plumb_case_run_seconds (the time of the session).
+plumb_case_failed (1: failed or missing in `plumb verdict`, or an open failure; else 0)
+and plumb_case_run_seconds (the time of the session).
 
 CSV and JSON of any selection: `plumb sql`. JUnit: `plumb verdict --junit`.
 
-Both files can be written at once. Each is replaced as a whole, or not.
+Both files can be written at once. If an error occurs, the old file stays.
 
 """ + ANSWER_CODES
 #: Endings of names that mean something to Prometheus, and not a gauge.

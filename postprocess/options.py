@@ -43,7 +43,7 @@ def add_perflogs_option(group: Any) -> None:
 def add_saved_results_option(group: Any) -> None:
     """Adds the option that reads saved results, too."""
     group.add_argument('--from', dest='saved', nargs='+', metavar='FILE', default=[],
-                       help='read saved results, too: CSV of `plumb parse`, a system '
+                       help='read saved results, too: CSV of `plumb parse`, one system '
                             'per file, or Parquet of `plumb export`; - reads CSV from '
                             'standard input')
 

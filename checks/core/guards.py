@@ -219,7 +219,7 @@ def check_rank_count(run: Run, ranks: int, nodes: int) -> None:
     if sum(hosts.values()) != ranks or len(hosts) != nodes:
         started = ', '.join(f'{h}: {n}' for h, n in sorted(hosts.items()))
         fail_test_case('ranks', f'{run.name}: {ranks} ranks on {nodes} node(s) were '
-                       f'requested, started were {started or "none"}; check that the '
+                       f'requested, but {started or "none"} started; check that the '
                        'launcher belongs to the MPI that the program was built with')
 
 

@@ -515,7 +515,7 @@ def _read_json_rows(block: dict[str, Any], title: str, line: int, refuse: Refuse
                     f'{name}: Ops/sec is not the count by the duration')
             require('KB/sec RX' not in row or abs(
                 row['KB/sec RX'] + row['KB/sec TX'] - row['KB/sec']) <= 0.02,
-                f'{name}: KB/sec is not what came and went')
+                f'{name}: KB/sec is not the sum of RX and TX')
             require(not count or (row['Min Latency'] <= min(latencies.values())
                                   and max(latencies.values()) <= row['Max Latency']),
                     f'{name}: a percentile is beyond the extremes')

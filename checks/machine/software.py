@@ -56,8 +56,8 @@ def detect_mpi(search_path: str | None = None) -> dict[str, str] | None:
         return None
     flavour, version = identify_mpi(command_output(mpirun, '--version'))
     if flavour == 'unknown':
-        print(f'plumb: {mpirun} is none of Open MPI, MPICH, Intel MPI: not '
-              'used', file=sys.stderr, flush=True)
+        print(f'plumb: {mpirun} is not used, because it is not of Open MPI, MPICH '
+              'or Intel MPI', file=sys.stderr, flush=True)
         return None
     words = command_output(mpicc, '-show').split()
     ours = Path(mpicc).parents[1] / 'plumbline.stamp'

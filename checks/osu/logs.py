@@ -133,8 +133,8 @@ def _parse_lines(raw: list[str]) -> list[Output]:
              if line.strip() in (_BEGIN, _END)]
     for at, (number, mark) in enumerate(marks):
         if mark != (_END if at % 2 else _BEGIN) or at == len(marks) - 1 and not at % 2:
-            raise ParseError(number, raw[number - 1], 'the log is cut off: it has a '
-                             'beginning or an end of the collection without the other')
+            raise ParseError(number, raw[number - 1], 'the log is cut off: the begin '
+                             'or the end of the collection is missing')
     segments = _split_into_segments(lines)
     if not segments:
         saved.refuse_failed_run(lines)

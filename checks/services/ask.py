@@ -212,7 +212,7 @@ def reason_data_are_unsaved(server: Server, persistence: str) -> str:
         if info.get(key, 'ok') != 'ok':
             raise Failed(f'did not save its data ({key} is {info[key]})')
     if persistence == 'aof' and not _int(info, 'aof_enabled'):
-        raise Failed('writes no append-only file: find what changes its configuration')
+        raise Failed('does not write an append-only file: check its configuration')
     busy = ['rdb_bgsave_in_progress', 'aof_rewrite_in_progress',
             'aof_rewrite_scheduled', 'aof_pending_bio_fsync',
             *(['rdb_changes_since_last_save'] if persistence == 'rdb' else [])]

@@ -315,8 +315,8 @@ class Server:
             if usable - set(self.cpu_set):
                 raise Failed(
                     f'{self.name} was bound to the CPUs {sorted(self.cpu_set)}, but '
-                    f'may run on {sorted(usable)}: find what unbinds it (a wrapper at '
-                    f'{self.command[0]}, an option of its own)')
+                    f'may run on {sorted(usable)}: check whether a wrapper '
+                    f'at {self.command[0]} or an option of the server changes its CPUs')
 
     def record(self) -> dict[str, object]:
         """The line of a server that is ready; parser.py has the meaning."""

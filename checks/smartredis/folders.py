@@ -161,7 +161,7 @@ def read_session(path: Path) -> Session:
     session = Session(path, attributes, calls)
     functions = {name for times in calls.values() for name in times}
     if calls and not functions & {*_KINDS}:
-        raise ParseError(1, '', 'the files have times of none of the functions '
+        raise ParseError(1, '', 'the files lack the times of all functions: '
                          + ', '.join(_KINDS))
     # The consumer of an aggregation is one rank, whatever client_total is.
     total = attributes.get('client_total', '')

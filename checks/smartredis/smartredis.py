@@ -548,7 +548,7 @@ class SmartRedisInference(TensorBenchmark):
         names = (*aimodule.NETWORKS, RESNET50)
         if self.scenario.network not in names and not Path(
                 self.scenario.network).is_file():
-            return f'network is not a file, and none of {", ".join(names)}'
+            return f'network is neither a file nor one of {", ".join(names)}'
         return super().cause_left_out()
 
     @run_after('setup')

@@ -384,8 +384,8 @@ class Search:
         notes = []
         if len(self.nodes) < MAJORITY and not named:
             good = []
-            notes.append(f'unclear: {len(self.nodes)} nodes cannot show that none is '
-                         'slow. Pairs are also alike if all nodes but one are slow')
+            notes.append(f'unclear: {len(self.nodes)} nodes are too few. All pairs are '
+                         'equal, too, if all nodes but one are slow')
         unclear = [node for node in self.nodes
                    if node not in good and ('node', node) not in named]
         unclear += [_label(part) for part in suspects
@@ -393,7 +393,7 @@ class Search:
         if fit.noise > self.d / 2 and unclear:
             notes.append(f'pairs differ by {100 * fit.noise:.1f} %, too much to see a '
                          f'slowdown of {100 * self.slowdown:g} % in few jobs. Use more '
-                         'repetitions per job, or search each kind of node by itself')
+                         'repetitions per job, or search each type of node separately')
         levels = {}
         for kind in sorted({job.climbs for job in self._jobs}):
             known = [job.x for job, why in zip(self._jobs, fit.why, strict=True)

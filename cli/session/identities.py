@@ -115,8 +115,8 @@ def find_test_cases(ids: Iterable[str], system: str, frame: pd.DataFrame, folder
         one = known.get(text)
         if one is None:
             raise SetupError(f'no test case has the ID {text}; the tables of ./plumb '
-                             'run and verdict, and the page, show the IDs, and '
-                             "ReFrame's /HASH is none")
+                             'run and verdict, and the page, show the IDs; a /HASH '
+                             'of ReFrame is not an ID')
         if one.system != system:
             raise SetupError(f'{text} is a test case of the system {one.system}; use '
                              f'./plumb run{site_option(one.system)} {text}')

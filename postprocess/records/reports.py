@@ -50,8 +50,8 @@ def check_report(path: Path) -> int:
         raise ReportError(f'it has more than {LARGEST >> 20} MiB')
     version = re.search(r'"data_version":\s*("[^"]*"|[\d.]+)', head)
     if version and json.loads(version[1]).partition('.')[0] != DATA_VERSION:
-        raise ReportError(f'its data_version is {json.loads(version[1])}, and only '
-                          f'{DATA_VERSION}.x is known; read it with a newer checkout')
+        raise ReportError(f'its data_version is {json.loads(version[1])}, and this '
+                          f'checkout reads only {DATA_VERSION}.x; use a newer one')
     if not tail.endswith(b'}'):
         raise ReportError('it is cut off')
     return size

@@ -17,7 +17,7 @@ Answers a question in SQL about all records.
 
 The views are
   results       one row per value of the measurements that count
-  measurements  one row per measurement, those that do not count included
+  measurements  one row per measurement, also those that do not count
   sessions      one row per session of ReFrame
 `DESCRIBE results` lists all columns; docs/reference/perflogs.md explains them.
 `point` is a number of bytes. Times are UTC. An empty text is '', an empty number is
@@ -38,7 +38,7 @@ def parser() -> Parser:
 ./plumb sql "SELECT params, point, median(value), any_value(unit) FROM results
       WHERE metric = 'latency' GROUP BY ALL ORDER BY ALL" --csv latency.csv""")
     cmd.add_argument('question', metavar='SELECT',
-                     help='one statement that reads')
+                     help='one statement that only reads, such as SELECT')
     options.add_saved_results_option(options.add_record_options(cmd))
     options.add_answer_options(
         cmd.add_argument_group('output').add_mutually_exclusive_group())

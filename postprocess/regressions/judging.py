@@ -221,8 +221,8 @@ def _incident(rerun: Sequence[Event], cases: int) -> Iterator[Event]:
     if far:
         yield Event(
             'incident', f'Incident: {count_with_noun(len(far), "test case")} of '
-            f'{cases} {"was" if len(far) == 1 else "were"} worse in this session alone '
-            'than noise explains, ' + (
+            f'{cases} {"was" if len(far) == 1 else "were"} worse than noise in this '
+            'session only, ' + (
                 'down to 0' if far[0].ratio == INFINITE else
                 f'up to {far[0].ratio:.3g} times as bad')
             + f' ({test_case_text(far[0].members[0])}); measure again to decide '

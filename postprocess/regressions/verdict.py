@@ -41,8 +41,8 @@ A regression in a single session is not certain. `plumb run --suspects` measures
 test cases again. Run it three more times: four sessions on one day are enough
 for a decision.
 
-A failure stays open until its nodes pass. A test case that vanished is missing. A
-person decides about them, and about regressions. Each decision needs a reason, and is
+A failure stays open until its nodes pass. A test case that vanished is missing. These
+commands decide about both, and about regressions. Each decision needs a reason, and is
 kept in decisions.yaml of the perflogs:
   plumb verdict mute ID --until DATE  a known problem, until a date
   plumb verdict retire ID|PATTERN     a test case or node that was removed
@@ -115,9 +115,9 @@ def parser() -> Parser:
 
 def _add_common_options(cmd: Parser) -> None:
     options.add_record_options(cmd).add_argument(
-        '--session', metavar='SESSION', help='judge as after this session, or after '
-        'all sessions of this date; the beginning of a name is enough (default: '
-        'the newest)')
+        '--session', metavar='SESSION', help='the verdict as it was after this '
+        'session, or after all sessions of this date; the beginning of a name is '
+        'enough (default: the newest)')
 
 
 def decision_parser(action: str) -> Parser:

@@ -175,7 +175,7 @@ def _regression_card(page: Page, event: Event, out_of_tolerance: set[int]) -> di
     worst = {row['key']: row for row in reversed(values)}
     failed = len(out_of_tolerance & {row['number'] for row in worst.values()})
     evidence = [*event.evidence] if event.cause else [
-        *event.evidence, 'changed in the same session: nothing that is recorded']
+        *event.evidence, 'no recorded property changed in the same session']
     if failed:
         evidence.append(f"{count_with_noun(failed, 'test case')} of these out of "
                         'tolerance')

@@ -165,7 +165,7 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
     ('METRICS OPERATOR COLLECTION START\n' + RUN + HELLO, 'cut off'),
     (f'METRICS OPERATOR COLLECTION START\n{HELLO}METRICS OPERATOR COLLECTION END\n',
      'no command line'),
-    (HELLO + 'METRICS OPERATOR COLLECTION END\n', 'without the other'),
+    (HELLO + 'METRICS OPERATOR COLLECTION END\n', 'is missing'),
     (f'mpirun {"-x A " * 999}osu_hello\n{HELLO}', 'characters'),
 ])
 def test_refused(text, reason):

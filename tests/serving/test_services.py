@@ -392,7 +392,7 @@ def test_a_server_on_other_cpus(job, store, tmp_path):
 
 def test_an_append_only_file_that_a_server_does_not_write(job, store):
     line = job(plan_of(redis_like(store, persistence='aof'))).refusal()
-    assert 'writes no append-only file' in line, line
+    assert 'does not write an append-only file' in line, line
 
 
 # Kills ---------------------------------------------------------------------------

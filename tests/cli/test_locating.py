@@ -131,7 +131,7 @@ def test_few_nodes_are_unclear_unless_one_is_slow(size):
         [f'n{i}' for i in range(2, size + 1)], 0.8)).locate_bad_nodes()
     assert names(located) == set() and located.not_slower == []
     assert len(located.unclear) == size
-    assert any('also alike if all nodes but one' in note for note in located.notes)
+    assert any('equal, too, if all nodes but one' in note for note in located.notes)
 
 
 @pytest.mark.parametrize('size', [3, 8])

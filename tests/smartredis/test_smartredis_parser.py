@@ -148,7 +148,7 @@ def test_a_real_run_is_read_as_its_own_output(tmp_path):
     ([('put_tensor', '1,2')], 'expected 0,FUNCTION,SECONDS'),
     ([('put_tensor', '0.' + 200_000 * '1')], 'expected 0,FUNCTION,SECONDS'),
     ([('put_tensor', 1)], 'unfinished: the file ends before the row of main()'),
-    ([('main()', 1)], 'none of the functions')])
+    ([('main()', 1)], 'lack the times of all functions')])
 def test_a_broken_session_is_refused(tmp_path, rows, words):
     session(tmp_path / 'x', rows)
     code, result, err = parsed(tmp_path)

@@ -74,8 +74,9 @@ def send_messages(urls: dict[str, str], title: str, text: str, state: str
         with LogCapture(level=logging.WARNING, fmt='%(message)s') as log:
             receiver.add(url + ('&' if '?' in url else '?')
                          + f'cto={TIMEOUT}&rto={TIMEOUT}')
-            is_sent = receiver.notify(title=title, body=text, body_format=NotifyFormat.TEXT,
-                                      notify_type=TYPES.get(state, NotifyType.WARNING))
+            is_sent = receiver.notify(
+                title=title, body=text, body_format=NotifyFormat.TEXT,
+                notify_type=TYPES.get(state, NotifyType.WARNING))
             warnings = log.getvalue()
         if not is_sent:
             faults.append(f'{place}: the message was not sent: '

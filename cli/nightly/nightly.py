@@ -208,8 +208,9 @@ class NightlySession:
                   if one.result in ('fail', 'not_run')]
         cases = len({one.test_case for one in self.summary.results})
         if len(failed) > max(MAXIMUM, PART * cases):
-            self.summary.add_note(f'{len(failed)} of {cases} test cases failed: too many '
-                                  'for chance, none was measured again')
+            self.summary.add_note(
+                f'{len(failed)} of {cases} test cases failed: too many for chance, none '
+                'was measured again')
             return
         if not failed:
             return

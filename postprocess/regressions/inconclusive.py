@@ -22,7 +22,8 @@ CAUSES = (
      'give the clients more CPUs or nodes'),
     (re.compile(r'ranks .*shared .*GPU'), 'ranks shared a GPU',
      'use at most one rank per GPU'),
-    (re.compile('other programs used .* during the job'), 'other programs used the CPUs',
+    (re.compile('other programs used .* during the job'),
+     'other programs used the CPUs',
      'end these programs, or give the jobs whole nodes (--exclusive in access); if the '
      'machine is never idle, see docs/how-to/troubleshooting.md'))
 

@@ -362,7 +362,7 @@ def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
     left, right = at - width / 2, at + width / 2
     q1, q3 = frame['q1'].to_numpy(), frame['q3'].to_numpy()
     axes.add_collection(PolyCollection(
-        np.stack([left, q1, right, q1, right, q3, left, q3], 1).reshape(-1, 4, 2),
+        list(np.stack([left, q1, right, q1, right, q3, left, q3], 1).reshape(-1, 4, 2)),
         facecolors=colour, alpha=0.35, linewidths=0))
     axes.vlines([*at, *at], [*frame['low'], *frame['q3']],
                 [*frame['q1'], *frame['high']], color=colour, lw=0.8)

@@ -195,4 +195,5 @@ def session_ranges(sessions: Sequence[str]) -> list[dict[str, Any]]:
     chosen = counts[-2] if len(counts) > 1 and counts[-2] == RANGES[-1] else total
     return [{'count': count, 'is_chosen': count == chosen,
              'text': f'newest {count}' if count < total else f'all {total}',
-             'dates': sorted({sessions[total - count], sessions[-1]})} for count in counts]
+             'dates': sorted({sessions[total - count], sessions[-1]})}
+            for count in counts]

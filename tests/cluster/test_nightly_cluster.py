@@ -17,7 +17,6 @@ import pytest
 from conftest import LIMIT, ROOT, until
 from test_cluster_jobs import GOLDEN, PAIR, SHORT, faulty_in
 
-
 pytestmark = pytest.mark.cluster
 
 #: On one node the program misbehaves as $FAULT says, elsewhere it does not. Every

@@ -13,7 +13,7 @@ from postprocess import debts, results
 from postprocess.printed import PrintedCommands
 from postprocess.records import read as read_records
 from postprocess.records import sessions as read_sessions
-from postprocess.regressions.events import Event, Verdict, failure_text
+from postprocess.regressions.events import failure_text
 from postprocess.regressions.failures import failure_events
 from postprocess.regressions.judging import judge_session
 from postprocess.report import cards, details, grid, page

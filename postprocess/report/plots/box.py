@@ -39,8 +39,8 @@ def drawings_from_records(
         records: Records, call: tuple[str, ...] = (), over: str = '',
         at: tuple[Any, ...] = (), by: naming.Names = (), values: str = 'relative',
         **choice: Any) -> Iterator[Drawing]:
-    """A plot for each metric, or call, and panel: those of sessions, or over size, where
-    too few sessions have been, of the repetitions inside jobs."""
+    """A plot for each metric, or call, and panel: those of sessions, or over size,
+    where too few sessions have been, of the repetitions inside jobs."""
     if over and over not in records.table:
         return
     if call:

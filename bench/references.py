@@ -17,9 +17,9 @@ metric is judged if its tolerance (postprocess/references/spread.py) is at most 
 
 Goals: at most 1 % of healthy sessions fail after 20 days with half of the variance in
 common and a noise of up to 5 %; at most 0.2 s more for `reframe -l`, which takes at
-most three times the CPU time of the trivial suite. With outliers there is no goal: if 2 % of
-all values are outliers, so are both measurements of one of 50 metrics in 2 % of the
-sessions.
+most three times the CPU time of the trivial suite. With outliers there is no goal: if
+2 % of all values are outliers, so are both measurements of one of 50 metrics in 2 % of
+the sessions.
 """
 from __future__ import annotations
 

@@ -209,8 +209,8 @@ class NightlySession:
         cases = len({one.test_case for one in self.summary.results})
         if len(failed) > max(MAXIMUM, PART * cases):
             self.summary.add_note(
-                f'{len(failed)} of {cases} test cases failed: too many for chance, none '
-                'was measured again')
+                f'{len(failed)} of {cases} test cases failed: too many for chance, '
+                'none was measured again')
             return
         if not failed:
             return

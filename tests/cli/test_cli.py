@@ -126,8 +126,8 @@ def test_the_site_of_the_command_decides_whose_references_judge(
 
 
 def test_references_of_another_site_are_refused(other_site, tmp_path, monkeypatch):
-    local, mine = commands.site_folder('local'), tmp_path / 'references'
-    mine.mkdir()
+    local, own = commands.site_folder('local'), tmp_path / 'references'
+    own.mkdir()
     monkeypatch.delenv('PLUMBLINE_SITE', raising=False)
     with pytest.raises(places.PlaceError, match='of the site other, not of local'):
         places.reference_folder_of_site(local, str(other_site / 'references'))
@@ -137,10 +137,10 @@ def test_references_of_another_site_are_refused(other_site, tmp_path, monkeypatc
     # Set for one site, and used with another one.
     monkeypatch.setenv('PLUMBLINE_SITE', 'local')
     with pytest.raises(places.PlaceError, match='of the site local, not of other'):
-        places.reference_folder_of_site(other_site, str(mine))
+        places.reference_folder_of_site(other_site, str(own))
     # A folder of one's own, for the site of the command.
     monkeypatch.setenv('PLUMBLINE_SITE', str(other_site))
-    assert places.reference_folder_of_site(other_site, str(mine)) == mine
+    assert places.reference_folder_of_site(other_site, str(own)) == own
 
 
 def test_env_prints_exports_that_do_not_grow(suite):

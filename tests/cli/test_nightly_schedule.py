@@ -28,7 +28,7 @@ def scheduled(kind: str, *words: str) -> str:
 
 
 #: Options, with letters that a shell, cron or systemd would read as their own.
-MANY = ['--site', 'lumi', '--bringup', '--keep-sessions', '7',
+MANY = ['--site', 'lumi', '--bringup', '--mode', 'full',
         '--hours', '9.5', '--json', "/srv/it's a/50%.json", '--', '-n', 'Osu$']
 
 
@@ -46,7 +46,7 @@ def shell(monkeypatch, tmp_path):
         'PLUMBLINE_SITE': 'lumi', 'PLUMBLINE_SESSION_ID': 'x', 'HOME': '/home',
         'PLUMBLINE_NODES': 'n1', 'PLUMBLINE_MESSAGES': 'json://hidden',
         'PLUMBLINE_STACKS': 'hidden\nlines',
-        'PLUMBLINE_SPACK_MIRROR': 'https://me:hidden@mirror.example/x'}
+        'PLUMBLINE_SPACK_PACKAGES': 'https://me:hidden@mirror.example/x'}
     for name, value in {**own, **others}.items():
         monkeypatch.setenv(name, value)
     return {**own, 'PLUMBLINE_WORK': str(timers.WORK)}
@@ -81,7 +81,7 @@ def test_what_starts_a_session_has_the_variables_of_the_shell(shell, kind, read)
     text = scheduled(kind, *MANY)
     assert read(text) == shell
     assert ('# Left out, because they may be secrets or have several lines: '
-            'PLUMBLINE_SPACK_MIRROR, PLUMBLINE_STACKS\n') in text
+            'PLUMBLINE_SPACK_PACKAGES, PLUMBLINE_STACKS\n') in text
     assert 'hidden' not in text and str(timers.ROOT) in text.replace('%%', '%')
 
 

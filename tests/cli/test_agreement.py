@@ -174,7 +174,7 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
 
 def test_all_give_each_test_case_the_same_result(tmp_path, capsys, monkeypatch):
     # What is drawn is not looked at here.
-    monkeypatch.setattr(plots, 'drawings_of_family', lambda *_: ([], []))
+    monkeypatch.setattr(plots, 'drawings_of_family', lambda *_: [])
     seen: set[str] = set()
     for seed in (2, 3, 4):              # they draw everything that is asserted below
         try:

@@ -340,7 +340,7 @@ def test_a_report_that_cannot_be_read_costs_no_value(small, report):
 def test_a_report_of_another_version_is_refused_by_name(small):
     change(report_of(small), '"4.2"', '"5.0"')
     frame, [error] = records.read(small, on_error='collect')
-    assert 'its data_version is 5.0, and only 4.x is known' in str(error)
+    assert 'its data_version is 5.0, and this checkout reads only 4.x' in str(error)
     assert len(frame) == 3
 
 

@@ -14,7 +14,6 @@ pytest.importorskip('matplotlib')
 pytest.importorskip('jinja2')
 import perflogs_factory as make
 
-from checks.taobench import validity
 from config.families import all_metrics, families
 from postprocess import records as all_records
 from postprocess.records import series
@@ -115,16 +114,7 @@ def marks(axes, fill: str) -> list[float]:
             and line.get_fillstyle() == fill for x in line.get_xdata()]
 
 
-def test_the_two_sides_agree():
-    def bands(params):
-        return {name: tuple(ends) for name, ends in
-                TAO.valid_value_bands(params).items()}
-    assert bands('job=standalone') == {
-        'hit_rate': validity.HIT_RATIO, 'cpu_total': validity.CPU,
-        'cpu_user': validity.USER}
-    assert bands('job=autoscale_v2_beta') == {
-        'hit_rate': validity.HIT_RATIO, 'cpu_total': validity.CPU_V2,
-        'cpu_user': validity.USER_V2}
+def test_the_units_of_series_are_those_of_the_metrics():
     for units in TAO.series.values():
         for metric, unit in units.items():
             assert all_metrics().get(

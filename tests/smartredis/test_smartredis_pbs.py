@@ -59,7 +59,7 @@ EXCLUDED = [
      'Inference': ('network=resnet50.pt',
                    'no environment has +tensor_redis +libtorch')},
     {'Throughput': ('net_type=tcp', 'net_type=tcp needs deployment=colocated'),
-     'Inference': ('network=nothing.pt', 'network is not a file')},
+     'Inference': ('network=nothing.pt', 'network is neither a file nor')},
     {'Throughput': ('server_access=fat', 'server_access needs client_nodes'),
      'Inference': ('device=GPU network=resnet50.pt',
                    'no partition has 1 nodes with NVIDIA GPUs')},

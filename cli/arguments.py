@@ -104,8 +104,7 @@ The command runs mode nightly and prints one summary. These are the differences 
 
 - Only one nightly session of a site runs at a time, and it ends after --hours. It
   cancels the Slurm jobs of a nightly session that was killed.
-- It lists nodes that Slurm reports as drained or down. The nodes that were not
-  measured for longest run the short test case of mode veto.
+- It lists nodes that Slurm reports as drained or down.
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.

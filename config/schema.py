@@ -125,7 +125,7 @@ def _reason_of_error(error: jsonschema.ValidationError) -> str:
     """The fault of a value, with what is allowed."""
     schema, value = error.schema, error.instance
     assert isinstance(schema, dict)
-    if error.validator == 'format':
+    if error.validator == 'format' and error.validator_value == 'regex':
         return f'{value!r} is not a regular expression: {error.cause}'
     if error.validator == 'enum':
         return f'{value!r} is not allowed; {suggest_name(value, schema["enum"])}'

@@ -455,6 +455,9 @@ def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
     ('{id: a, kind: muted, since: 2026-01-01, until: null, reason: x, '
      'decided: 2026-01-01, metrics: [a], failures: {}}',
      'until: expected a date like 2026-11-20, got None'),
+    ('{id: a, kind: accepted, since: "2026-02-30", until: null, reason: x, '
+     'decided: 2026-01-01, metrics: [a], failures: {}}',
+     "since: expected a date like 2026-11-20, got '2026-02-30'"),
     ('{id: a, kind: accepted, since: 2026-01-01, until: null, reason: x, '
      'decided: 2026-01-01, metrics: [a], failures: {exit_code: n1}}',
      "failures: exit_code: expected a list of nodes, got 'n1'")])

@@ -33,8 +33,9 @@ from config.regular import write_file_atomically
 
 ENVS = ROOT / 'spack-envs'
 
-#: What `spack find` prints of each package of a stack, and the file of it.
-FORMAT, PREFIXES = 'plumb:{name}:{version}:{hash}:{prefix}', 'prefix.log'
+#: File in the folder of a stack, with what `spack find` printed of each package
+#: (docs/how-to/spack.md has the command).
+PREFIXES = 'prefix.log'
 
 #: View of a stack, in its folder.
 VIEW = '.spack-env/view'

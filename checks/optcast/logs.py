@@ -69,6 +69,7 @@ DAMAGED = 'the line of the trace is damaged'
 #: Longer than any line; some expressions need time quadratic in the length.
 LONGEST = 10_000
 
+
 @dataclass(frozen=True)
 class Span:
     """A piece of work: row in the timeline, kind (the colour), start and end

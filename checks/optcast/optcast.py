@@ -28,7 +28,6 @@ from .scenarios import SCALES, SCENARIOS, Scenario, parse_size
 BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
 
 
-
 class OptcastPrograms(Programs):
     """Server, client and ring, compiled on the system that runs them."""
 

@@ -45,6 +45,7 @@ MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
 #: Restriction of a partition (scontrol) -> the option of sbatch that it needs.
 RESTRICTIONS = {'AllowAccounts': '--account', 'AllowQos': '--qos'}
 
+
 @dataclass
 class Facts:
     """All that was detected."""

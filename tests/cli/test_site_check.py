@@ -57,6 +57,7 @@ TENSORS = '''
              'smartredis': {'source': 'embedded'}}}},
 '''
 
+
 @pytest.fixture
 def site(tmp_path):
     folder = tmp_path / 'cluster'

@@ -16,6 +16,7 @@ from postprocess.report import build as report
 
 # References and other files of a site ----------------------------------------
 
+
 def test_a_fifo_as_a_file_of_a_site(tmp_path):
     path = tmp_path / 'osu.yaml'
     os.mkfifo(path)

@@ -22,6 +22,7 @@ from postprocess import records
 as_root = pytest.mark.skipif(os.geteuid() != 0,
                              reason='needs root, to become another user')
 
+
 @contextlib.contextmanager
 def locked_by_a_reader(*paths: Path) -> Iterator[set[Path]]:
     """Another user, who can read all folders, holds every lock that it can

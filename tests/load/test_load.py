@@ -159,6 +159,7 @@ def test_a_damaged_service_file_tells_the_line_and_not_the_password(
 
 # --- a server that does as it is told ----------------------------------------
 
+
 def address(listener: socket.socket) -> str:
     return f'127.0.0.1:{listener.getsockname()[1]}'
 
@@ -690,6 +691,7 @@ def running(port: int, *command: object) -> Iterator[subprocess.Popen]:
         server.send_signal(signal.SIGCONT)
         server.terminate()
         server.wait(LIMIT)
+
 
 @contextlib.contextmanager
 def resp(name: str, folder: Path, *more: object, port: int = 0) -> Iterator[int]:

@@ -256,6 +256,7 @@ def test_a_server_that_dies_in_the_middle(tools, store, start, tmp_path, mode,
 def test_a_consumer_that_dies(tools, store, start):
     one = start(aggregation(tools, store, 100000000))
     # The program, and not a launcher whose arguments name it.
+
     def consumers():
         return [pid for pid in one.processes('tensorload\0consumer')
                 if os.readlink(f'/proc/{pid}/exe').endswith('/tensorload')]

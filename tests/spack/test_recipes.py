@@ -20,6 +20,7 @@ RECIPES = sorted(ENVS.glob('repo/spack_repo/plumbline/packages/*/package.py'))
 FAMILIES = {'osu', 'nccl', 'keyvalue', 'optcast', 'smartredis',
             'taobench'}
 
+
 def ids(path: Path) -> str:
     return path.parent.name if path.name == 'package.py' else path.name
 

@@ -251,7 +251,7 @@ def test_the_faults_of_the_live_demo_are_found_and_go(tmp_path, monkeypatch, cap
     page = live.run_steps(tmp_path / 'demo', [*live.fault_steps(cpu), sound])
     ranks, store, good = step_outputs(capfd.readouterr().out)
     assert 'FAILED: 1 fail of 1 test case' in ranks, ranks
-    assert f'ranks share cores, with the CPUs {cpu},{cpu}' in ranks
+    assert f'ranks share cores, with the CPUs {cpu} {cpu}: ' in ranks
     assert 'FAILED: 1 fail of 1 test case' in store, store
     assert 'the store is full: its memory limit' in ' '.join(store.split())
     assert 'fail ' not in good and 'of 2 test cases' in good, good

@@ -657,6 +657,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
             setattr(self, name, value)
 
     @run_before('run')
+    def respect_longest_time_of_partition(self) -> None:
+        """Ask for no more time than the partition gives a job: the scheduler would
+        refuse it."""
+        if longest := self.current_partition.time_limit:
+            self.time_limit = min(self.time_limit, typ.Duration(longest))
+
+    @run_before('run')
     def load_stack_environment(self) -> None:
         origin = self.programs.program_origin(self.program)
         self.spec = origin.get('spec', '')

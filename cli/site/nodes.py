@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from config.sessions.modes import LONGEST_HOURS
+
 #: Partition (`*`: the default one), node, state, CPUs, sockets, cores of a
 #: socket, threads of a core, GRES, nodes of a job, and why the node is out:
 #: last, for it may have any letter in it. Also of hidden partitions.
@@ -89,6 +91,8 @@ class Partition:
     only_for: str = ''
     #: Slurm's accounts that alone may use it; '': all.
     accounts: str = ''
+    #: Longest time of a job, as ReFrame writes it; '': long enough for each mode.
+    time_limit: str = ''
 
     @property
     def is_limited(self) -> bool:
@@ -134,12 +138,29 @@ def add_slurm_rules(part: Partition, rules: Mapping[str, str], groups: Sequence[
         part.only_for = f'groups {rules["AllowGroups"]}'
     if is_limited('AllowAccounts'):
         part.accounts = rules['AllowAccounts']
+    part.time_limit = short_time_limit(rules.get('MaxTime', ''))
     others = is_limited('AllowGroups') and groups and not (
         {*rules['AllowGroups'].split(',')} & {*groups})
     part.closed = ', '.join(
         f'{key}={rules[key]}' for key, usual in USUAL_RULES.items()
         if key in rules and rules[key] != usual) or (
             f'you are in none of the groups {rules["AllowGroups"]}' if others else '')
+
+
+def short_time_limit(text: str) -> str:
+    """The longest time of a job, as ReFrame writes it; '': long enough for each mode.
+
+    :param text: as Slurm or PBS prints it
+
+    >>> [short_time_limit(text) for text in ('00:30:00', '1-00:00:00', 'UNLIMITED', '')]
+    ['30m', '', '', '']
+    """
+    if not (found := re.fullmatch(r'(?:(\d+)-)?(\d+):(\d+):(\d+)', text)):
+        return ''
+    days, hours, minutes, seconds = (int(number or 0) for number in found.groups())
+    minutes += 60 * (24 * days + hours)
+    return '' if minutes >= 60 * LONGEST_HOURS else (
+        f'{minutes}m' * bool(minutes) + f'{seconds}s' * bool(seconds))
 
 
 def default_partitions(parts: list[Partition]

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from cli.setup.venv import SetupError
-from cli.site.nodes import Node, Partition
+from cli.site.nodes import Node, Partition, short_time_limit
 
 #: State of a node that takes jobs, at once or later -> the same state of Slurm.
 STATES = {'free': 'idle', 'busy': 'allocated', 'job-busy': 'allocated',
@@ -60,7 +60,9 @@ def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
         only_for = [f'{who}s {queue.get(f"acl_{who}s", "")}' for who in (
             'user', 'group') if queue.get(f'acl_{who}_enable') == 'True']
         parts.append(Partition(name, True, most, nodes, fewest, ', '.join(closed),
-                               '; '.join(only_for)))
+                               '; '.join(only_for), time_limit=short_time_limit(str(
+                                   queue.get('resources_max', {}).get('walltime', '')
+                               ))))
     return sorted(parts, key=lambda part: (
         bool(part.only_for), -len(part.nodes), -(part.largest or len(part.nodes))))
 

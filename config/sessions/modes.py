@@ -13,13 +13,15 @@ SMOKE, VETO = 'smoke', 'veto'
 #: Failed test cases are measured again once. At a second retry ReFrame has removed
 #: the builds. Modes smoke and veto show the first result.
 _RETRY = '--max-retries=1'
+#: The longest time limit that a mode sets. Unit: h.
+LONGEST_HOURS = 2
 
 MODES = {
     SMOKE: ['--tag=^smoke$', '-Smode=smoke'],
     QUICK: ['--tag=^quick$', '-Smode=quick', _RETRY],
     'nightly': ['--tag=^nightly$', '-Smode=nightly', _RETRY, '-Srepetitions=5'],
     'full': ['--tag=^full$', '-Smode=full', _RETRY, '-Srepetitions=20',
-             '-Stime_limit=2h'],
+             f'-Stime_limit={LONGEST_HOURS}h'],
     # All nodes, also those that are down: a node without a result is a failure.
     VETO: ['--tag=^veto$', '-Smode=veto', '--distribute=all'],
 }

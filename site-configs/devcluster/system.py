@@ -41,7 +41,6 @@ def _partition(backend: str, launcher: str, environment: str
         'descr': f'{launcher}; jobs watched with {backend}',
         'scheduler': backend,
         'launcher': launcher,
-        'time_limit': '5m',
         'max_jobs': 2,
         'environs': [environment, f'tensors-{environment}', 'valkey', 'tao'],
         'env_vars': _MPIRUN if launcher == 'mpirun' else [],

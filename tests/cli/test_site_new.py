@@ -172,11 +172,13 @@ def test_a100_with_pbs(made):
     # Two of twelve nodes are for others (demand), one is down.
     assert part['extras']['max_nodes'] == 9 and 'gpu_nvidia' in part['features']
     assert part['extras']['nic_bandwidth'] == 2 * 200 * 125
+    assert part['time_limit'] == '60m'
     # PBS prints neither threads nor sockets; the node itself does.
     assert part['processor'] == {'num_cpus': 64, 'num_cpus_per_core': 2,
                                  'num_sockets': 1, 'num_cpus_per_socket': 64}
     fat = partition(made / 'basalt', 'basalt-fat')
     assert fat['processor']['num_cpus'] == 96 and 'features' not in fat
+    assert 'time_limit' not in fat
     text = (made / 'basalt' / 'system.py').read_text()
     assert text.count('FINISH: PBS prints the CPUs of a node') == 1
     environ, = configuration(made / 'basalt')['environments']

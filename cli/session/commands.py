@@ -406,6 +406,9 @@ def run(args: argparse.Namespace) -> int:
         for one in results.results_of_session(made.records, each.session).values()]
     rows = [row for each in ended for row in rows_of_session(
         made.records, each.session, work.perflog_folder)]
+    if made.verdict and any(one.result != 'not_run' for one in outcomes):
+        # Otherwise the newest session with results is an earlier one.
+        console.print_lines([made.verdict.headline])
     if rows:
         print_results(rows, args.all)
     worse = _print_regressions(made.verdict, outcomes, site)
@@ -627,7 +630,7 @@ def write_report_page(perflogs: str, summary: bool = True) -> tuple[str | None, 
     """Write the page; return its path (None if that failed), and the data of
     the page (report.Written).
 
-    :param summary: whether to print a summary
+    :param summary: whether to print its path and what it counts
     """
     from postprocess.report import build as page
     folder = places.report_folder()

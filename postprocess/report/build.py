@@ -51,8 +51,10 @@ def parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     args = parser().parse_args(argv)
-    return write_page(args.perflogs, args.output, args.site,
-                      args.last, args.title).code
+    made = write_page(args.perflogs, args.output, args.site, args.last, args.title)
+    if made.verdict:
+        print_lines([made.verdict.headline])
+    return made.code
 
 
 class Written(NamedTuple):
@@ -72,7 +74,7 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
     :param output: folder that gets index.html
     :param site: only its records; '': all
     :param last: only so many sessions, the newest
-    :param summary: whether to print a summary
+    :param summary: whether to print its path and what it counts
     """
     try:
         frame, sessions, decided, faults = debts.read(folder)
@@ -108,16 +110,14 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         return _print_error_and_return_failure(
             frame, f'{err.filename or output}: cannot be written ({err.strerror}); the '
             'earlier page is unchanged')
-    lines = [
-        f"{output / 'index.html'}: "
-        + results.tally_text(Counter(
-            {name: counts[name] for name in results.ORDER}).elements(),
-            made.verdict.again) + ', ' + results.sessions_text(frame)
-        + f"; {counts['judged']} with a tolerance, "
-        f"{counts['no_tolerance']} in which a metric has no tolerance",
-        made.verdict.headline]
     if summary:
-        print_lines(lines)
+        print_lines([
+            f"{output / 'index.html'}: "
+            + results.tally_text(Counter(
+                {name: counts[name] for name in results.ORDER}).elements(),
+                made.verdict.again) + ', ' + results.sessions_text(frame)
+            + f"; {counts['judged']} with a tolerance, "
+            f"{counts['no_tolerance']} in which a metric has no tolerance"])
     return Written(results.exit_code_of_state(made.verdict.state), frame, made.verdict)
 
 

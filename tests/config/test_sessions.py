@@ -154,7 +154,10 @@ def test_dry_runs_remove_no_session_that_measured(tmp_path, monkeypatch):
 # A run that is ended --------------------------------------------------------
 
 def test_a_run_that_is_ended_leaves_nothing_and_says_so(suite):
-    """A second signal would otherwise end what follows the first: table and page."""
+    """A second signal would otherwise end what follows the first: table and page. They
+    have no heading of an earlier session."""
+    assert re.search('^Session ', start(suite, '--', *SHORT).communicate(
+        timeout=LIMIT)[0], re.M)
     job = measuring(suite)
     job.send_signal(signal.SIGTERM)
     until(lambda: 'cancelling the jobs' in job.stdout.readline(), job)
@@ -163,7 +166,7 @@ def test_a_run_that_is_ended_leaves_nothing_and_says_so(suite):
     out, _ = job.communicate(timeout=LIMIT)
     assert job.returncode == 1 and 'Ended by SIGTERM' in out, out
     assert re.search(r'^not_run +osu_latency \(embedded\) intra_node ', out, re.M), out
-    assert 'Traceback' not in out and not processes(suite), out
+    assert not re.search('^Session |Traceback', out, re.M) and not processes(suite), out
 
 
 def test_a_run_that_is_killed_takes_reframe_and_its_jobs_along(suite):

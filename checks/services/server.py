@@ -329,13 +329,16 @@ class Server:
                 'counters': self.counters._asdict()}
 
     def stop(self) -> None:
-        """End it with all its processes, and remove its data."""
+        """End it with all its processes, and remove its data. A server that ends on
+        SIGTERM prints `stopped`; the others were killed."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
             while not self.exit_reason() and signal.sigtimedwait(
                     {signal.SIGCHLD}, TERMINATE_TIMEOUT):
                 pass
+            if number == signal.SIGTERM and self.exit_reason():
+                print('stopped', flush=True)
         # Those that have left the session of the server.
         os.spawnl(os.P_WAIT, LEFTOVERS, LEFTOVERS, f'PLUMBLINE_RANK={self.mark}')
         remove_folder(self.data)

@@ -6,6 +6,7 @@ addresses, passwords, readiness and shutdown follow from it, see :mod:`.script`.
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -289,6 +290,10 @@ class ServiceBenchmark(Benchmark, special=True):
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         self.unchecked.append(self.unvalidated_data())
+        if killed := re.findall('^plumbline-killed (.*)', run.err, re.M):
+            self.unchecked.append(
+                f'shutdown: server {" ".join(killed)} of {run.name} did not end on '
+                'SIGTERM and was killed')
         try:
             plan = self.service_plan()
             services, output = split_service_record(run.out, plan)

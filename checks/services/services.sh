@@ -392,11 +392,19 @@ fail_of_client() {  # number code
     fi
 }
 
-# The servers end also if a step fails: measure.sh waits for the launchers.
+# The servers end also if a step fails: measure.sh waits for the launchers. The check
+# records servers that did not end by themselves (service.py).
 run_and_stop() {
+    local index
     run_services
     local code=$?
     stop_services
+    if [ "$code" = 0 ]; then
+        for index in "${!servers[@]}"; do
+            first_line stopped "$run.server$index.line" ||
+                echo "plumbline-killed $index" >&2
+        done
+    fi
     return "$code"
 }
 

@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -388,6 +389,25 @@ def test_a_server_on_other_cpus(job, store, tmp_path):
                       f'{shlex.quote(str(store.binary))} "$@"')
     line = job(plan_of(replace(redis_like(store), command=(wrapper, '-')))).refusal()
     assert 'was bound to the CPUs [' in line and f'a wrapper at {wrapper}' in line
+
+
+def test_a_server_that_had_to_be_killed_is_recorded(job, store):
+    """Its log may not be whole."""
+    command = shell(f'trap "" TERM; {shlex.quote(str(store.binary))} -; sleep 600')
+    unchecked = []
+    for server in (redis_like(store), replace(redis_like(store), command=command)):
+        one = job(plan_of(server))
+        one.services()
+        run = SimpleNamespace(name='run.1', **{
+            name: (one.folder / f'run.1.{name}').read_text() for name in ('out', 'err')})
+        check = SimpleNamespace(
+            unchecked=[], unvalidated_data=str, service_plan=lambda one=one: one.plan,
+            extract_service_values=lambda *_: {}, inconclusive_reasons=[])
+        assert 'ready_time' in service.ServiceBenchmark.parse_values(check, run)
+        unchecked.append(''.join(check.unchecked))
+        assert not one.leftovers()
+    assert unchecked == [
+        '', 'shutdown: server 0 of run.1 did not end on SIGTERM and was killed']
 
 
 def test_an_append_only_file_that_a_server_does_not_write(job, store):

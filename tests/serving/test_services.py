@@ -399,7 +399,8 @@ def test_a_server_that_had_to_be_killed_is_recorded(job, store):
         one = job(plan_of(server))
         one.services()
         run = SimpleNamespace(name='run.1', **{
-            name: (one.folder / f'run.1.{name}').read_text() for name in ('out', 'err')})
+            name: (one.folder / f'run.1.{name}').read_text()
+            for name in ('out', 'err')})
         check = SimpleNamespace(
             unchecked=[], unvalidated_data=str, service_plan=lambda one=one: one.plan,
             extract_service_values=lambda *_: {}, inconclusive_reasons=[])

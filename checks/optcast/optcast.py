@@ -21,7 +21,8 @@ from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark
-from . import parser, scenarios, timeline
+from . import parser, scenarios
+from .logs import last_spans_as_samples
 from .scenarios import SCALES, SCENARIOS, Scenario, parse_size
 
 #: build.sh OUT compiles the program.
@@ -236,12 +237,12 @@ class OptcastAllReduce(ServiceBenchmark):
                 Path(self.stagedir, part).read_bytes() for part in parts))
         try:
             result = parser.analyse_log_folder(folder)
-            values = {**guards.values_by_metric(result.records, folder.name),
+            values = {**guards.values_by_metric(result.output.records, folder.name),
                       **self.derived_values(result)}
         except ParseError as err:
             guards.fail_test_case('table', f'{folder.name}: {err.file}:{err}')
         self.version = result.program_version
-        self.spans = timeline.last_spans_as_samples(result.logs)
+        self.spans = last_spans_as_samples(result.logs)
         return values
 
     def log_files(self, run: str) -> dict[str, list[str]]:

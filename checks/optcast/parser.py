@@ -15,9 +15,10 @@ import argparse
 import datetime
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
 import yaml
@@ -40,7 +41,7 @@ CLASSES = {'client': ({'e2e', 'req', 'send', 'recv'}, {'send', 'recv'},
                       {'send', 'recv', 'reduce'}),
            'server': ({'recv', 'reduce', 'send'},
                       {'recv', 'reduce', 'send', 'convert'})}
-_BLOCK = re.compile(r'(client|server) stats:\s*')
+_TITLE_OF_STATS = re.compile(r'(client|server) stats:\s*')
 _STATS = re.compile(
     r'  (\w+) +len: (\d+), avg: (\d+\.\d\d), sd: (\d+\.\d\d), '
     r'median: (\d+\.\d\d), min: (\d+\.\d\d), max: (\d+\.\d\d)\s*')
@@ -75,33 +76,25 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
 
     :raises ParseError: a part of the text cannot be trusted
     """
-    lines = list(enumerate(text.split('\n'), 1))
-    if not _OF_SERVER.search(text):
-        saved.refuse_failed_run(text.split('\n'), patterns=saved.CRASHES)
-    printed = read_printed_statistics(lines)
-    bare = table.strip_prefixes([line for _, line in lines], _TITLE)
+    lines = text.split('\n')
+    side = 'server' if _OF_SERVER.search(text) else 'client'
+    if side == 'client':
+        saved.refuse_failed_run(lines, patterns=saved.CRASHES)
+    bare = table.strip_prefixes(lines, _TITLE)
+    if printed := read_printed_statistics(bare):
+        log = logs.read_log('client', '\n'.join(filter(logs.RESULT.search, lines)))
+        log.rest = [*enumerate(lines, 1)]
+    else:
+        log = logs.read_log(side, text)
+    result = read_result(log) if log.side == 'client' else read_table(log.rest)
     call = _CALL.search('\n'.join(bare))
     parameters = _parameters_of_commands(call[1], '\n'.join(bare)) if call else {}
-    if printed:
-        client = logs.parse_client_log('\n'.join(
-            line for _, line in lines if logs.RESULT.search(line)))
-        result = read_table(lines)
-    else:
-        client = (logs.parse_server_log(text) if _OF_SERVER.search(text)
-                  else logs.parse_client_log(text))
-        result = read_table(client.rest)
-        printed = [(client.side, stats, len(lines))
-                   for stats in client.sample_statistics]
-    if client.side == 'client':
-        _require_result(client, result)
-    program = parameters.get('type', 'optcast' if printed else 'nccl')
-    return [Output(
-        (*_records_of_result(client, result, program),
-         *(record for side, stats, line in printed
-           for record in _records_of_stats(side, stats, line))),
-        num_tasks=result.ranks if result else None,
-        params=' '.join(f'{name}={value}' for name, value in sorted(parameters.items())
-                        if name not in _NO_PARAMETERS), time=logs.begin_of_log(text))]
+    statistics = printed or [(log.side, stats, len(lines)) for stats in log.statistics]
+    return [_output(
+        log, result, parameters.get('type', 'optcast' if statistics else 'nccl'),
+        statistics, ' '.join(
+            f'{name}={value}' for name, value in sorted(parameters.items())
+            if name not in _NO_PARAMETERS), logs.begin_of_log(text))]
 
 
 def _parameters_of_commands(options: str, text: str) -> dict[str, str]:
@@ -126,54 +119,52 @@ def _parameters_of_commands(options: str, text: str) -> dict[str, str]:
     return {'type': 'optcast', **parameters}
 
 
-def read_printed_statistics(lines: Sequence[tuple[int, str]]
-                            ) -> list[tuple[str, Stats, int]]:
+def read_printed_statistics(lines: Sequence[str]) -> list[tuple[str, Stats, int]]:
     """The statistics that run.py printed, with side and line.
 
     :raises ParseError: they are damaged or incomplete
     """
-    blocks: dict[str, dict[str, tuple[Stats, int]]] = {}
-    starts: dict[str, int] = {}
+    #: Side -> line of its title; side and class -> statistics and their line.
+    titles: dict[str, int] = {}
+    read: dict[tuple[str, str], tuple[Stats, int]] = {}
     side = ''
-    bare = table.strip_prefixes([line for _, line in lines], _TITLE)
-    for number, line in enumerate(bare, 1):
+    for number, line in enumerate(lines, 1):
+        fault = ''
         if len(line) > logs.LONGEST:
-            raise ParseError(number, line, f'the line has {len(line)} characters')
-        block, stats = _BLOCK.fullmatch(line), _STATS.fullmatch(line)
-        if block:
-            side = block[1]
-            if side in blocks:
-                raise ParseError(number, line, f'"{side} stats" occurs twice')
-            blocks[side], starts[side] = {}, number
-        elif stats and side:
-            read = Stats(stats[1], int(stats[2]), *map(
-                float, stats.groups()[2:]))  # type: ignore[arg-type]
-            if read.name in blocks[side]:
-                raise ParseError(number, line, f'{read.name} occurs twice')
-            if not (read.len and read.min <= read.median <= read.max
-                    and read.min - 0.011 <= read.avg <= read.max + 0.011
-                    and read.sd <= (read.max - read.min) / 2 + 0.011):
-                raise ParseError(number, line, 'the statistics contradict each other')
-            blocks[side][read.name] = read, number
+            fault = f'the line has {len(line)} characters'
+        elif title := _TITLE_OF_STATS.fullmatch(line):
+            side = title[1]
+            fault = f'"{side} stats" occurs twice' * (side in titles)
+            titles[side] = number
+        elif side and (cells := _STATS.fullmatch(line)):
+            stats = Stats(cells[1], int(cells[2]), *map(float, cells.groups()[2:]))
+            if (side, stats.name) in read:
+                fault = f'{stats.name} occurs twice'
+            elif not (stats.len and stats.min <= stats.median <= stats.max
+                      and stats.min - 0.011 <= stats.avg <= stats.max + 0.011
+                      and stats.sd <= (stats.max - stats.min) / 2 + 0.011):
+                fault = 'the statistics contradict each other'
+            read[side, stats.name] = stats, number
         elif _LIKE_STATS.search(line):
-            raise ParseError(number, line, 'the line of statistics is damaged')
+            fault = 'the line of statistics is damaged'
         elif line.strip():
             side = ''
-    if blocks:
-        logs.refuse_panics('\n'.join(bare))
-    for side, block_stats in blocks.items():
-        if set(block_stats) not in CLASSES[side]:
-            raise ParseError(starts[side], '', f'"{side} stats" is incomplete; it has '
-                             f'{", ".join(sorted(block_stats)) or "nothing"}')
-    if len({stats.len for name, (stats, _) in blocks.get('client', {}).items()
-            if name != 'reduce'}) > 1:
-        raise ParseError(starts['client'], '', 'the classes of the client have '
-                         'different numbers of samples')
-    if 'server' in blocks and 'client' not in blocks:
-        raise ParseError(starts['server'], '', 'the text has "server stats", but no '
-                         '"client stats"')
-    return [(side, stats, number) for side, block_stats in blocks.items()
-            for stats, number in block_stats.values()]
+        if fault:
+            raise ParseError(number, line, fault)
+    if not titles:
+        return []
+    logs.refuse_panics('\n'.join(lines))
+    # Statistics of a server are never alone.
+    for side, number in {'client': titles.get('server', 0), **titles}.items():
+        of_side = {name: stats for (of, name), (stats, _) in read.items() if of == side}
+        if {*of_side} not in CLASSES[side]:
+            raise ParseError(number, '', f'"{side} stats" is incomplete; it has '
+                             f'{", ".join(sorted(of_side)) or "nothing"}')
+        if side == 'client' and len({stats.len for name, stats in of_side.items()
+                                     if name != 'reduce'}) > 1:
+            raise ParseError(number, '', 'the classes of the client have different '
+                             'numbers of samples')
+    return [(side, stats, number) for (side, _), (stats, number) in read.items()]
 
 
 def read_table(lines: Iterable[tuple[int, str]]) -> nccl.Output | None:
@@ -219,30 +210,33 @@ def bandwidths(half: nccl.Half, size: int, ranks: int) -> tuple[float, float]:
     return algbw, algbw * 2 * (ranks - 1) / ranks
 
 
-def _records_of_result(client: Log, result: nccl.Output | None, program: str
-                       ) -> Iterator[Record]:
-    if client.bandwidths:
-        yield Record('optcast', '', None, 'client_bandwidth',
-                     sum(client.bandwidths) / len(client.bandwidths), 'Gb/s', 1)
-    if not result:
-        return
-    for row in result.rows:
-        for suffix, half in row.halves_with_metric_suffix:
-            algbw, busbw = bandwidths(half, row.size, result.ranks)
-            yield Record(program, '', row.size, f'algbw{suffix}', algbw, 'GB/s',
-                         row.line)
-            yield Record(program, '', row.size, f'busbw{suffix}', busbw, 'GB/s',
-                         row.line)
-    if result.average:
-        yield Record(program, '', None, 'busbw_average', result.average.value, 'GB/s',
-                     result.end)
+def _output(log: Log, result: nccl.Output | None, program: str,
+            statistics: Iterable[tuple[str, Stats, int]], params: str,
+            time: datetime.datetime | None) -> Output:
+    """The records of a log.
 
-
-def _records_of_stats(side: str, stats: Stats, line: int) -> Iterator[Record]:
-    for name in STATISTICS:
-        yield Record('optcast', '', None, f'{side}_{stats.name}_{name}',
-                     round(float(getattr(stats, name)), 4),
-                     '1' if name == 'len' else 'ms', line)
+    :param statistics: side, statistics of a class, line
+    """
+    records = []
+    if log.bandwidths:
+        records.append(Record('optcast', '', None, 'client_bandwidth',
+                              fmean(log.bandwidths), 'Gb/s', 1))
+    if result:
+        records += [Record(program, '', row.size, name + suffix, value, 'GB/s',
+                           row.line)
+                    for row in result.rows
+                    for suffix, half in row.halves_with_metric_suffix
+                    for name, value in zip(('algbw', 'busbw'), bandwidths(
+                        half, row.size, result.ranks), strict=True)]
+        if result.average:
+            records.append(Record(program, '', None, 'busbw_average',
+                                  result.average.value, 'GB/s', result.end))
+    records += [Record('optcast', '', None, f'{side}_{stats.name}_{name}',
+                       round(float(getattr(stats, name)), 4),
+                       '1' if name == 'len' else 'ms', line)
+                for side, stats, line in statistics for name in STATISTICS]
+    return Output(tuple(records), num_tasks=result.ranks if result else None,
+                  params=params, time=time)
 
 
 # A folder of logs ----------------------------------------------------------
@@ -250,20 +244,12 @@ def _records_of_stats(side: str, stats: Stats, line: int) -> Iterator[Record]:
 @dataclass(frozen=True)
 class Analysis:
     """Analysis of a folder of logs, like the original's."""
-    #: Contents of setting.yaml.
-    settings: dict[str, Any]
+    output: Output
     client: Log
     server: Log | None
     table: nccl.Output | None
     #: Result of a ring of the same clients, in runs of this suite.
-    ring: nccl.Output | None = None
-    #: Time of the first line of the client's log that has one.
-    time: datetime.datetime | None = None
-
-    @property
-    def type(self) -> str:
-        """The implementation of the all-reduce: optcast, nccl, ring, sharp."""
-        return str(self.settings.get('type', 'optcast'))
+    ring: nccl.Output | None
 
     @property
     def program_version(self) -> str:
@@ -273,24 +259,8 @@ class Analysis:
         return next((title[1] for title in titles if title), '')
 
     @property
-    def parameters(self) -> str:
-        """The parameters of the test case that setting.yaml has, as the check names
-        them."""
-        names = {'data_type': 'data_type', 'clients': RUN_SCRIPT['clients'],
-                 'servers': RUN_SCRIPT['servers']}
-        return ' '.join([f'type={self.type}', *(
-            f'{name}={self.settings[option]}' for name, option in names.items()
-            if self.settings.get(option) is not None)])
-
-    @property
     def logs(self) -> tuple[Log, ...]:
         return (self.client, self.server) if self.server else (self.client,)
-
-    @property
-    def records(self) -> tuple[Record, ...]:
-        return (*_records_of_result(self.client, self.table, self.type),
-                *(record for log in self.logs for stats in log.sample_statistics
-                  for record in _records_of_stats(log.side, stats, 1)))
 
 
 def analyse_log_folder(folder: Path) -> Analysis:
@@ -307,24 +277,30 @@ def analyse_log_folder(folder: Path) -> Analysis:
             raise ParseError(err.line, err.text, err.reason, name) from None
 
     settings = read('setting.yaml', _parse_settings)
+    kind = str(settings.get('type', 'optcast'))
     for errors in folder.glob('*_err.log'):
         read(errors.name, functools.partial(
             logs.refuse_panics, side=errors.name.partition('_')[0]))
-    client = read('client.log', logs.parse_client_log)
-    result = read('client.log', lambda _: _require_result(
-        client, read_table(client.rest)))
+    client = read('client.log', functools.partial(logs.read_log, 'client'))
+    result = read('client.log', lambda _: read_result(client))
     server = ring = None
-    if settings.get('type', 'optcast') == 'optcast':
-        server = read('server.log', logs.parse_server_log)
+    if kind == 'optcast':
+        server = read('server.log', functools.partial(logs.read_log, 'server'))
         if client.spans and not server.spans:
             raise ParseError(1, '', 'the log has no span: start the first server '
                              'with RUST_LOG=TRACE', 'server.log')
     if (folder / 'ring.txt').exists():
-        ring = read('ring.txt', lambda text: read_table(
-            enumerate(text.split('\n'), 1)))
-    with open(folder / 'client.log', errors='replace') as lines:
-        begin = next(filter(None, map(logs.begin_of_log, lines)), None)
-    return Analysis(settings, client, server, result, ring, begin)
+        ring = read('ring.txt', lambda text: read_table(enumerate(text.split('\n'), 1)))
+    # The parameters of the test case, as the check names them.
+    params = {'data_type': settings.get('data_type'), **{
+        name: settings.get(RUN_SCRIPT[name]) for name in ('clients', 'servers')}}
+    return Analysis(_output(
+        client, result, kind,
+        [(log.side, stats, 1) for log in (client, server) if log
+         for stats in log.statistics],
+        ' '.join([f'type={kind}', *(f'{name}={value}' for name, value in params.items()
+                                    if value is not None)]),
+        read('client.log', logs.begin_of_log)), client, server, result, ring)
 
 
 def _parse_settings(text: str) -> dict[str, Any]:
@@ -339,8 +315,12 @@ def _parse_settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def _require_result(client: Log, result: nccl.Output | None) -> nccl.Output | None:
-    """The table of clients, or None if the server's own client printed a bandwidth."""
+def read_result(client: Log) -> nccl.Output | None:
+    """The table of clients, or None if the server's own client printed a bandwidth.
+
+    :raises ParseError: there is neither, or the table cannot be trusted
+    """
+    result = read_table(client.rest)
     if not result and not client.bandwidths:
         raise ParseError(max(1, len(client.rest) + len(client.spans)), '', 'the log '
                          'has no result: no table of nccl-tests and no line with the '
@@ -361,8 +341,4 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
         if not (folder / name).exists():
             raise ValueError(f'{name} is missing, so this is not a folder of logs of '
                              'run.py; of printed outputs give the files')
-    result = analyse_log_folder(folder)
-    return [(folder, Output(result.records,
-                            num_tasks=result.table.ranks if result.table else None,
-                            params=result.parameters, time=result.time))
-            ], ''
+    return [(folder, analyse_log_folder(folder).output)], ''

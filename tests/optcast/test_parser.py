@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from checks.core.parsers import ParseError
-from checks.optcast import logs, parser, timeline
+from checks.optcast import logs, parser
 from cli.session.parse import convert_output_to_csv
 from config.records import samples
 from tests.mutations import MUTATIONS
@@ -59,7 +59,7 @@ def test_an_analysis_has_the_values_that_the_original_prints(folder):
     """run.py printed these of the same logs, to all its digits."""
     analysis = parser.analyse_log_folder(folder)
     printed = by_name(parser.parse((GOLDEN / 'run_nogpu_2x2.txt').read_text()))
-    own = by_name(analysis.records)
+    own = by_name(analysis.output.records)
     assert len(printed) == 5 * 6 + 1
     assert {key: round(own[key], 2) for key in printed} == printed
 
@@ -98,8 +98,8 @@ def test_published_statistics():
 
 def test_requests_of_nccl():
     """Of each request the first half is dropped: one of three stays out."""
-    result = logs.parse_client_log(NCCL)
-    stats = {one.name: one for one in result.sample_statistics}
+    result = logs.read_log('client', NCCL)
+    stats = {one.name: one for one in result.statistics}
     assert stats['e2e'].len == 4
     assert (stats['e2e'].min, stats['e2e'].max) == (4.5, 5.5)
     assert stats['req'].avg == 0.5 and stats['recv'].avg == 2.0
@@ -113,12 +113,12 @@ def test_requests_of_nccl():
     (NCCL.replace('2.500000', '0.500000', 1), 'time stamp before its')])
 def test_damaged_requests(text, why):
     with pytest.raises(ParseError, match=why):
-        logs.parse_client_log(text)
+        logs.read_log('client', text)
 
 
 @pytest.mark.parametrize('side, damage, why', [
-    ('client', lambda t: t[:len(t) // 2], 'cut|damaged|no line with'),
-    ('client', lambda t: re.sub(r'.*type: agg.*\n', '', t), 'no line with'),
+    ('client', lambda t: t[:len(t) // 2], 'cut|damaged|did not finish'),
+    ('client', lambda t: re.sub(r'.*type: agg.*\n', '', t), '2 bandwidths of no parts'),
     ('client', lambda t: t + "[vm/err] thread '<unnamed>' (3) panicked at "
      'src/client.rs:134:90:\n', 'panicked at src/client.rs:134:90'),
     ('server', lambda t: t.replace('recv latency', 'recv lat', 1), 'damaged'),
@@ -139,7 +139,6 @@ def test_lost_and_doubled_lines(side):
     begins and ends between them, and what was under way at a server's end,
     may go."""
     text = {'client': CLIENT, 'server': SERVER}[side]
-    read = {'client': logs.parse_client_log, 'server': logs.parse_server_log}[side]
     lines = text.splitlines(True)
     spans = [number for number, line in enumerate(lines[:-60]) if re.search(
         'requested|latency|reduce start|idx: .* (start|done)', line)]
@@ -148,12 +147,12 @@ def test_lost_and_doubled_lines(side):
         for damaged in (lines[:number] + lines[number + 1:],
                         lines[:number + 1] + lines[number:]):
             with pytest.raises(ParseError):
-                read(''.join(damaged))
+                logs.read_log(side, ''.join(damaged))
 
 
 def test_a_panic_at_the_very_end_of_a_server_is_its_way_to_end(folder):
     assert 'panicked at src/server.rs' in SERVER
-    assert logs.parse_server_log(SERVER).spans
+    assert logs.read_log('server', SERVER).spans
 
 
 @pytest.mark.parametrize('side, text', [('server', SERVER),
@@ -167,10 +166,10 @@ def test_a_panic_of_a_thread_whose_peer_has_gone(side, text):
         "remote peer localhost<47604>\n\nthread '<unnamed>' (9) panicked at "
         f'src/{side}.rs:451:80:\n')
     if side == 'server':
-        assert logs.parse_server_log(text).spans
+        assert logs.read_log('server', text).spans
     else:
         with pytest.raises(ParseError, match='panicked at src/client.rs:451'):
-            logs.parse_client_log(text)
+            logs.read_log('client', text)
 
 
 def test_a_client_that_panicked_where_run_py_ended_well():
@@ -214,9 +213,9 @@ def test_a_prefix_of_all_lines_is_removed(prefix):
 
 
 def test_spans_that_stay_with_the_records():
-    server = logs.parse_server_log(SERVER)
-    kept = timeline.last_spans_as_samples((logs.parse_client_log(NCCL), server))
-    assert len(kept) == 18 + min(timeline.KEPT, len(server.spans))
+    server = logs.read_log('server', SERVER)
+    kept = logs.last_spans_as_samples((logs.read_log('client', NCCL), server))
+    assert len(kept) == 18 + min(logs.KEPT, len(server.spans))
     client = [one for one in kept if one.call.startswith('client:')]
     assert {one.call for one in client} == {
         'client:requested', 'client:send_done', 'client:recv_done'}

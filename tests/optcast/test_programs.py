@@ -148,7 +148,7 @@ def test_its_logs_are_read_as_the_originals(run):
     (job.folder / 'client.log').write_text(job.client_log())
     result = parser.analyse_log_folder(job.folder)
     names = [(log.side, one.name, one.len) for log in (
-        result.client, result.server) for one in log.sample_statistics]
+        result.client, result.server) for one in log.statistics]
     # 16 chunks, measured once after one warm-up, half of them dropped: of 32
     # requests, of 32 parts that the first server got.
     assert names == [
@@ -166,16 +166,16 @@ def test_a_small_all_reduce_goes_in_small_parts(run):
     log = (job.folder / 'server.log').read_text()
     # Of two ranks, twice.
     assert log.count('recv latency') == 2 * 2 * (32 + 33)
-    assert {span.kind for span in logs.parse_server_log(log).spans} == {
+    assert {span.kind for span in logs.read_log('server', log).spans} == {
         'recv', 'reduce', 'send'}
 
 
 def test_traces_of_a_ring(run):
     job = run(3, ring=True)
     assert job.serve().ask('96K').ends() == [0] * 3
-    result = logs.parse_client_log(job.client_log())
+    result = logs.read_log('client', job.client_log())
     # A block of 32 K is two chunks; four steps, of which two add; twice.
-    assert {one.name: one.len for one in result.sample_statistics} == {
+    assert {one.name: one.len for one in result.statistics} == {
         'send': 8, 'recv': 8, 'reduce': 4}
 
 
@@ -204,8 +204,8 @@ def test_each_message_begins_once_in_the_trace_of_a_ring(run, tmp_path):
     job = run(3, ring=True)
     job.program = tmp_path / 'optcast'
     assert job.serve().ask('96K').ends() == [0] * 3
-    result = logs.parse_client_log(job.client_log())
-    assert {one.name: one.len for one in result.sample_statistics} == {
+    result = logs.read_log('client', job.client_log())
+    assert {one.name: one.len for one in result.statistics} == {
         'send': 8, 'recv': 8, 'reduce': 4}
 
 

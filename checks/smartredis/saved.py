@@ -75,13 +75,9 @@ def write_statistics(rows: list[dict[str, Any]], file: Path) -> None:
 
 class Part(NamedTuple):
     """What the perflogs have of a session."""
-    time: datetime.datetime
     run: str
-    check: str
-    version: str
-    params: str
-    num_nodes: int | None
-    num_tasks: int
+    time: datetime.datetime
+    columns: dict[str, Any]
     records: tuple[Record, ...]
     calls: list[samples.Sample]
 
@@ -90,11 +86,13 @@ def part_of_session(session: Session) -> Part:
     """What the perflogs have of a session: not all of its calls."""
     time = run_time(session)
     folder = str(session.path.parent.resolve())
-    return Part(time, f'{time:%Y%m%dT%H%M%SZ}-'
-                f'{hashlib.sha256(folder.encode()).hexdigest()[:6]}',
-                _CHECKS[session.kind], session.version, session_parameters(session),
-                session.num_nodes, len(session.calls), session.records(),
-                _thinned(session.call_samples()))
+    return Part(f'{time:%Y%m%dT%H%M%SZ}-'
+                f'{hashlib.sha256(folder.encode()).hexdigest()[:6]}', time, {
+        'partition': SAVED, 'environ': SAVED, 'source': SAVED, 'family': 'smartredis',
+        'check': _CHECKS[session.kind], 'params': session_parameters(session),
+        'program': PROGRAM, 'version': session.version,
+        'num_nodes': session.num_nodes, 'num_tasks': len(session.calls),
+    }, session.records(), _thinned(session.call_samples()))
 
 
 def write_perflogs(parts: Iterable[Part], folder: Path, system: str) -> None:
@@ -106,23 +104,19 @@ def write_perflogs(parts: Iterable[Part], folder: Path, system: str) -> None:
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f'--perflogs: {folder} is not empty; name a new folder')
-    cases: dict[tuple, list[Part]] = defaultdict(list)
+    cases: dict[str, list[Part]] = defaultdict(list)
     for part in parts:
-        cases[part[:7]].append(part)
+        cases[str(part[:3])].append(part)
     runs: dict[str, writing.Session] = {}
     calls: list[tuple[writing.Measurement, list[samples.Sample]]] = []
-    for case, equal in sorted(cases.items(), key=lambda item: str(item[0])):
-        time, run, check, version, params, nodes, ranks = case
+    for _, equal in sorted(cases.items()):
         values: dict[tuple, list[float]] = defaultdict(list)
         for record in [record for part in equal for record in part.records]:
             values[record.metric, record.unit, record.size].append(record.value)
-        measurement = writing.Measurement(time, {
-            'system': system, 'partition': SAVED, 'environ': SAVED,
-            'family': 'smartredis', 'check': check, 'params': params,
-            'program': PROGRAM, 'version': version, 'source': SAVED,
-            'num_nodes': nodes, 'num_tasks': ranks,
-        }, writing.values_of_repetitions(
-            (*key, repeated) for key, repeated in values.items()))
+        run, time, columns = equal[0][:3]
+        measurement = writing.Measurement(
+            time, {'system': system, **columns}, writing.values_of_repetitions(
+                (*key, repeated) for key, repeated in values.items()))
         runs.setdefault(run, writing.Session(run, time)).measurements.append(
             measurement)
         # Equal sessions have the same ranks and calls: iterations are counted on.

@@ -173,6 +173,15 @@ def expected_point_count(window: float = WINDOW, interval: float = INTERVAL) -> 
     return max(math.ceil(count - min(_MISSING, count * _MISSING / 72)), 1)
 
 
+def parse(text: str) -> tuple[Record, ...]:
+    """The records of a server's or a client's log, or of a report.
+
+    :raises ParseError: nothing in the text can be trusted
+    """
+    [output] = parse_log(text)
+    return output.records
+
+
 def parse_log(text: str, options: Any = None) -> list[Output]:
     """The records of a log or report; a report has the job, the number of machines of
     clients, and its time, too.
@@ -180,57 +189,32 @@ def parse_log(text: str, options: Any = None) -> list[Output]:
     :param options: not used
     :raises ParseError: nothing in the text can be trusted
     """
-    records = parse(text)
-    stripped = _strip_prefixes(text)
-    if not _REPORT.search(stripped):
-        return [Output(records)]
-    document, _, _ = _read_report(stripped)
-    job = re.fullmatch(r'tao_bench_(\w+)', str(document.get('benchmark_name')))
-    words = document.get('benchmark_args')
-    options = ' '.join(map(str, words)) if isinstance(words, list) else ''
-    clients = re.search(r'--num-clients[ =](\d+)', options)
-    # Without names of hosts and interfaces.
-    options = re.sub(
-        r'--(?:server-hostname|interface-name|num-clients)[ =]\S+', '', options)
-    about = {'job': job and job[1], 'client_nodes': clients and clients[1],
-             'options': re.sub(r'[\s|]+', '_', options.strip())}
-    seconds = document.get('timestamp')
-    return [Output(
-        records, params=' '.join(f'{name}={text}' for name, text in about.items()
-                                 if text),
-        time=datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-        if type(seconds) is int and 0 < seconds < 2 ** 32 else None)]
-
-
-def parse(text: str) -> tuple[Record, ...]:
-    """The records of a server's or a client's log.
-
-    If a file has several servers, their number is a parameter: `server=2`.
-
-    :raises ParseError: nothing in the text can be trusted
-    """
     text = _strip_prefixes(text)
     if _REPORT.search(text):
-        return parse_report(text)
-    if _is_client_log(text):
-        return parse_client_log(text)
+        return [parse_report(text)]
+    return [Output((parse_client_log if _is_client_log(text) else _records_of_servers)(
+        text))]
+
+
+def _records_of_servers(text: str) -> tuple[Record, ...]:
+    """The records of the log of a server. If a file has several servers, their number
+    is a parameter: `server=2`."""
     logs, lines = parse_server_logs(text), _LINE_END.split(text)
     results = []
     for number, log in enumerate(logs, 1):
         values = summarise_log(log)
-        params = f'server={number}' if len(logs) > 1 else ''
         if not values.counted:
             point = log.points[-1]
             raise ParseError(
                 point.line, lines[point.line - 1], 'no line of this server is counted; '
                 f'the last one: {point.why_not_counted}')
-        line = values.counted[-1].line
         numbers = {name: float(getattr(values, name)) for name in UNITS}
         if log.program == DCPERF:
             numbers['score'] = values.total_qps / BASELINE
-        results += [Record(log.program, log.version, None, name, number,
-                           REPORT_UNITS[name], line, params)
-                    for name, number in numbers.items()]
+        results += [Record(log.program, log.version, None, name, value,
+                           REPORT_UNITS[name], values.counted[-1].line,
+                           f'server={number}' if len(logs) > 1 else '')
+                    for name, value in numbers.items()]
     return tuple(results)
 
 
@@ -371,14 +355,24 @@ def combine_summaries(summaries: Sequence[Summary | None]
 
 # The result of a job --------------------------------------------------------
 
-def parse_report(text: str) -> tuple[Record, ...]:
+def parse_report(text: str) -> Output:
     """The records of the JSON that a job ends with: a report of benchpress, as it
     prints and saves it, or the metrics alone, as a script of DCPerf prints them.
 
     :raises ParseError: there is none, it is damaged, or nothing was measured
     """
     saved.refuse_failed_run(text.split('\n'), patterns=saved.CRASHES)
-    document, at, line = _read_report(text)
+    start = _REPORT.search(text)
+    if not start:
+        raise ParseError(text.count('\n') + 1, text[-80:], 'DCPerf printed no result')
+    at = text.index('{', start.start())
+    line = text.count('\n', 0, at) + 1
+    # On one line, if benchpress does not print to a terminal.
+    end = (re.compile(r'\{.*\}[ \t\r]*$', re.MULTILINE).match(text, at)
+           or re.compile(r'^\}\s*$', re.MULTILINE).search(text, at))
+    if not end:
+        raise ParseError(line, '', 'the report is cut off: its last brace is missing')
+    document = parse_json(text[at:end.end()].rstrip(), 'the report', line)
     metrics = document.get('metrics', document)
 
     def line_of(name: str) -> int:
@@ -391,13 +385,15 @@ def parse_report(text: str) -> tuple[Record, ...]:
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ParseError(line_of(name), str(value)[:80],
                              f'{name} is {value!r}: expected a number')
+    params, time = _context_of_report(document)
     if is_client:
         if not any(values.values()):
             raise ParseError(line_of('metrics'), '', 'the report of a client has no '
                              'qps: its test did not end; see its log')
-        return tuple(Record('tao_bench_client', '', None, 'operations', float(value),
-                            '1/s', line_of(name), f'operation={known[name]}')
-                     for name, value in values.items() if value)
+        return Output(tuple(
+            Record('tao_bench_client', '', None, 'operations', float(value), '1/s',
+                   line_of(name), f'operation={known[name]}')
+            for name, value in values.items() if value), params=params, time=time)
     if missing := set(UNITS) - set(values):
         raise ParseError(line_of('metrics'), '', 'the report lacks '
                          + ', '.join(sorted(missing)))
@@ -409,28 +405,27 @@ def parse_report(text: str) -> tuple[Record, ...]:
         raise ParseError(line_of('total_qps'), '', 'total_qps is not the sum of '
                          'fast_qps and slow_qps')
     values.setdefault('score', values['total_qps'] / BASELINE)
-    return tuple(Record(DCPERF, '', None, name, float(value),
-                        REPORT_UNITS[name], line_of(name))
-                 for name, value in values.items())
+    return Output(tuple(
+        Record(DCPERF, '', None, name, float(value), REPORT_UNITS[name], line_of(name))
+        for name, value in values.items()), params=params, time=time)
 
 
-def _read_report(text: str) -> tuple[dict[str, Any], int, int]:
-    """The JSON that a job ends with, and the position and line of its beginning.
-
-    :raises ParseError: there is none, or it is damaged
-    """
-    start = _REPORT.search(text)
-    if not start:
-        raise ParseError(text.count('\n') + 1, text[-80:], 'DCPerf printed no result')
-    at = text.index('{', start.start())
-    line = text.count('\n', 0, at) + 1
-    # On one line, if benchpress does not print to a terminal.
-    end = (re.compile(r'\{.*\}[ \t\r]*$', re.MULTILINE).match(text, at)
-           or re.compile(r'^\}\s*$', re.MULTILINE).search(text, at))
-    if not end:
-        raise ParseError(line, '', 'the report is cut off: its last brace is missing')
-    document = parse_json(text[at:end.end()].rstrip(), 'the report', line)
-    return document, at, line
+def _context_of_report(document: Mapping[str, Any]
+                       ) -> tuple[str, datetime.datetime | None]:
+    """Parameters of the test case, and the time, that a report has."""
+    job = re.fullmatch(r'tao_bench_(\w+)', str(document.get('benchmark_name')))
+    words = document.get('benchmark_args')
+    options = ' '.join(map(str, words)) if isinstance(words, list) else ''
+    clients = re.search(r'--num-clients[ =](\d+)', options)
+    # Without names of hosts and interfaces.
+    options = re.sub(
+        r'--(?:server-hostname|interface-name|num-clients)[ =]\S+', '', options)
+    about = {'job': job and job[1], 'client_nodes': clients and clients[1],
+             'options': re.sub(r'[\s|]+', '_', options.strip())}
+    seconds = document.get('timestamp')
+    return (' '.join(f'{name}={text}' for name, text in about.items() if text),
+            datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+            if type(seconds) is int and 0 < seconds < 2 ** 32 else None)
 
 
 # A client's log ------------------------------------------------------------

@@ -105,12 +105,13 @@ def find_free_port(address: str) -> int:
     begin = int.from_bytes(os.urandom(4), 'big')
     # The number of ports has no divisor in common with the stride.
     ports = [1024 + (begin + 7919 * number) % 54512 for number in range(5000)]
-    for last in (False, True):
-        for port in ports:
-            both = port, port + 10000
-            if (any(low <= one <= high for one in both) == last
-                    and all(can_bind(address, one) for one in both)):
-                return port
+
+    def is_ephemeral(port: int) -> bool:
+        return any(low <= one <= high for one in (port, port + 10000))
+
+    for port in sorted(ports, key=is_ephemeral):
+        if can_bind(address, port) and can_bind(address, port + 10000):
+            return port
     raise Failed(f'no port is free on {address}: stop programs that occupy them')
 
 

@@ -34,7 +34,8 @@ from .logs import Log, Stats
 from .scenarios import RUN_SCRIPT
 
 T = TypeVar('T')
-STATISTICS = ('len', 'avg', 'sd', 'median', 'min', 'max')
+#: Names of statistics in metrics.
+STATISTICS = Stats._fields[1:]
 #: Side -> possible classes of statistics; of the client: NCCL's plugin, the
 #: server's own client, its ring.
 CLASSES = {'client': ({'e2e', 'req', 'send', 'recv'}, {'send', 'recv'},

@@ -339,7 +339,9 @@ class Server:
                     {signal.SIGCHLD}, TERMINATE_TIMEOUT):
                 pass
             if number == signal.SIGTERM and self.exit_reason():
-                print('stopped', flush=True)
+                # The launcher that reads it may have ended.
+                with contextlib.suppress(OSError):
+                    print('stopped', flush=True)
         # Those that have left the session of the server.
         os.spawnl(os.P_WAIT, LEFTOVERS, LEFTOVERS, f'PLUMBLINE_RANK={self.mark}')
         remove_folder(self.data)

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
-import yaml
+from config import strict
 
 from ..core import text as saved
 from ..core.parsers import Output, ParseError, Record
@@ -306,11 +306,9 @@ def analyse_log_folder(folder: Path) -> Analysis:
 
 def _parse_settings(text: str) -> dict[str, Any]:
     try:
-        settings = yaml.safe_load(text)
-    except yaml.YAMLError as err:
-        mark = getattr(err, 'problem_mark', None)
-        raise ParseError(mark.line + 1 if mark else 1, '', 'the file is not valid YAML'
-                         ) from None
+        settings = strict.parse_yaml(text, 'setting.yaml')
+    except strict.Fault as err:
+        raise ParseError(err.line, '', err.reason) from None
     if not isinstance(settings, dict):
         raise ParseError(1, '', 'the file has no settings of a run')
     return settings

@@ -133,6 +133,16 @@ def test_damaged_logs_are_refused(folder, side, damage, why):
     assert caught.value.file == path.name
 
 
+@pytest.mark.parametrize('settings, why', [
+    ('type: [', 'not YAML'), ('type: nccl\ntype: ring\n', "2: 'type' occurs twice"),
+    ('size: 2026-99-99', '1: not YAML'), ('nccl', '1: the file has no settings')])
+def test_damaged_settings_are_refused(folder, settings, why):
+    (folder / 'setting.yaml').write_text(settings)
+    with pytest.raises(ParseError, match=why) as caught:
+        parser.analyse_log_folder(folder)
+    assert caught.value.file == 'setting.yaml'
+
+
 @pytest.mark.parametrize('side', ['client', 'server'])
 def test_lost_and_doubled_lines(side):
     """Every lost or doubled line of a span that counts is noticed; what

@@ -113,10 +113,15 @@ def write_slow_node(root: Path) -> None:
     make.write(root, make.slow_node())
 
 
-def open_page(address: str, width: int, profile: Path) -> tuple[list[str], str]:
-    """Lines of the browser's console, and the page as it is then."""
+@pytest.fixture(autouse=True)
+def browser() -> None:
+    """Skips each test before it makes a page if there is no browser."""
     if not BROWSER:
         skip_missing('chromium', 'no Chromium on PATH')
+
+
+def open_page(address: str, width: int, profile: Path) -> tuple[list[str], str]:
+    """Lines of the browser's console, and the page as it is then."""
     done = subprocess.run(
         [BROWSER, '--headless', '--no-sandbox', '--disable-gpu', '--dump-dom',
          '--enable-logging=stderr', '--virtual-time-budget=20000',

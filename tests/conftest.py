@@ -319,11 +319,13 @@ def signals_stay() -> Iterator[None]:
     assert of_this_process() == before, 'the test leaves signals blocked or ignored'
 
 
-@pytest.fixture(autouse=True)
-def any_date(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope='session', autouse=True)
+def any_date() -> Iterator[None]:
     """Made-up records may be of any date, also one that is to come."""
     time = datetime.datetime(2200, 1, 1, tzinfo=datetime.timezone.utc)
-    monkeypatch.setattr(clock, 'max_possible_record_time', lambda path: time)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, 'max_possible_record_time', lambda path: time)
+        yield
 
 
 @pytest.fixture(scope='session')

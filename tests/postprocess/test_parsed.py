@@ -274,7 +274,8 @@ def test_logs_of_optcast_have_the_time_of_their_first_line(tmp_path):
 def test_saved_results_are_added_to_the_perflogs(few, tmp_path, capsys):
     """Those of `plumb parse` and those of `plumb export`."""
     perflogs = tmp_path / 'perflogs'
-    perflogs_factory.write(perflogs, perflogs_factory.site(3, 1, days=[0, 1], sizes=(8,)))
+    perflogs_factory.write(perflogs, perflogs_factory.site(
+        3, 1, days=[0, 1], sizes=(8,)))
     before = records.read(perflogs)
     assert export.main(['--perflogs', str(perflogs), '--parquet',
                         str(tmp_path / 'own.parquet')]) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,33 +90,42 @@ def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:
     return made
 
 
-@pytest.mark.parametrize('ends, result, value, note, number', [
-    (['pass:1'], 'pass', 1, '', 1),
-    (['out:2'], 'fail', 2, '', 1),
-    (['out:2', 'out:3'], 'fail', 3, '', 2),
-    (['out:2', 'pass:1'], 'pass', 1, records.OUT_THEN_PASSED, 2),
+#: Ends of the measurements of a test case -> its result, value and note, and how many
+#: measurements it has.
+COUNTED = [
+    (['pass:1'], ('pass', 1, '', 1)),
+    (['out:2'], ('fail', 2, '', 1)),
+    (['out:2', 'out:3'], ('fail', 3, '', 2)),
+    (['out:2', 'pass:1'], ('pass', 1, records.OUT_THEN_PASSED, 2)),
     # A measurement out of tolerance is a debt that only a sound pass pays.
-    (['out:2', 'disturbed:1'], 'fail', 2, records.NOT_CONFIRMED, 2),
-    (['out:2', 'out:3', 'disturbed:1'], 'fail', 3, records.NOT_CONFIRMED, 3),
-    (['out:2', 'transport'], 'fail', 2, records.NOT_CONFIRMED, 2),
-    (['out:2', 'disturbed:1', 'pass:1'], 'pass', 1, records.OUT_THEN_PASSED, 3),
-    (['disturbed:9', 'pass:1'], 'pass', 1, '', 2),
-    (['disturbed:9', 'disturbed:8'], 'inconclusive', 8, '', 2),
-    (['transport', 'pass:1'], 'flaky', 1, '', 2),
-    (['transport', 'disturbed:1'], 'fail', 0, '', 2),
-    (['transport', 'exit_code'], 'fail', 0, '', 2),
-    (['transport', 'cancelled'], 'fail', 0, '', 1),
-    (['cancelled'], 'not_run', 0, '', 1),
-])
-def test_one_measurement_of_a_session_counts(tmp_path, ends, result, value, note,
-                                             number):
-    make.write(tmp_path, measurements(*ends) + measurements('pass:5', day=2)
-               + measurements('out:6', settings='max_size=8'))
+    (['out:2', 'disturbed:1'], ('fail', 2, records.NOT_CONFIRMED, 2)),
+    (['out:2', 'out:3', 'disturbed:1'], ('fail', 3, records.NOT_CONFIRMED, 3)),
+    (['out:2', 'transport'], ('fail', 2, records.NOT_CONFIRMED, 2)),
+    (['out:2', 'disturbed:1', 'pass:1'], ('pass', 1, records.OUT_THEN_PASSED, 3)),
+    (['disturbed:9', 'pass:1'], ('pass', 1, '', 2)),
+    (['disturbed:9', 'disturbed:8'], ('inconclusive', 8, '', 2)),
+    (['transport', 'pass:1'], ('flaky', 1, '', 2)),
+    (['transport', 'disturbed:1'], ('fail', 0, '', 2)),
+    (['transport', 'exit_code'], ('fail', 0, '', 2)),
+    (['transport', 'cancelled'], ('fail', 0, '', 1)),
+    (['cancelled'], ('not_run', 0, '', 1))]
+
+
+def test_one_measurement_of_a_session_counts(tmp_path):
+    make.write(tmp_path, [
+        row for number, (ends, _) in enumerate(COUNTED)
+        for row in measurements(*ends, params=f'n={number}')]
+        + measurements('pass:5', day=2) + measurements('out:6', settings='max_size=8'))
     frame = records.read(tmp_path)
-    columns = ['result', 'value', 'note', 'measurements']
-    results = [*frame[columns].itertuples(index=False, name=None)]
-    assert sorted(results) == sorted([
-        (result, value, note, number), ('pass', 5, '', 1), ('fail', 6, '', 1)])
+    results = {row.params + row.settings + str(row.time.day): (
+        row.result, row.value, row.note, row.measurements)
+        for row in frame.itertuples()}
+    assert len(results) == len(frame)
+    for number, (ends, expected) in enumerate(COUNTED):
+        assert results[f'n={number}2'] == expected, ends
+    other = make.record()['params']
+    assert results[f'{other}3'] == ('pass', 5, '', 1)
+    assert results[f'{other}max_size=82'] == ('fail', 6, '', 1)
 
 
 def test_values_that_are_kept_beside_a_refusal_are_not_compared(tmp_path):
@@ -172,17 +180,21 @@ def test_rows_say_what_the_report_says(small):
                                   rows.drop(columns='file'))
 
 
-@pytest.mark.parametrize('guard, result', [
-    ('transport', 'fail'), ('sanity', 'fail'), ('setup', 'fail'), ('submit', 'fail'),
-    ('job_state', 'fail'), ('time_limit', 'fail'), ('cleanup', 'fail'),
-    ('dependency', 'not_run'), ('cancelled', 'not_run'), ('skipped', 'not_run')])
-def test_a_failure_has_its_guard_and_reason(tmp_path, guard, result):
-    make.write(tmp_path, [make.record('completed', 0.0, guard=guard,
-                                      reason='the port is closed')])
-    [row] = records.read(tmp_path).itertuples()
-    assert (row.metric, row.value, row.result, row.guard) == (
-        'completed', 0.0, result, guard)
-    assert ('the port is closed' in row.reason) == (result == 'fail')
+def test_a_failure_has_its_guard_and_reason(tmp_path):
+    results = {
+        'transport': 'fail', 'sanity': 'fail', 'setup': 'fail', 'submit': 'fail',
+        'job_state': 'fail', 'time_limit': 'fail', 'cleanup': 'fail',
+        'dependency': 'not_run', 'cancelled': 'not_run', 'skipped': 'not_run'}
+    make.write(tmp_path, [make.record(
+        'completed', 0.0, guard=guard, reason='the port is closed', params=f'n={guard}')
+        for guard in results])
+    rows = [*records.read(tmp_path).itertuples()]
+    assert {row.params: row.guard for row in rows} == {
+        f'n={guard}': guard for guard in results}
+    for row in rows:
+        assert (row.metric, row.value, row.result) == (
+            'completed', 0.0, results[row.guard])
+        assert ('the port is closed' in row.reason) == (row.result == 'fail')
 
 
 def test_a_test_case_without_its_build_has_the_reason_of_the_build(tmp_path):
@@ -280,14 +292,16 @@ def session_of(folder: Path, **columns) -> dict:
     return row
 
 
-@pytest.mark.parametrize('options, whole', [
-    ('--mode=quick', True), ("'--tag=^quick$' -Smode=quick --max-retries=1", True),
-    ('--mode=quick -Srepetitions=3 --system alpha', True), ('-n ^X$', False),
-    ('-t quick', False), ('--system alpha:cpu', False), ('-S max_size=8', False),
-    ('-c checks/osu', False), ('-p openmpi', False)])
-def test_a_session_of_a_whole_mode_is_known_by_its_options(tmp_path, options, whole):
-    make.write(tmp_path, [make.record()], options)
-    assert session_of(tmp_path)['selected_all'] == whole
+def test_a_session_of_a_whole_mode_is_known_by_its_options(tmp_path):
+    whole = {
+        '--mode=quick': True, "'--tag=^quick$' -Smode=quick --max-retries=1": True,
+        '--mode=quick -Srepetitions=3 --system alpha': True, '-n ^X$': False,
+        '-t quick': False, '--system alpha:cpu': False, '-S max_size=8': False,
+        '-c checks/osu': False, '-p openmpi': False}
+    for day, options in enumerate(whole):
+        make.write(tmp_path, [make.record(day=day)], options)
+    assert dict(zip(whole, records.sessions(tmp_path)['selected_all'], strict=True)
+                ) == whole
 
 
 def test_a_session_without_a_report_was_cut_short(tmp_path):
@@ -413,9 +427,8 @@ def test_a_running_session_is_not_cut_short(tmp_path):
 def test_a_bad_row_is_a_fault_and_costs_no_other(small, old, new, reason):
     rows = without_report(small)
     change(rows, old, new)
-    assert reason in fault(small)
     frame, [error] = records.read(small, on_error='collect')
-    assert error.file == str(rows) and error.line > 1
+    assert error.file == str(rows) and error.line > 1 and reason in error.reason
     assert len(frame) in (1, 2)             # or the measurement was cut short
 
 
@@ -427,8 +440,8 @@ def test_a_bad_row_is_a_fault_and_costs_no_other(small, old, new, reason):
 def test_a_measurement_without_time_or_identity_is_a_fault(small, old, new, reason):
     rows = without_report(small)
     rows.write_text(rows.read_text().replace(old, new))
-    assert reason in fault(small)
-    assert records.read(small, on_error='collect')[0].empty
+    frame, [error] = records.read(small, on_error='collect')
+    assert reason in error.reason and frame.empty
 
 
 def test_the_same_fault_of_many_measurements_is_reported_once(tmp_path):
@@ -459,16 +472,6 @@ def test_a_link_to_nothing(tmp_path):
 
 def test_a_missing_path(tmp_path):
     assert 'does not exist' in fault(tmp_path / 'X.log')
-
-
-def test_a_pipe_is_reported_and_not_waited_for(small):
-    rows = without_report(small)
-    for path in (report_of(small), report_of(small).with_suffix('.log'),
-                 rows.with_name('Pipe.log')):
-        os.mkfifo(path)
-    frame, faults = records.read(small, on_error='collect')
-    assert len(frame) == 3 and len(faults) == 3
-    assert all('not a regular file' in str(error) for error in faults)
 
 
 def test_a_header_that_is_repeated_is_no_row(small):

@@ -22,7 +22,7 @@ pytest.importorskip('jinja2')
 import perflogs_factory as make
 
 from cli.session import table
-from postprocess import debts, records, results
+from postprocess import debts, results
 from postprocess.regressions import junit, verdict
 from postprocess.report import build as report
 from postprocess.report import page, plots
@@ -118,7 +118,7 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
     """Checks one history; returns what was in it."""
     logs, out = folder / 'logs', folder / 'page'
     seen = draw_site(seed, logs)
-    frame = debts.add_debts(records.read(logs), records.sessions(logs))
+    frame = debts.read(str(logs)).frame
     judged = verdict.judge_session(frame)
 
     # Verdict: each test case once, and each that failed or regressed is listed.
@@ -143,16 +143,19 @@ def check_agreement(seed: int, folder: Path, capsys: Any) -> set[str]:
     # The table of `plumb run`, and the summary of a nightly session.
     _, number_of = results.group_into_nightly_sessions(frame)
     sessions_of = frame.assign(number=number_of).groupby('number')['session'].unique()
-    for one in judged.results:
-        [together] = [names for names in sessions_of if one.session in set(names)]
+    for session in {one.session for one in judged.results}:
+        [together] = [names for names in sessions_of if session in set(names)]
         if len(together) > 1:
             continue
-        [row] = [row for row in table.rows_of_session(frame, one.session, str(logs))
-                 if row.test_case == one.test_case]
-        nightly = results.results_of_nightly_session(frame, one.session)
-        assert row.result == nightly[one.test_case, ''].result == one.result, one
-        assert row.text.startswith(one.why)
-        seen.add('row')
+        rows = table.rows_of_session(frame, session, str(logs))
+        nightly = results.results_of_nightly_session(frame, session)
+        for one in judged.results:
+            if one.session != session:
+                continue
+            [row] = [row for row in rows if row.test_case == one.test_case]
+            assert row.result == nightly[one.test_case, ''].result == one.result, one
+            assert row.text.startswith(one.why)
+            seen.add('row')
 
     # JUnit.
     [suite] = ET.fromstring(junit.junit_xml(judged))

@@ -37,6 +37,18 @@ def made_verdict(demo):
     return verdict.verdict_of_perflogs(str(demo[0] / 'perflogs'))[0]
 
 
+@pytest.fixture(scope='module')
+def frame(demo):
+    """The records of the demo."""
+    return all_records.read(demo[0] / 'perflogs')
+
+
+@pytest.fixture(scope='module')
+def built(frame):
+    """What its page is made of."""
+    return page.Page(frame)
+
+
 def files_of(folder):
     """Path -> bytes, of all but what readers and locks leave there."""
     return {path.relative_to(folder): path.read_bytes()
@@ -98,8 +110,7 @@ def test_nothing_else_is_reported(made_verdict):
     assert not made_verdict.events_of('improvement')
 
 
-def test_no_reference_can_be_made_of_it(demo):
-    frame = all_records.read(demo[0] / 'perflogs')
+def test_no_reference_can_be_made_of_it(frame):
     entries, notes = writing.measured_entries(frame)
     assert not entries and 'made up by `./plumb demo`' in ' '.join(notes)
     # The records have nothing else that hinders.
@@ -119,10 +130,9 @@ def test_the_commands_to_try_run(demo, tmp_path, monkeypatch, capsys, text):
         path.read_text() for path in tmp_path.rglob('*') if path.is_file())
 
 
-def test_the_commands_of_the_page_work_as_printed(demo, made_verdict, tmp_path,
+def test_the_commands_of_the_page_work_as_printed(demo, made_verdict, built, tmp_path,
                                                   monkeypatch, capsys):
     """Without a variable; and no command measures on a site that does not exist."""
-    built = page.Page(all_records.read(demo[0] / 'perflogs'))
     text = html.unescape((demo[0] / 'report' / 'index.html').read_text())
     commands = {*re.findall(r'<code class="command">(.*?)</code>', text)}
     shutil.copytree(demo[0] / 'perflogs', tmp_path / 'perflogs')
@@ -205,8 +215,7 @@ def test_each_test_case_is_counted_once(demo):
     assert sum(header.values()) == 47
 
 
-def test_a_slow_node_marks_only_the_sessions_on_it(demo):
-    built = page.Page(all_records.read(demo[0] / 'perflogs'))
+def test_a_slow_node_marks_only_the_sessions_on_it(built):
     [slow] = [one for one in built.regressions if one.node]
     there = built.sessions_on_node(slow)
     marked = {(case.number, session) for case in built.cases

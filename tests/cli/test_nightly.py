@@ -100,7 +100,8 @@ def whole(*sessions: Result, result: str = '') -> Result:
         sessions[0], result=result or sessions[0].result, sessions=sessions)
 
 
-@pytest.mark.parametrize('again, result', [
+#: Nodes and ends of the reruns of a failure on n1 -> its result.
+BELIEVED = [
     ([], 'fail'),
     (['n1 pass'], 'flaky'),
     # The nodes are not known.
@@ -111,22 +112,31 @@ def whole(*sessions: Result, result: str = '') -> Result:
     (['n1 pass', 'n2 fail'], 'fail'),
     (['n1 fail', 'n1 pass'], 'fail'),
     # Only on other nodes: it was out of tolerance in each try.
-    (['n2 pass'], 'fail'),
-    ])
-def test_which_failures_are_believed(tmp_path, again, result):
-    write(tmp_path, [bad(NIGHTLY_SESSION, nodes='n1'), *(
-        (bad if end == 'fail' else good)(
-            f'20261122T0{hour}3000Z-abcdef0{hour}', nodes=nodes, **(
-                {'reference': None, 'upper': None} if end == 'no_reference' else {}))
-        for hour, (nodes, end) in enumerate((
-            text.split(' ') for text in again), 2))])
-    [one] = results.results_of_nightly_session(
-        records.read(tmp_path), NIGHTLY_SESSION).values()
-    assert one.result == result and one.is_failed
-    assert len(one.sessions) == 1 + len(again)
-    # The page and the verdict agree.
-    [page] = results.newest_results_of_test_cases(records.read(tmp_path))
-    assert page.result == result
+    (['n2 pass'], 'fail')]
+
+
+def test_which_failures_are_believed(tmp_path):
+    made = []
+    for number, (again, _) in enumerate(BELIEVED):
+        name = {'params': f'n={number}'}
+        made.append(bad(NIGHTLY_SESSION, nodes='n1', **name))
+        for hour, (nodes, end) in enumerate((text.split(' ') for text in again), 2):
+            made.append((bad if end == 'fail' else good)(
+                f'20261122T0{hour}3000Z-abcdef0{hour}', nodes=nodes, **name, **(
+                    {'reference': None, 'upper': None} if end == 'no_reference'
+                    else {})))
+    write(tmp_path, made)
+    frame = records.read(tmp_path)
+    nightly_results = {one.params: one for one in results.results_of_nightly_session(
+        frame, NIGHTLY_SESSION).values()}
+    newest = {one.params: one.result
+              for one in results.newest_results_of_test_cases(frame)}
+    for number, (again, result) in enumerate(BELIEVED):
+        one = nightly_results[f'n={number}']
+        assert one.result == result and one.is_failed, again
+        assert len(one.sessions) == 1 + len(again), again
+        # The page and the verdict agree.
+        assert newest[f'n={number}'] == result, again
 
 
 # The order of a night ------------------------------------------------------

@@ -245,7 +245,7 @@ def test_a_rank_that_did_not_tell():
 
 def test_busy_neighbours_are_seen(tmp_path):
     """And what the program itself uses is not taken for theirs."""
-    spin = ('import os, time\nprint(os.getpid())\nend = time.time() + 3\n'
+    spin = ('import os, time\nprint(os.getpid())\nend = time.time() + 2\n'
             'while time.time() < end: 0')
     (tmp_path / 'go').touch()
     with busy(tmp_path):

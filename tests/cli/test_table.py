@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / 'tests' / 'data'))
-from perflogs_factory import case, record, write
+from perflogs_factory import case, record, short_id, write
 
 from cli.session import commands, table
 from config import console, families
@@ -79,24 +79,31 @@ def test_a_reason_that_several_rows_have_is_printed_once(capsys, monkeypatch):
         'inconclusive  put', ' ' * 14 + '2 s', ' ' * 14 + '(clients need 8 CPUs)']
 
 
-@pytest.mark.parametrize('first, second, result, words', [
-    ('fail', 'pass', 'pass', 'out of tolerance, then passed'),
-    ('fail', 'fail', 'fail', 'in each of 2 measurements'),
+#: Ends of two measurements of a test case -> its result, and a part of its row.
+MEASURED_TWICE = {
+    ('fail', 'pass'): ('pass', 'out of tolerance, then passed'),
+    ('fail', 'fail'): ('fail', 'in each of 2 measurements'),
     # Nothing has shown that it is not slower.
-    ('fail', 'inconclusive', 'fail', 'not confirmed'),
-    ('fail', 'exit_code', 'fail', 'not confirmed'),
-    ('exit_code', 'pass', 'flaky', 'and passed when measured again'),
-    ('exit_code', 'exit_code', 'fail', 'in each of 2 measurements')])
-def test_what_a_second_measurement_says(tmp_path, first, second, result, words):
-    measured = [case('a', 1, ended, retry=number, reason='code 1',
+    ('fail', 'inconclusive'): ('fail', 'not confirmed'),
+    ('fail', 'exit_code'): ('fail', 'not confirmed'),
+    ('exit_code', 'pass'): ('flaky', 'and passed when measured again'),
+    ('exit_code', 'exit_code'): ('fail', 'in each of 2 measurements')}
+
+
+def test_what_a_second_measurement_says(tmp_path):
+    measured = [case('-'.join(ends), 1, end, retry=number, reason='code 1',
                      time=f'2026-11-02T0{number + 3}:00:00Z')
-                for number, ended in enumerate([first, second])]
+                for ends in MEASURED_TWICE for number, end in enumerate(ends)]
     write(tmp_path, measured)
-    frame = records.read(tmp_path)
-    [row] = table.rows_of_session(frame, measured[0]['session'], str(tmp_path))
-    assert row.result == result and row.measurements == 2
-    assert words in ' '.join(row.details)
-    assert ('in each' in ' '.join(row.details)) == words.startswith('in each')
+    rows = {row.test_case: row for row in table.rows_of_session(
+        records.read(tmp_path), measured[0]['session'], str(tmp_path))}
+    for ends, (result, words) in MEASURED_TWICE.items():
+        row = rows.pop(short_id(case('-'.join(ends), 1)))
+        details = ' '.join(row.details)
+        assert (row.result, row.measurements) == (result, 2), ends
+        assert words in details, ends
+        assert ('in each' in details) == words.startswith('in each'), ends
+    assert not rows
 
 
 def test_good_rows_are_folded_and_counted(capsys):

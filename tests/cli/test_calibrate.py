@@ -127,7 +127,7 @@ def test_each_round_runs_what_has_too_few_sessions(machine, capsys):
 
 
 def test_test_cases_that_are_not_ready_are_only_counted(machine, capsys):
-    assert calibration(machine).run_all_rounds() == 0
+    assert calibration(machine, minutes=0).run_all_rounds() == 0
     output = capsys.readouterr().out
     assert 'of 5 sessions' not in output
     assert '0 of 3 test cases ready, 3 to go (--all lists them)' in output
@@ -231,7 +231,7 @@ def test_what_was_measured_is_written(machine, monkeypatch, tmp_path, capsys, te
         (tmp_path / 'osu.yaml').write_text(text)
     write(machine.folder, [machine.record('osu_get_bw', day) for day in range(-6, 0)])
     assert calibrate._calibrate_and_write(
-        arguments(), calibration(machine).work._replace(variables={
+        arguments(), work()._replace(variables={
             'PLUMBLINE_PERFLOGS': str(machine.folder),
             'RFM_REFERENCE_PREFIX': str(tmp_path)})) == code
     after = (tmp_path / 'osu.yaml').read_text()

@@ -12,7 +12,6 @@ import pytest
 from postprocess import debts, results
 from postprocess.printed import PrintedCommands
 from postprocess.records import read as read_records
-from postprocess.records import sessions as read_sessions
 from postprocess.regressions.events import failure_text
 from postprocess.regressions.failures import failure_events
 from postprocess.regressions.judging import judge_session
@@ -30,8 +29,7 @@ def cancelled(name: str, day: int) -> dict:
 
 def made(tmp_path: Path, records: list[dict]) -> page.Page:
     make.write(tmp_path, records)
-    return page.Page(debts.add_debts(
-        read_records(tmp_path), read_sessions(tmp_path)))
+    return page.Page(debts.read(str(tmp_path)).frame)
 
 
 def cells(built: page.Page) -> dict[str, str]:
@@ -250,7 +248,8 @@ def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one():
 def test_an_event_is_one_card(tmp_path):
     """Test cases that regressed on one node."""
     make.write(tmp_path, make.slow_node())
-    built = page.Page(read_records(tmp_path))
+    frame = read_records(tmp_path)
+    built = page.Page(frame)
     [card] = cards.event_cards(built, [])
     assert card['title'].startswith(
         'node n7 of alpha (7 of 7 test cases): latency at 8 B +')
@@ -261,7 +260,7 @@ def test_an_event_is_one_card(tmp_path):
         '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
     assert len(card['rows']) == 7
     assert {(row['session'], row['note']) for row in card['rows']} == {(39, '')}
-    text = page.build_page(read_records(tmp_path)).text
+    text = page.build_page(frame).text
     assert text.count('class="alarm worse"') == 1
     # A test case that regressed is counted once.
     assert re.findall(r'<b>(-?\d+)</b> (regressed|passed|without a reference)', text

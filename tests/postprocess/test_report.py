@@ -52,24 +52,26 @@ def boxes(tmp_path, records) -> list:
 
 
 @pytest.fixture(scope='module')
-def site(tmp_path_factory) -> tuple[int, str, Path]:
-    """The made-up site: twenty programs, six runs."""
-    folder = tmp_path_factory.mktemp('site')
-    return *page(folder, make.site(
-        runs=5, sizes=(1, 8, 1024, 1048576, 4194304))), folder / 'out'
+def demo_page(demo) -> str:
+    """The page of the demo, which has plots of all families."""
+    return (demo.folder / 'report' / 'index.html').read_text('utf-8')
 
 
-def test_exit_code_and_order_of_verdicts(site):
-    code, text, _ = site
+def test_exit_code_and_order_of_verdicts(tmp_path):
+    code, text = page(tmp_path, [
+        make.case('osu_bw', 1),
+        make.record('completed', 0.0, guard='transport', program='osu_reduce',
+                    params='n=4', reason='tcp used, shared memory asked for'),
+        make.case('osu_bcast', 1, 'fail')])
     assert code == 1
     words = visible(text)
-    assert '✗ failed osu_bcast (embedded) num_nodes=2 ' in words
+    assert '✗ failed osu_bcast (embedded) ' in words
     assert 'guard: transport tcp used, shared memory asked for' in words
     assert words.index('✗ failed') < words.index('✓ passed')
 
 
-def test_the_page_needs_nothing_else(site):
-    _, text, _ = site
+def test_the_page_needs_nothing_else(demo_page):
+    text = demo_page
     assert not re.search(r'<(link|img|iframe|object)\b', text)
     assert not re.search(r'<script[^>]*\ssrc\b', text)
     # Browsers see to it too.
@@ -85,8 +87,8 @@ def test_the_page_needs_nothing_else(site):
     assert len(text) < 4e6
 
 
-def test_page_is_well_formed_and_every_link_leads_somewhere(site):
-    _, text, _ = site
+def test_page_is_well_formed_and_every_link_leads_somewhere(demo_page):
+    text = demo_page
     ids = re.findall(r'\sid="([^"]*)"', text)
     assert len(ids) == len(set(ids))
     for target in re.findall(r'href="([^"]*)"', text):
@@ -100,8 +102,8 @@ def test_page_is_well_formed_and_every_link_leads_somewhere(site):
         assert used <= set(re.findall(r'id="([^"]+)"', plot))
 
 
-def test_light_and_dark_follow_the_reader(site):
-    _, text, _ = site
+def test_light_and_dark_follow_the_reader(demo_page):
+    text = demo_page
     assert 'prefers-color-scheme: dark' in text
     plots_ = ''.join(re.findall(r'<svg.*?</svg>', text, re.S))
     styles = re.findall(r'^\.v\w+ \{.*', text, re.M)
@@ -123,15 +125,6 @@ def test_all_well_is_0(tmp_path, capsys):
             in capsys.readouterr().out)
 
 
-def test_only_the_newest_run_is_judged(tmp_path):
-    bad = {**JUDGED, 'result': 'fail'}
-    assert page(tmp_path, [make.record('latency', 3.0, 8, day=1, **bad),
-                           make.record('latency', 1.0, 8, day=2, **JUDGED)])[0] == 0
-    # Another test case keeps its own newest run.
-    assert page(tmp_path, [make.record(
-        'latency', 3.0, 8, day=1, **{**bad, 'params': 'x=2'})])[0] == 1
-
-
 def test_known_faults_do_not_fail_but_show(tmp_path):
     code, text = page(tmp_path, [make.record(
         'latency', 3.0, 8, **{**JUDGED, 'result': 'xfail'})])
@@ -139,13 +132,6 @@ def test_known_faults_do_not_fail_but_show(tmp_path):
     code, text = page(tmp_path, [make.record(
         'latency', 1.0, 8, day=2, **{**JUDGED, 'result': 'xpass'})])
     assert code == 1 and '1 known fault fixed' in visible(text)
-
-
-def test_nothing_judged_says_what_to_do(tmp_path):
-    code, text = page(tmp_path, [make.record('latency', 1.0, 8)])
-    assert code == 0
-    assert 'No value was compared yet' in text
-    assert './plumb references calibrate' in text
 
 
 def test_test_cases_without_references_or_tolerances_are_counted(tmp_path, capsys):
@@ -205,12 +191,6 @@ def test_damage_is_shown_and_exits_1(tmp_path, capsys):
     assert '✓ passed' in text
 
 
-def test_emulated_is_loud(tmp_path):
-    _, text = page(tmp_path, [make.record('latency', 1.0, 8, emulated=True),
-                              make.record('latency', 9.0, 8, day=2)])
-    assert 'EMULATED. Some values' in visible(text)
-
-
 @pytest.mark.parametrize('options', [['--site', 'beta'], []])
 def test_nothing_to_show_is_2(tmp_path, capsys, options):
     records = [make.record()] if options else []
@@ -235,11 +215,12 @@ def test_usage_is_2(options):
     assert end.value.code == 2
 
 
-def test_last_and_title(tmp_path):
-    _, text = page(tmp_path, [make.record('latency', 1.0, 8, day=d)
+def test_last_title_and_emulated_values(tmp_path):
+    _, text = page(tmp_path, [make.record('latency', 1.0, 8, day=d, emulated=d == 3)
                               for d in range(5)],
                    '--last', '2', '--title', 'Nights <of> alpha')
     assert '2 sessions of 1 test case,' in visible(text)
+    assert 'EMULATED. Some values' in visible(text)
     assert '<h1>Nights &lt;of&gt; alpha</h1>' in text
 
 

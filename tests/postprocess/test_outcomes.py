@@ -17,6 +17,13 @@ from postprocess import debts, results
 from postprocess.records import read as read_records
 from postprocess.regressions import decisions, verdict
 from postprocess.report import build as report
+from postprocess.report import plots
+
+
+@pytest.fixture(autouse=True)
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests read the words of the page."""
+    monkeypatch.setattr(plots, 'drawings_of_family', lambda *_: [])
 
 
 def session_of(day: int) -> str:

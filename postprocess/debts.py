@@ -128,10 +128,10 @@ def _mark_muted_failures(frame: pd.DataFrame, decided: Sequence[decisions.Decisi
         if one.failures:
             at = np.flatnonzero(frame['test_case'].isin(one.metrics)
                                 & frame['result'].eq('fail'))
-            muted[at] |= [
-                one.is_muted_on(row.time.date()) and one.hides_failure(
+            muted[at] |= np.array([
+                one.is_muted_on(row.time.date()) and one.hides(
                     str(row.failed_guard), topology.nodes_of_record(str(row.nodes)))
-                for row in frame.iloc[at].itertuples()]
+                for row in frame.iloc[at].itertuples()], bool)
     if not muted.any():
         return frame
     kind = pd.CategoricalDtype(frame['result'].cat.categories.union(['xfail']))

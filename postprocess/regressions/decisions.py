@@ -9,7 +9,7 @@
       reason: firmware 2.1, ticket 42
       decided: 2026-11-23
       metrics: ['c0ffee00 latency']
-      failures: {}           # of muted failures: {exit_code: [n7]}
+      failures: {}           # if muted: what, and where: {exit_code: [n7]}
 
 `accepted`: the sessions from `since` on are the baseline of these metrics.
 `muted`: the regression or failure does not fail the verdict, until the end of the day
@@ -21,8 +21,10 @@ point all of the curve, without a metric all of the test case. A retired one is
 TEST_CASE [COPY]: the failure of a test case on some nodes.
 
 A muted failure has a guard ('': a value out of tolerance) and the nodes on which it
-failed. It hides failures with this guard that share a node with it, or whose nodes are
-unknown; without nodes ([]) all failures with this guard.
+failed; a muted regression has `regression` in place of a guard. It hides what has the
+same guard and shares a node with it, or whose nodes are unknown; without nodes ([]) it
+hides all with this guard. A value out of tolerance has a regression, too: a muted one
+hides both.
 """
 from __future__ import annotations
 
@@ -41,6 +43,8 @@ from config.regular import write_files_atomically
 from config.sessions import lock
 
 FILE = 'decisions.yaml'
+#: In place of a guard: a regression, which has none.
+REGRESSION = 'regression'
 #: Longest wait for another person's decision. Unit: seconds.
 LOCK_LIMIT = 60.0
 
@@ -57,13 +61,14 @@ class Decision:
     reason: str
     decided: datetime.date
     metrics: tuple[str, ...]
-    #: Of muted failures: guard -> nodes; (): all nodes.
+    #: What is muted: guard or REGRESSION -> nodes; (): all nodes.
     failures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def hides_failure(self, guard: str, nodes: Collection[str]) -> bool:
-        """Whether a failure of its test case is one of its muted failures.
+    def hides(self, guard: str, nodes: Collection[str]) -> bool:
+        """Whether a failure or regression of its test case is one that is muted.
 
-        :param nodes: of the failure; empty: unknown
+        :param guard: of the failure, or REGRESSION
+        :param nodes: of the failure or regression; empty: unknown
         """
         own = self.failures.get(guard)
         return own is not None and (

@@ -34,14 +34,16 @@ def describe_changes(now: Deviations, groups: Sequence[Worse], alone: Collection
     :param groups: the groups that regressed
     :param alone: metrics that regressed apart from them
     """
-    muted = [row for row in sorted(now.muted)
-             if now.reported[row] and now.state[row] == detect.WORSE]
+    muted = (row for row in sorted(now.muted)
+             if now.reported[row] and now.state[row] == detect.WORSE)
     better = np.flatnonzero(now.live & (now.state == detect.BETTER) & now.named)
-    worse = [*(_describe_group(now, one) for one in groups),
+    of_groups = [_describe_group(now, one) for one in groups]
+    worse = [*(one for one in of_groups if one.kind == 'regression'),
              *_describe_metrics(now, 'regression', alone)]
     return (sorted((dataclasses.replace(one, todo=_advice_text(one, commands))
                     for one in worse), key=_sort_key),
-            [_describe_metric(now, 'muted', [row]) for row in muted],
+            [*(one for one in of_groups if one.kind == 'muted'),
+             *(_describe_metric(now, 'muted', [row]) for row in muted)],
             sorted(_describe_metrics(now, 'improvement', better), key=_sort_key))
 
 
@@ -159,12 +161,15 @@ def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
     before, after = change.levels or (None, None)
     if change.levels and 0 in change.levels:
         ratios = [0.0] if before else []
-    nodes, muted = since['nodes'].unique(), now.muted.get(rows[0])
+    nodes = since['nodes'].unique()
+    muted = (now.muted.get(rows[0]) if scope == 'metric' else
+             now.muted_events.get(ident))
     where = (test_case_text(members[0]) if scope == 'metric' else
              f'{_group_text(scope, change.group, common)} ({len(cases)} of '
              f'{count_with_noun(change.ran, "test case")})')
     event = Event(
-        kind, '', cases, system, str(now.hist.sessions[start]), change.sessions,
+        'muted' if muted and scope != 'metric' else kind, '', cases, system,
+        str(now.hist.sessions[start]), change.sessions,
         evidence=[*_earlier_lines(change.earlier),
                   *[f'muted until {muted.until}: {muted.reason}'
                     for muted in [muted] if muted],

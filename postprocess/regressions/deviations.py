@@ -7,9 +7,11 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pandas as pd
 
+from config.sites import topology
+
 from ..results import RECENT
 from . import detect
-from .decisions import Decision, decision_target_names
+from .decisions import REGRESSION, Decision, decision_target_names
 from .sessions import UNNAMED, History
 
 
@@ -40,13 +42,17 @@ class Deviations:
         self.live = (last == newest) & np.isin(
             self.of, ran['of'][ran['session'].isin(this_session)])
         self.reported = last > newest - RECENT
-        #: Metric -> the decision that mutes it.
-        self.muted: dict[int, Decision] = {}
+        first, muting = self._apply_decisions(decisions)
         self.walk = detect.detect_level_changes(
-            hist.x, first=self._apply_decisions(decisions),
-            pool=_pool_number_of_each_metric(metrics), minimum=hist.minimum,
-            runs=hist.runs, within=hist.within,
+            hist.x, first=first, pool=_pool_number_of_each_metric(metrics),
+            minimum=hist.minimum, runs=hist.runs, within=hist.within,
             caution=np.where(self.named, 0.0, UNNAMED))
+        #: ID of an event -> the decision that mutes it.
+        self.muted_events = {one.id: one for one in decisions if one.kind == 'muted'
+                             and not self._is_over(one)}
+        #: Metric -> the decision that mutes it, on the nodes on which it is worse.
+        self.muted = {row: one for row, of_row in muting.items() for one in of_row
+                      if self._is_muted(row, one)}
         state = self.walk.states[self.rows, last]
         #: Worse, but by a change of a kind that passed by itself before.
         self.may_pass = (state == detect.WORSE) & ~self._is_worse_beyond_chance()
@@ -70,9 +76,12 @@ class Deviations:
         self.has_alarm = np.bincount(
             self.of, self.reported & (state == detect.WORSE), self.cases) > 0
 
-    def _apply_decisions(self, decisions: Sequence[Decision]) -> np.ndarray:
-        """Position at which each baseline begins; notes muted metrics."""
+    def _apply_decisions(self, decisions: Sequence[Decision]
+                         ) -> tuple[np.ndarray, dict[int, list[Decision]]]:
+        """Position at which each baseline begins; and metric -> the decisions that
+        mute it, or values of it."""
         first = np.zeros(len(self.rows), int)
+        muting: dict[int, list[Decision]] = {}
         rows_of_name: dict[str, list[int]] = {}
         if decisions:
             for row, metric in enumerate(self.hist.metrics[[
@@ -81,20 +90,33 @@ class Deviations:
                 for name in decision_target_names(*metric):
                     rows_of_name.setdefault(name, []).append(row)
         for one in decisions:
-            if one.until is not None and np.datetime64(
-                    one.until, 'D') < self.hist.sessions[-1]:
+            if self._is_over(one):
                 continue
             since = int(np.searchsorted(self.hist.sessions, np.datetime64(
                 one.since, 'D')))
             for row in {row for name in one.metrics
                         for row in rows_of_name.get(name, ())}:
                 if one.kind == 'muted':
-                    # A value out of tolerance has a regression, too.
-                    if not one.failures or '' in one.failures:
-                        self.muted[row] = one
+                    muting.setdefault(row, []).append(one)
                     continue
                 first[row] = max(first[row], since)
-        return first
+        return first, muting
+
+    def _is_over(self, one: Decision) -> bool:
+        """Whether a decision ended before the newest session."""
+        return one.until is not None and np.datetime64(
+            one.until, 'D') < self.hist.sessions[-1]
+
+    def _is_muted(self, row: int, one: Decision) -> bool:
+        """Whether a decision about a metric mutes its regression: on the nodes of the
+        last session in which it was worse."""
+        worse = np.flatnonzero(self.walk.z[row] > detect.WORSE_SESSION)
+        jobs = self.hist.ran[(self.hist.ran['of'] == self.of[row])
+                             & (self.hist.ran['day'] == worse.max(initial=-1))]
+        nodes = {name for text in jobs['nodes'].astype(str)
+                 for name in topology.nodes_of_record(text)}
+        # A value out of tolerance has a regression, too.
+        return any(one.hides(guard, nodes) for guard in (REGRESSION, ''))
 
     def _is_worse_beyond_chance(self) -> np.ndarray:
         """Whether each metric is still worse after its last session, by a change that

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from config.commandline import STATE_CODES, Parser, add_require_compared_option
 from config.console import count_with_noun
 from config.sessions import lock
+from config.sites import topology
 
 from .. import debts, options, records
 from ..results import Result, exit_code_of_state
@@ -67,9 +68,10 @@ Marks a regression, or the failures of a test case, as a known problem until a d
 
 `plumb verdict` shows the ID. Until the end of that day the verdict lists the
 regression as muted, and the failures as known faults, and does not fail because of
-them. After the date they count again. Of a test case, later failures of the same sanity
-check, or values out of tolerance, are muted if they share a node with these failures.
-Others count.
+them. After the date they count again. A later regression, failure of the same sanity
+check, or value out of tolerance is muted if it shares a node with the muted ones.
+Others count. If the nodes of a regression differ from session to session, it is muted
+on all nodes.
 
 Exit codes: 0 muted; 2 wrong usage, a date that is over, or an unknown ID.
 """, 'ID', 'the ID of the regression or test case',
@@ -221,15 +223,15 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
         ident = args.id
         decisions.check_id(ident, {one.id: one.text for one in known.values()},
                            'regression', 'the verdict')
-        chosen = [subject := known[ident]]
+        chosen = [known[ident]]
         text = (f'muted until {until}' if until else
-                f'accepted: the baseline begins on {subject.since}')
+                f'accepted: the baseline begins on {known[ident].since}')
     path = decisions.add_decision(Path(args.perflogs), Decision(
         ident, {'accept': 'accepted', 'mute': 'muted', 'retire': 'retired'}[action],
         datetime.date.fromisoformat(max(one.since for one in chosen)), until,
         args.reason, today, tuple(dict.fromkeys(
             name for one in chosen for name in one.metrics)),
-        {} if action == 'retire' else subject.failures))
+        chosen[0].failures if action == 'mute' else {}))
     print(f'{path}: {ident} is {text}')
     return 0
 
@@ -242,14 +244,15 @@ class Subject(NamedTuple):
     since: str
     #: As `Decision` has them.
     metrics: list[str]
-    failures: dict[str, tuple[str, ...]] = {}
+    failures: dict[str, tuple[str, ...]]
 
 
 def _regressions(verdict: Verdict) -> list[Subject]:
     """A metric with all its points, or all test cases of a group."""
     return [Subject(one.id, one.title, one.since, [
         f'{member.test_case} {member.metric}' if one.scope == 'metric' else
-        member.test_case for member in one.members])
+        member.test_case for member in one.members], {decisions.REGRESSION: tuple(
+            [one.node] if one.node else topology.nodes_of_record(one.nodes))})
         for one in verdict.events_of('regression', 'muted')]
 
 
@@ -278,8 +281,8 @@ def _retired(pattern: str, verdict: Verdict) -> tuple[str, list[Subject]]:
     :raises ValueError: nothing that is missing or open matches
     """
     owed = [(Subject(one.test_case, test_case_text(one, one.copy), one.date, [
-        f'{one.test_case} {one.copy}'.strip()]), one.nodes) for one in verdict.results
-        if one.result == 'missing' or one.is_open]
+        f'{one.test_case} {one.copy}'.strip()], {}), one.nodes)
+        for one in verdict.results if one.result == 'missing' or one.is_open]
     chosen = [one for one, nodes in owed if any(
         fnmatchcase(name, pattern) for name in (one.id, one.text, *nodes))]
     if not chosen:

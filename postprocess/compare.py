@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,30 +34,25 @@ import pandas as pd
 
 from config import console
 from config.commandline import ANSWER_CODES, Parser
-from config.families import parameters_by_name
 from config.records.units import change_text, point_text, value_text
 from config.sessions import judged
 
 from . import options
+from .matching import (
+    MATCHED,
+    Matched,
+    Names,
+    Sides,
+    match_sides,
+    selection_mask,
+    texts_of_name,
+)
 from .names import short_name
 from .records import read
 from .references.progress import median_per_session, usable_records
 from .regressions import detect
 from .regressions.sessions import session_dates
 
-#: What a word without `=` may be a value of, the first that has it.
-FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',
-          'source', 'family', 'spec', 'commit', 'suite')
-#: Columns by which A and B are matched, if both have a value in common.
-MATCHED = ['system', 'partition', 'environ', 'source', 'check', 'params', 'settings',
-           'program']
-#: What else distinguishes runs of a test case. Sides are matched by it where one has
-#: several, and both have a value in common.
-DISTINCT = ['num_nodes', 'num_tasks', 'version']
-#: Name of a thing -> column or parameters that have it, where no record has that name.
-ALIASES = {'environment': ('environ',), 'mpi': ('stack',), 'store': ('db',)}
-#: Value of a setting that a test case does not have.
-DEFAULT = 'default'
 #: Runs of a side from which on its own spread counts.
 OWN = 5
 #: Sizes that make a curve.
@@ -207,7 +201,7 @@ def pairs_across(frame: pd.DataFrame, name: str, a: str | None, b: str | None
     :param b: value that is compared; None: all others
     :raises ValueError: no such column or parameter, or no two values
     """
-    texts = _texts_of_name(frame, name)
+    texts = texts_of_name(frame, name)
     values = sorted(set(texts) - {''})
     for value in filter(None, (a, b)):
         if value not in values:
@@ -219,31 +213,6 @@ def pairs_across(frame: pd.DataFrame, name: str, a: str | None, b: str | None
         raise ValueError(f'{name} has no two values to compare: '
                          + (', '.join(values) or 'none'))
     return [(f'{name}={base}', f'{name}={other}') for other in others]
-
-
-def _texts_of_name(frame: pd.DataFrame, name: str) -> pd.Series:
-    """The text that each record has in a column, or of a parameter or setting; '' if
-    none. A test case without a setting that others have is DEFAULT.
-
-    :raises ValueError: no record has such a column, parameter or setting
-    """
-    names = [other for other in (name, *ALIASES.get(name, ())) if other in frame]
-    if names:
-        return frame[names[0]].astype(str).replace({'<NA>': '', 'nan': ''})
-    names = [name, *ALIASES.get(name, ())]
-    texts = pd.Series('', frame.index)
-    of_settings = frame['settings'].astype(str)
-    for column in (frame['params'].astype(str), of_settings):
-        values = {text: next(filter(None, map(parameters_by_name(text).get, names)), '')
-                  for text in column.unique()}
-        texts = texts.where(texts != '', column.map(values))
-        if column is of_settings and any(values.values()):
-            texts = texts.replace({'': DEFAULT})
-    if not texts.any():
-        raise ValueError(f'the records have no column, parameter or setting {name!r} '
-                         '(`plumb sql "SELECT DISTINCT params, settings FROM results"` '
-                         'lists them)')
-    return texts
 
 
 def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05,
@@ -258,7 +227,7 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05,
     if frame.empty:
         raise ValueError('no records')
     dates = session_dates(frame)
-    sides = [frame[_selection_mask(frame, text, dates)] for text in (a, b)]
+    sides = [frame[selection_mask(frame, text, dates)] for text in (a, b)]
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: no records')
@@ -270,41 +239,18 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05,
     return _compare_sides(frame, (a, b), sides, minimum, report)
 
 
-def _compare_sides(frame: pd.DataFrame, names: tuple[str, str],
-                   sides: list[pd.DataFrame], minimum: float,
+def _compare_sides(frame: pd.DataFrame, names: Names, sides: Sides, minimum: float,
                    report: Callable[[str], Any]) -> list[Row]:
-    """The rows of two sides, those that tell most first. If a side has several values
-    of a column in which the sides differ, within one test case, each value is compared:
-    they are never mixed.
+    """The rows of two sides, those that tell most first.
 
-    :param names: what is compared, as on the command line
-    :param sides: the records of each
     :raises ValueError: nothing matches, or both sides have several values
     """
-    compared = _compared_parameters(names, sides)
-    masked = [_without_compared_parameters(side, compared, {}) for side in sides]
-    keys, alike = _matching_columns_and_compared_words(*masked)
-    masked = [_without_compared_parameters(side, compared, alike) for side in masked]
-    reduced = _without_parameters_of_one_side(masked)
-    mixed = _values_of_mixed_sides(sides, reduced, keys, compared)
-    if mixed:
-        column, values = mixed
-        if all(values):
-            raise ValueError('; '.join(
-                f'{name} has ' + ' and '.join(f'{column}={value}' for value in of_side)
-                for name, of_side in zip(names, values, strict=True))
-                + f': give one of each, such as {names[0]},{column}={values[0][0]} '
-                f'and {names[1]},{column}={values[1][0]}')
-        number = int(bool(values[1]))
-        rows: list[Row] = []
-        left_out = []
-        for value in values[number]:
-            one, of_one = list(names), list(sides)
-            one[number] += f',{column}={value}'
-            of_one[number] = sides[number][
-                _texts_of_name(sides[number], column) == value]
+    matched = match_sides(names, sides)
+    if isinstance(matched, list):
+        rows, left_out = [], []
+        for part, sides_of_part in matched:
             try:
-                rows += _compare_sides(frame, (one[0], one[1]), of_one, minimum, report)
+                rows += _compare_sides(frame, part, sides_of_part, minimum, report)
             except ValueError as err:
                 left_out.append(str(err))
         if not rows:
@@ -312,226 +258,20 @@ def _compare_sides(frame: pd.DataFrame, names: tuple[str, str],
         for reason in left_out:
             report(reason)
         return rows
-    sides = _with_whole_parameters_where_mixed(masked, reduced, keys)
-    sides = _with_distinct_words(sides, keys)
-    values_of = [_values_per_session(side, keys) for side in sides]
-    if not values_of[0].index.intersection(values_of[1].index).size:
+    keys = matched.keys
+    a, b = (_values_per_session(side, keys) for side in matched.sides)
+    if not a.index.intersection(b.index).size:
         raise ValueError(f'{names[0]} and {names[1]} have no metric of a test case in '
-                         'common' + _hint_of_mixed_parameters(names, masked, reduced,
-                                                              keys))
-    spreads = _spread_per_metric(frame, keys, compared, alike)
-    rows = [row for key, rows_a in values_of[0].groupby(level=0)
-            if (row := _compare_metric(key, rows_a, values_of[1], spreads))]
-    rows += _compare_curves(values_of[0], values_of[1], keys, spreads)
+                         f'common{matched.hint}')
+    spreads = _spread_per_metric(frame, matched)
+    rows = [row for key, rows_a in a.groupby(level=0)
+            if (row := _compare_metric(key, rows_a, b, spreads))]
+    rows += _compare_curves(a, b, keys, spreads)
     # A saved result has other sizes and fewer metrics than a check.
     if 'check' in keys:
-        rows += _missing_rows(values_of[0], values_of[1])
+        rows += _missing_rows(a, b)
     return sorted((dataclasses.replace(row, side_a=names[0], side_b=names[1])
                    for row in _apply_holm_correction(rows, minimum)), key=_sort_key)
-
-
-def _selection_mask(
-    frame: pd.DataFrame, text: str, dates: dict
-) -> np.ndarray:
-    """Which records one side is.
-
-    :raises ValueError: nothing is called so
-    """
-    chosen = np.ones(len(frame), bool)
-    for part in text.split(','):
-        chosen &= _selection_term_mask(frame, part.strip(), dates)
-    return chosen
-
-
-def _selection_term_mask(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
-    name, equals, value = text.partition('=')
-    if equals:
-        return (_texts_of_name(frame, name) == value).to_numpy()
-    if ':' in text:
-        first, _, last = text.partition(':')
-        first, last = (end.replace('-', '') if re.match(
-            r'\d{4}-\d\d', end) else end for end in (first, last))
-        # A session's name begins with its date, in one piece.
-        names = {run: run if run[:8].isdecimal() else
-                 str(day).replace('-', '') for run, day in dates.items()}
-        runs = [run for run, name in names.items() if name >= first and (
-            not last or name <= last or name.startswith(last))]
-        return frame['session'].isin(runs).to_numpy()
-    runs = [run for run, day in dates.items()
-            if run.startswith(text) or str(day).startswith(text)]
-    if runs and text[:4].isdecimal():
-        return frame['session'].isin(runs).to_numpy()
-    for name in FIELDS:
-        matching = (frame[name].astype(str) == text).to_numpy()
-        if matching.any():
-            return matching
-    raise ValueError(f'{text}: not the name of a session, date, '
-                     f'{", ".join(FIELDS[:-1])} or {FIELDS[-1]}')
-
-
-def _matching_columns_and_compared_words(a: pd.DataFrame, b: pd.DataFrame
-          ) -> tuple[list[str], dict[str, str]]:
-    """The columns that match a test case, and words that stand for each other
-    in its parameters: those that no value of A shares with B say what is
-    compared."""
-    keys: list[str] = []
-    alike: dict[str, str] = {}
-    for name in MATCHED:
-        values_a, values_b = (set(map(str, side[name])) for side in (a, b))
-        if values_a & values_b or name == 'params':
-            keys.append(name)
-        else:
-            alike |= dict.fromkeys(values_a | values_b, '*')
-    return keys, alike
-
-
-def _compared_parameters(names: tuple[str, str], sides: list[pd.DataFrame]
-                         ) -> set[str]:
-    """The parameters and settings that the sides name and have no value of in common.
-    They are what is compared."""
-    compared: set[str] = set()
-    both = pd.concat(side[[*FIELDS, 'params', 'settings']].astype(str)
-                     for side in sides)
-    for term in ','.join(names).split(','):
-        name, equals, _ = term.strip().partition('=')
-        if equals and name not in sides[0]:
-            texts = _texts_of_name(both, name)
-            if not {*texts[:len(sides[0])]} & {*texts[len(sides[0]):]}:
-                compared |= {name, *ALIASES.get(name, ())}
-    return compared
-
-
-def _without_compared_parameters(side: pd.DataFrame, compared: set[str],
-                                 alike: dict[str, str]) -> pd.DataFrame:
-    """A side whose parameters and settings do not have the values that are compared."""
-    def masked_parameters(text: str) -> str:
-        words = (word.rpartition('=') for word in text.split(' '))
-        return ' '.join(f'{name}{sep}' + (
-            '*' if name in compared else alike.get(value, value))
-            for name, sep, value in words)
-
-    def other_settings(text: str) -> str:
-        return ' '.join(word for word in text.split(' ')
-                        if word.partition('=')[0] not in compared)
-
-    params, settings = side['params'].astype(str), side['settings'].astype(str)
-    return side.assign(
-        params=params.map({text: masked_parameters(text) for text in params.unique()}),
-        settings=settings.map({text: other_settings(text)
-                               for text in settings.unique()}))
-
-
-def _without_parameters_of_one_side(sides: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """The sides without the parameters that only one of them has: saved results name
-    fewer parameters, or others, than a check does. The others are in the order of A."""
-    names = [dict.fromkeys(name for text in side['params'].unique()
-                           for name in parameters_by_name(text)) for side in sides]
-    common = [name for name in names[0] if name in names[1]]
-
-    def common_words(text: str) -> str:
-        values = parameters_by_name(text)
-        return ' '.join(f'{name}={values[name]}' for name in common if name in values)
-
-    return [side.assign(params=side['params'].map({
-        text: common_words(text) for text in side['params'].unique()}))
-        for side in sides]
-
-
-def _values_of_mixed_sides(sides: list[pd.DataFrame], reduced: list[pd.DataFrame],
-                           keys: list[str], compared: set[str]
-                           ) -> tuple[str, list[list[str]]] | None:
-    """A column or parameter in which the sides differ, and of which a side has several
-    values within a metric that both have; and its values of each side, [] of a side
-    with one value for each metric. None: there is none."""
-    names = [name for name in MATCHED if name not in keys and name != 'params']
-    # A history of one environment with several versions is one test case.
-    others = DISTINCT if 'environ' not in keys else DISTINCT[:2]
-    metric = [*keys, 'metric', 'point']
-    tables = []
-    for side, fewer in zip(sides, reduced, strict=True):
-        table = fewer[[*metric, *names, *others]].assign(**{
-            name: _texts_of_name(side, name) for name in compared
-            if _has_name(side, name)})
-        tables.append(table.drop_duplicates().astype(str).set_index(metric))
-    common = tables[0].index.intersection(tables[1].index)
-    tables = [table[table.index.isin(common)] for table in tables]
-    for name in [*names, *sorted(compared), *others]:
-        if name in others and set(tables[0][name]) & set(tables[1][name]):
-            continue            # _with_distinct_words matches it
-        values = [
-            sorted(set(table[name])) if name in table and (
-                table.groupby(level=[*range(len(metric))])[name].nunique() > 1
-            ).any() else [] for table in tables]
-        if any(values):
-            return name, values
-    return None
-
-
-def _has_name(side: pd.DataFrame, name: str) -> bool:
-    return any(name in parameters_by_name(text) for column in ('params', 'settings')
-               for text in side[column].astype(str).unique())
-
-
-def _with_whole_parameters_where_mixed(
-        masked: list[pd.DataFrame], reduced: list[pd.DataFrame], keys: list[str]
-        ) -> list[pd.DataFrame]:
-    """The reduced sides. Test cases that would become equal keep all of their
-    parameters, so that they are never mixed."""
-    sides = []
-    for whole, fewer in zip(masked, reduced, strict=True):
-        count = fewer.assign(whole=whole['params']).groupby(
-            _test_case_columns(keys), observed=True)['whole'].transform('nunique')
-        sides.append(fewer.assign(params=fewer['params'].where(
-            count == 1, whole['params'])))
-    return sides
-
-
-def _test_case_columns(keys: list[str]) -> list[str]:
-    return keys if 'settings' in keys else [*keys, 'settings']
-
-
-def _with_distinct_words(sides: list[pd.DataFrame], keys: list[str]
-                         ) -> list[pd.DataFrame]:
-    """The sides with the number of nodes, for example, as a parameter of the test
-    cases of which a side has several numbers, so that equal numbers are compared."""
-    for name in DISTINCT if 'environ' not in keys else DISTINCT[:2]:
-        several = set()
-        for side in sides:
-            count = side.groupby(keys, observed=True)[name].transform('nunique')
-            several |= set(pd.MultiIndex.from_frame(side.loc[count > 1, keys]))
-        if several:
-            sides = [side.assign(params=side['params'].where(
-                ~pd.MultiIndex.from_frame(side[keys]).isin(several),
-                side['params'] + f' {name}=' + side[name].astype(str)))
-                for side in sides]
-    return sides
-
-
-def _hint_of_mixed_parameters(
-        names: tuple[str, str], masked: list[pd.DataFrame],
-        reduced: list[pd.DataFrame], keys: list[str]) -> str:
-    """The parameters that only one side has, with several values: what to select; ''
-    if there is none."""
-    hints = []
-    for number, (whole, fewer) in enumerate(zip(masked, reduced, strict=True)):
-        texts = fewer.assign(whole=whole['params'])
-        metric = [*keys, 'metric', 'point']
-        other = pd.MultiIndex.from_frame(reduced[1 - number][metric].astype(str))
-        texts = texts[pd.MultiIndex.from_frame(
-            fewer[metric].astype(str)).isin(other)]
-        values: dict[str, set[str]] = {}
-        for text in texts['whole'].unique():
-            for name, value in parameters_by_name(text).items():
-                values.setdefault(name, set()).add(value)
-        left = set().union(*map(parameters_by_name, texts['params'].unique()))
-        several = {name: min(of_name) for name, of_name in values.items()
-                   if len(of_name) > 1 and name not in left}
-        if several:
-            hints.append(f'; {names[number]} has several values of '
-                         + ', '.join(several) + ': give one of each, such as '
-                         + ','.join([names[number], *(
-                             f'{name}={value}' for name, value in several.items())]))
-    return ''.join(hints)
 
 
 def _values_per_session(side: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -552,8 +292,8 @@ def _values_per_session(side: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         table[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
 
 
-def _spread_per_metric(frame: pd.DataFrame, keys: list[str], compared: set[str],
-                       alike: dict[str, str]) -> dict[Any, tuple[float, float]]:
+def _spread_per_metric(frame: pd.DataFrame, matched: Matched
+                       ) -> dict[Any, tuple[float, float]]:
     """Metric -> spread and degrees of freedom of all its runs."""
     good = usable_records(frame, include_reference_failures=True)[0]
     good = good[good['metric'] != 'completed']
@@ -561,7 +301,7 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], compared: set[str],
     table = median_per_session(good.assign(params=good['params']), MATCHED)
     table = table[table['value'] > 0]
     table['point'] = table['point'].map(judged.point_with_unit)
-    masked = _without_compared_parameters(table, compared, alike)
+    masked = matched.without_compared(table)
     spreads: dict[Any, tuple[float, float]] = {}
     for _, group in table.groupby([*MATCHED, 'metric', 'point'], observed=True,
                                   sort=False):
@@ -570,7 +310,7 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], compared: set[str],
         spread, free = detect.spread_between_sessions(
             np.log(group['value'].to_numpy()))
         first = masked.loc[group.index[0]]
-        key = tuple(str(first[name]) for name in (*keys, 'metric', 'point'))
+        key = tuple(str(first[name]) for name in (*matched.keys, 'metric', 'point'))
         old = spreads.get(key, (0.0, 0.0))
         spreads[key] = max(old, (spread, free))
     return spreads

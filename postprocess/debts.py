@@ -76,8 +76,13 @@ def add_debts(frame: pd.DataFrame, sessions: pd.DataFrame,
     added = [row for row in (*_missing_records(frame, sessions),
                              *_open_failures(frame, session))
              if not _is_retired(retired, row)]
-    if not added:
-        return _mark_muted_failures(frame, decided)
+    if added:
+        frame = _with_records_of_debts(frame, added)
+    return _mark_muted_failures(frame, decided)
+
+
+def _with_records_of_debts(frame: pd.DataFrame, added: Sequence[_Debt]) -> pd.DataFrame:
+    """The records, and one for each of some debts, sorted by time."""
     at = [row.at for row in added]
     rows = frame.loc[at].assign(
         session=[row.session for row in added], time=pd.to_datetime(
@@ -91,9 +96,8 @@ def add_debts(frame: pd.DataFrame, sessions: pd.DataFrame,
     # Categories that both have: of a million records no text is made.
     kinds = {name: pd.CategoricalDtype(frame[name].cat.categories.union(
         rows[name].astype(str).unique())) for name in frame.select_dtypes('category')}
-    return _mark_muted_failures(
-        pd.concat([frame.astype(kinds), rows.astype(kinds)]).sort_values(
-            'time', kind='stable', ignore_index=True), decided)
+    return pd.concat([frame.astype(kinds), rows.astype(kinds)]).sort_values(
+        'time', kind='stable', ignore_index=True)
 
 
 class _Debt(NamedTuple):

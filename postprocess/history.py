@@ -153,19 +153,25 @@ def parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     args = parser().parse_args(argv)
+    try:
+        return print_history(args)
+    except ValueError as err:
+        print(f'plumb history: {err}', file=sys.stderr)
+        return 2
+
+
+def print_history(args: argparse.Namespace) -> int:
+    """Print or write the answer; return the exit code.
+
+    :raises ValueError: there is no answer, or a file cannot be read or written
+    """
     last = args.last or (0 if args.csv or args.json else 8)
     if not Path(args.perflogs).is_dir():
-        print(f'plumb history: {args.perflogs} is not a folder; run '
-              '`./plumb run` first, or name another folder with --perflogs',
-              file=sys.stderr)
-        return 2
+        raise ValueError(f'{args.perflogs} is not a folder; run `./plumb run` first, '
+                         'or name another folder with --perflogs')
     faults: Faults = []
     with open_records_database([args.perflogs], faults) as con:
-        try:
-            restrict_views_to_site(con, args.site)
-        except ValueError as err:
-            print(f'plumb history: {err}', file=sys.stderr)
-            return 2
+        restrict_views_to_site(con, args.site)
         [[state]] = con.execute("SELECT getvariable('state')").fetchall()
         test_cases = fill_answer_table(con, args.metric, args.case, last)
         known = set() if test_cases else {name for name, in con.execute(
@@ -176,28 +182,15 @@ def main(argv: list[str] | None = None) -> int:
             _CHANGES).fetchall() if many else read_answer_rows(con)
     options.print_faults('history', faults)
     if not answer:
-        print(
-            f'plumb history: {_reason_for_empty_answer(args, known)}',
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        written = options.write_rows(args, Row._fields, answer)
-    except ValueError as err:
-        print(f'plumb history: {err}', file=sys.stderr)
-        return 2
-    if written:
+        raise ValueError(_reason_for_empty_answer(args, known))
+    if options.write_rows(args, Row._fields, answer):
         pass
     elif many:
         print_newest_changes(answer, args.all)
     else:
         print_tables(answer)
-        try:
-            if args.case:
-                print_verdict_on_test_cases(args, state, answer)
-        except ValueError as err:
-            print(f'plumb history: {err}', file=sys.stderr)
-            return 2
+        if args.case:
+            print_verdict_on_test_cases(args, state, answer)
     return 1 if faults else 0
 
 

@@ -33,6 +33,11 @@ class PrintedCommands:
         return (f'./plumb {command}{places.site_option(system)}'
                 + f' --perflogs {self._folder}' * bool(self._folder) + f' {options}')
 
+    def decide(self, action: str, target: str, system: str) -> str:
+        """A command that keeps a decision: `verdict` accept, mute or retire."""
+        return self.read(f'verdict {action} {target}', system,
+                         '--until DATE ' * (action == 'mute') + '--reason TEXT')
+
     def measure(self, command: str, system: str, options: str = '') -> str:
         """A command that measures on a site; '': the site does not exist."""
         if system in self.made_up:

@@ -1,7 +1,7 @@
 """What each test case has for a reference: its sessions, and its tolerances.
 
-`progress_of_test_cases` computes it for the table after a session, the page and `plumb
-references calibrate`; writing.py uses the same rules:
+`progress_of_test_cases` computes it for the table after a session, `plumb references
+status` and `calibrate`; writing.py uses the same rules:
 
 - A metric named in family.yaml is judged if its tolerance
   (postprocess/references/spread.py) is no wider than its max tolerance.
@@ -83,6 +83,12 @@ class Progress:
     def missing_runs(self) -> int:
         """How many runs its reference lacks."""
         return max(FEWEST_RUNS - self.runs, 0)
+
+    @property
+    def obstacle(self) -> str:
+        """Why it cannot get a reference yet; '': `calibrate` can make one."""
+        return MIXED if self.is_mixed else (
+            _missing_sessions_text(self.missing_runs) * bool(self.missing_runs))
 
 
 def progress_of_test_cases(frame: pd.DataFrame) -> list[Progress]:
@@ -228,14 +234,13 @@ def missing_reference_text(case: Progress | None, site: str, lacks: str = '') ->
     :param site: of the test case
     :param lacks: what is missing, where it is not simply a reference
     """
-    if case and case.is_mixed:
-        todo = MIXED
-    elif case is None or case.missing_runs:
-        todo = 'needs ' + count_with_noun(
-            case.missing_runs if case else FEWEST_RUNS, 'more session')
-    else:
-        todo = f'enough sessions exist; run {CALIBRATE}{site_option(site)}'
-    return f'{lacks or "no reference"}: {todo}'
+    obstacle = case.obstacle if case else _missing_sessions_text(FEWEST_RUNS)
+    return f'{lacks or "no reference"}: ' + (
+        obstacle or f'enough sessions exist; run {CALIBRATE}{site_option(site)}')
+
+
+def _missing_sessions_text(number: int) -> str:
+    return f'needs {count_with_noun(number, "more session")}'
 
 
 def date_of_each_record(records: pd.DataFrame) -> pd.Series:

@@ -19,7 +19,6 @@ from ..records import PerflogError
 from ..records import read as read_records
 from ..results import newest_records
 from .progress import (
-    MIXED,
     Judgement,
     Progress,
     progress_by_test_case,
@@ -95,14 +94,10 @@ def lacks_of_test_case(one: Progress, file: grammar.File) -> Iterator[tuple[str,
               '$environ': one.environ, 'source': one.source, 'version': one.edition,
               'params': one.params, 'settings': one.settings}
     index = file.checks.get(one.check, {}).get('$index', ())
-    if one.is_mixed:
-        yield 'no reference', MIXED
-    elif (entry := next(file.matching_entries(
-            one.check, [levels.get(level) for level in index], one.settings),
-            None)) is None:
-        yield 'no reference', (
-            f'needs {console.count_with_noun(one.missing_runs, "more session")}'
-            if one.missing_runs else f'{one.runs} sessions are enough')
+    entry = None if one.is_mixed else next(file.matching_entries(
+        one.check, [levels.get(level) for level in index], one.settings), None)
+    if entry is None:
+        yield 'no reference', one.obstacle or f'{one.runs} sessions are enough'
     else:
         judgements = {judgement.metric: judgement for judgement in one.judgements}
         if without := grammar.metrics_without_tolerance(

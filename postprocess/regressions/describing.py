@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -75,10 +74,11 @@ def _describe_metric(now: Deviations, kind: str, rows: list[int]) -> Event:
     change = detect.compare_with_baseline(since, usual)
     after = 0.0 if hist.is_zero(row, slice(start, None)) else now.value_of_level(
         row, centre + change.size)
-    return _event(now, kind, _MetricChange(
-        'metric', '', rows, start, len(since), np.ones(now.case_z.shape, bool), change,
-        (before, after), [] if kind == 'improvement' else
-        _earlier_spells(now, hist.x[[row], :start], centre, change)))
+    return _complete_event(now, Event(
+        kind, '', scope='metric', sessions=len(since), before=before, now=after,
+        earlier=[] if kind == 'improvement' else
+        _earlier_spells(now, hist.x[[row], :start], centre, change)),
+        rows, start, np.ones(now.case_z.shape, bool), change)
 
 
 def _describe_group(now: Deviations, worse: Worse) -> Event:
@@ -100,34 +100,26 @@ def _describe_group(now: Deviations, worse: Worse) -> Event:
         counts = there | (group.kind not in ('node', 'switch'))
         spells = _earlier_spells(now, np.where(
             counts, now.log_of_all_sessions[rows], np.nan)[:, :start], centre, change)
-    return _event(now, 'regression', _MetricChange(
-        group.kind, group.name, rows, start, int((at >= start).sum()), group.there,
-        change, (), spells,
-        int(group.there[:, start:worse.last + 1].any(1).sum())))
+    return _complete_event(
+        now, Event('regression', '', scope=group.kind, group=group.name,
+                   sessions=int((at >= start).sum()), earlier=spells),
+        rows, start, group.there, change,
+        int(group.there[:, start:worse.last + 1].any(1).sum()))
 
 
-class _MetricChange(NamedTuple):
-    """A change of the metrics of a group, or of one metric."""
-    #: As `Event` has them.
-    scope: str
-    group: str
-    #: Numbers of its metrics, and of its first session; sessions since then.
-    rows: list[int]
-    start: int
-    sessions: int
-    #: Test cases x sessions: those that count.
-    there: np.ndarray
-    #: Of the new level from the baseline; None: unknown.
-    distance: detect.Change | None
-    #: The values of the baseline and of the new level; (): several metrics.
-    levels: tuple[float, float] | tuple[()]
-    earlier: list[Spell]
-    #: Test cases of the group that ran since then; 0: no group.
-    ran: int = 0
+def _complete_event(now: Deviations, event: Event, rows: list[int], start: int,
+                    there: np.ndarray, distance: detect.Change | None, ran: int = 0
+                    ) -> Event:
+    """An event with all that follows from its metrics.
 
-
-def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
-    rows, start, scope = change.rows, change.start, change.scope
+    :param event: its kind, scope, group, number of sessions, levels and earlier spells
+    :param rows: numbers of its metrics
+    :param start: number of its first session
+    :param there: test cases x sessions: those that count
+    :param distance: of the new level from the baseline; None: unknown
+    :param ran: test cases of the group that ran since then; 0: no group
+    """
+    scope, group = event.scope, event.group
     series = now.hist.metrics.iloc[rows]
     common = {column: str(series[column].iloc[0]) for column in series
               if series[column].nunique() == 1 or scope == 'metric'}
@@ -135,7 +127,7 @@ def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
     metric, point, unit, system = (common.get(name, '') for name in (
         'metric', 'point', 'unit', 'system'))
     ident = hashlib.sha1('|'.join([
-        scope, change.group, *(common.get(name, '') for name in (
+        scope, group, *(common.get(name, '') for name in (
             'system', 'partition', 'environ', 'family', 'check', 'params', 'settings')),
         cases[0] if 'of' in common else '', metric, point,
         *([common[name] for name in ('program', 'source', 'edition')]
@@ -146,39 +138,37 @@ def _event(now: Deviations, kind: str, change: _MetricChange) -> Event:
     cause = '; '.join(changes.environment_differences(
         jobs[jobs['day'] < start].groupby('of').tail(changes.BEFORE),
         since.groupby('of').head(2)))
-    log = np.where(change.there[now.of[rows]], now.log[rows], np.nan)[:, start:]
+    log = np.where(there[now.of[rows]], now.log[rows], np.nan)[:, start:]
     signs = now.hist.worse_direction_sign()[rows]
     members = [Member(
         **results.place_fields(one), metric=str(one.metric), point=str(one.point),
         ratio=_ratio_of_metric(
-            now.hist, row, start, change.there[now.of[row]],
+            now.hist, row, start, there[now.of[row]],
             math.exp(sign * np.nanmean(of_metric))
             if np.isfinite(of_metric).any() else None))
         for row, one, sign, of_metric in zip(
             rows, series.itertuples(), signs, log, strict=True)]
     ratios = [math.exp((-1 if better == 'higher' else 1) * min(part, 700.0))
-              for part in change.distance or ()]
-    before, after = change.levels or (None, None)
-    if change.levels and 0 in change.levels:
-        ratios = [0.0] if before else []
+              for part in distance or ()]
+    if 0 in (event.before, event.now):
+        ratios = [0.0] if event.before else []
     nodes = since['nodes'].unique()
     muted = (now.muted.get(rows[0]) if scope == 'metric' else
              now.muted_events.get(ident))
     where = (test_case_text(members[0]) if scope == 'metric' else
-             f'{_group_text(scope, change.group, common)} ({len(cases)} of '
-             f'{count_with_noun(change.ran, "test case")})')
-    event = Event(
-        'muted' if muted and scope != 'metric' else kind, '', cases, system,
-        str(now.hist.sessions[start]), change.sessions,
-        evidence=[*_earlier_lines(change.earlier),
+             f'{_group_text(scope, group, common)} ({len(cases)} of '
+             f'{count_with_noun(ran, "test case")})')
+    event = dataclasses.replace(
+        event, kind='muted' if muted and scope != 'metric' else event.kind,
+        cases=cases, system=system, since=str(now.hist.sessions[start]),
+        evidence=[*_earlier_lines(event.earlier),
                   *[f'muted until {muted.until}: {muted.reason}'
                     for muted in [muted] if muted],
                   *[f'changed in the same session: {cause}'] * bool(cause)],
-        id=ident, scope=scope, group=change.group,
-        since_session=next(iter(since['session'][since['day'] == start]), ''),
-        before=before, now=after, ratio=next(iter(ratios), None),
+        id=ident, since_session=next(iter(since['session'][since['day'] == start]), ''),
+        ratio=next(iter(ratios), None),
         low=min(ratios[1:], default=None), high=max(ratios[1:], default=None),
-        cause=cause, earlier=change.earlier, members=members,
+        cause=cause, members=members,
         nodes=str(nodes[0]) if len(nodes) == 1
         and now.hist.ran['nodes'].nunique() > 1 else '')
     what = metric or ', '.join(map(str, series['metric'].unique()))
@@ -273,9 +263,8 @@ def _advice_text(one: Event, commands: PrintedCommands) -> str:
                      f'{locate}')
     elif run := commands.measure('run', one.system, ' '.join(one.cases[:3])):
         again = f'run the test cases again, if possible on other nodes: {run}'
-    mute, accept = (commands.read(f'verdict {action} {one.id}', one.system, options)
-                    for action, options in (('mute', '--until DATE --reason TEXT'),
-                                            ('accept', '--reason TEXT')))
+    mute, accept = (commands.decide(action, one.id, one.system)
+                    for action in ('mute', 'accept'))
     return '; '.join([*filter(None, [again]), f'if the problem is known: {mute}',
                       f'if the change was intended: {accept}'])
 

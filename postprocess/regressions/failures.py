@@ -102,10 +102,9 @@ def _advice_text(text: str, system: str, cases: Sequence[str],
     words = {
         'run': commands.measure('run', system, ' '.join(cases[:3])),
         'calibrate': commands.measure('references calibrate', system),
-        'mute': commands.read(f'verdict mute {ident}', system,
-                              '--until DATE --reason TEXT'),
-        'retire': commands.read(f'verdict retire {ident}', system, '--reason TEXT'),
-        'retire_node': commands.read('verdict retire NODE', system, '--reason TEXT')}
+        'mute': commands.decide('mute', ident, system),
+        'retire': commands.decide('retire', ident, system),
+        'retire_node': commands.decide('retire', 'NODE', system)}
     missing = [f'{{{name}}}' for name, command in words.items() if not command]
     return '; '.join(part.format(**words) for part in text.split('; ')
                      if not any(name in part for name in missing))

@@ -14,11 +14,10 @@ _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
 
 def junit_xml(verdict: Verdict) -> str:
-    """JUnit XML: one test per test case, and one per level. It fails if the test
-    case failed or is part of a regression. It is skipped if the test case is
-    inconclusive, or has neither a reference nor enough sessions to be judged by its
-    history; and if a level is not judged. A further test fails if the session is not
-    good for another reason, so that XML and exit code agree.
+    """JUnit XML: one test per test case. It fails if the test case failed or is part
+    of a regression. It is skipped if the test case is inconclusive, or has neither a
+    reference nor enough sessions to be judged by its history. A further test fails if
+    the session is not good for another reason, so that XML and exit code agree.
     """
     few = {name for one in verdict.events_of('few sessions') for name in one.cases}
     bad = verdict.events_of('failure', 'missing', 'cut short', 'regression')

@@ -148,11 +148,15 @@ class Page:
     # Curves -----------------------------------------------------------
 
     @functools.cached_property
+    def newest_records(self) -> pd.DataFrame:
+        """The records of the newest session of each test case, with its `number`."""
+        return results.newest_records(self.data.frame.assign(number=self.data.case))
+
+    @functools.cached_property
     def table_records(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Records of the newest session of each test case: all judged ones, the
         worst first; and the main ones of metrics without a reference."""
-        frame = results.newest_records(self.data.frame.assign(
-            number=self.data.case))
+        frame = self.newest_records
         result = frame['result']
         kept = (frame['metric'] != 'completed').groupby(
             frame['number']).transform('any')
@@ -340,7 +344,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     faults = [] if faults is None else faults
     rows = page.value_table_rows()
     frame = page.data.frame
-    counts = page.result_counts | count_tolerances(frame) | {
+    counts = page.result_counts | count_tolerances(page.newest_records) | {
         'improved': sum(case.is_improved for case in page.cases)}
     series_of = sections.time_series_by_family(page.data, runs.series if runs else [])
     families_ = [sections.family_section(page, name, series_of.get(name, []), rows)
@@ -386,10 +390,12 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     return Made(text, counts, verdict)
 
 
-def count_tolerances(frame: pd.DataFrame) -> dict[str, int]:
+def count_tolerances(records: pd.DataFrame) -> dict[str, int]:
     """The number of test cases that a tolerance judges, and of those with a reference
-    in which a metric has no tolerance, in the newest session of each."""
-    records = results.newest_records(frame)
+    in which a metric has no tolerance.
+
+    :param records: of the newest session of each
+    """
     records = records[records['metric'] != 'completed']
     counts = {'judged': 0, 'no_tolerance': 0}
     for _, rows in records.groupby('test_case', observed=True):

@@ -33,16 +33,14 @@ def describe_changes(now: Deviations, groups: Sequence[Worse], alone: Collection
     :param groups: the groups that regressed
     :param alone: metrics that regressed apart from them
     """
-    muted = (row for row in sorted(now.muted)
-             if now.reported[row] and now.state[row] == detect.WORSE)
+    muted = [row for row in sorted(now.muted)
+             if now.reported[row] and now.state[row] == detect.WORSE]
     better = np.flatnonzero(now.live & (now.state == detect.BETTER) & now.named)
-    of_groups = [_describe_group(now, one) for one in groups]
-    worse = [*(one for one in of_groups if one.kind == 'regression'),
+    worse = [*(_describe_group(now, one) for one in groups),
              *_describe_metrics(now, 'regression', alone)]
     return (sorted((dataclasses.replace(one, todo=_advice_text(one, commands))
                     for one in worse), key=_sort_key),
-            [*(one for one in of_groups if one.kind == 'muted'),
-             *(_describe_metric(now, 'muted', [row]) for row in muted)],
+            [_describe_metric(now, 'muted', [row]) for row in muted],
             sorted(_describe_metrics(now, 'improvement', better), key=_sort_key))
 
 
@@ -152,15 +150,12 @@ def _complete_event(now: Deviations, event: Event, rows: list[int], start: int,
               for part in distance or ()]
     if 0 in (event.before, event.now):
         ratios = [0.0] if event.before else []
-    nodes = since['nodes'].unique()
-    muted = (now.muted.get(rows[0]) if scope == 'metric' else
-             now.muted_events.get(ident))
+    nodes, muted = since['nodes'].unique(), now.muted.get(rows[0])
     where = (test_case_text(members[0]) if scope == 'metric' else
              f'{_group_text(scope, group, common)} ({len(cases)} of '
              f'{count_with_noun(ran, "test case")})')
     event = dataclasses.replace(
-        event, kind='muted' if muted and scope != 'metric' else event.kind,
-        cases=cases, system=system, since=str(now.hist.sessions[start]),
+        event, cases=cases, system=system, since=str(now.hist.sessions[start]),
         evidence=[*_earlier_lines(event.earlier),
                   *[f'muted until {muted.until}: {muted.reason}'
                     for muted in [muted] if muted],

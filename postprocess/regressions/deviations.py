@@ -47,9 +47,6 @@ class Deviations:
             hist.x, first=first, pool=_pool_number_of_each_metric(metrics),
             minimum=hist.minimum, runs=hist.runs, within=hist.within,
             caution=np.where(self.named, 0.0, UNNAMED))
-        #: ID of an event -> the decision that mutes it.
-        self.muted_events = {one.id: one for one in decisions if one.kind == 'muted'
-                             and not self._is_over(one)}
         #: Metric -> the decision that mutes it, on the nodes on which it is worse.
         self.muted = {row: one for row, of_row in muting.items() for one in of_row
                       if self._is_muted(row, one)}
@@ -90,7 +87,8 @@ class Deviations:
                 for name in decision_target_names(*metric):
                     rows_of_name.setdefault(name, []).append(row)
         for one in decisions:
-            if self._is_over(one):
+            if one.until is not None and np.datetime64(
+                    one.until, 'D') < self.hist.sessions[-1]:
                 continue
             since = int(np.searchsorted(self.hist.sessions, np.datetime64(
                 one.since, 'D')))
@@ -102,11 +100,6 @@ class Deviations:
                 first[row] = max(first[row], since)
         return first, muting
 
-    def _is_over(self, one: Decision) -> bool:
-        """Whether a decision ended before the newest session."""
-        return one.until is not None and np.datetime64(
-            one.until, 'D') < self.hist.sessions[-1]
-
     def _is_muted(self, row: int, one: Decision) -> bool:
         """Whether a decision about a metric mutes its regression: on the nodes of the
         last session in which it was worse."""
@@ -115,8 +108,10 @@ class Deviations:
                              & (self.hist.ran['day'] == worse.max(initial=-1))]
         nodes = {name for text in jobs['nodes'].astype(str)
                  for name in topology.nodes_of_record(text)}
-        # A value out of tolerance has a regression, too.
-        return any(one.hides(guard, nodes) for guard in (REGRESSION, ''))
+        # A value out of tolerance has a regression, too. Without failures: a mute of
+        # a regression on all nodes.
+        return not one.failures or any(
+            one.hides(guard, nodes) for guard in (REGRESSION, ''))
 
     def _is_worse_beyond_chance(self) -> np.ndarray:
         """Whether each metric is still worse after its last session, by a change that

@@ -12,7 +12,7 @@ import pytest
 
 from postprocess import options as record_options
 from postprocess.records import read as read_records
-from postprocess.regressions import verdict
+from postprocess.regressions import decisions, verdict
 from postprocess.report import build
 from tests.conftest import printed_verdict_lines
 
@@ -378,39 +378,25 @@ def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
     assert code == 1 and re.search(rf'Regressed:\n  .* \[{ident}\]', output.out)
 
 
-def test_a_mute_applies_to_the_nodes_of_its_regression(tmp_path, capsys):
-    """It counts again if the test case is still worse on another node."""
+@pytest.mark.parametrize('worse, scope', [
+    (step(1, 30), 'metric'),
+    (lambda c, n: 1.2 if c % 3 == 1 and n > 34 else 1, 'node')])
+def test_a_mute_applies_to_the_nodes_of_its_regression(
+        tmp_path, capsys, worse, scope):
+    """It counts again if the test cases are still worse on another node."""
     words = '--perflogs', tmp_path
-    factory.write(tmp_path, sessions(step(3, 30), nodes=lambda c, n: f'n{c}'))
+    factory.write(tmp_path, sessions(worse))
     [one] = regressions(run(capsys, *words, '--json', '-')[1])
-    assert one['nodes'] == 'n3'
+    assert one['scope'] == scope
     assert run(capsys, 'mute', one['id'], *words, '--until', SOON, '--reason',
                'x')[0] == 0
+    [decision] = decisions.load_decisions(tmp_path)
+    assert decision.failures == {'regression': ('n1',)}
     assert run(capsys, *words)[0] == 0
     factory.write(tmp_path, sessions(
-        step(3, 30), nodes=lambda c, n: f'n{c if n < SESSIONS - 1 else c + 1}'))
+        worse, nodes=lambda c, n: f'n{c % 3 if n < SESSIONS - 1 else 7}'))
     code, output = run(capsys, *words, '--json', '-')
-    assert code == 1 and [one['id'] for one in regressions(output)] == [one['id']]
-
-
-def test_a_node_that_is_muted_does_not_hide_another_one(tmp_path, capsys):
-    """Test cases run on each node in some sessions, without an alarm of their own."""
-    def node(case, session):
-        return f'n{(case + 3 * session) % 5}'
-
-    words = '--perflogs', tmp_path
-    factory.write(tmp_path, sessions(
-        lambda c, n: 1.1 if node(c, n) == 'n2' and n > 24 else 1, nodes=node))
-    one, *_ = regressions(run(capsys, *words, '--json', '-')[1])
-    assert one['group'] == 'node n2 of alpha'
-    assert run(capsys, 'mute', one['id'], *words, '--until', SOON, '--reason',
-               'x')[0] == 0
-    code, output = run(capsys, *words)
-    assert code == 0 and 'Muted:\n  node n2 of alpha' in output.out
-    factory.write(tmp_path, sessions(
-        lambda c, n: 1.1 if node(c, n) in ('n2', 'n4') and n > 24 else 1, nodes=node))
-    code, output = run(capsys, *words)
-    assert code == 1 and 'Regressed:\n  node n4 of alpha' in output.out
+    assert code == 1 and regressions(output)
 
 
 def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,

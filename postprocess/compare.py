@@ -297,8 +297,7 @@ def _spread_per_metric(frame: pd.DataFrame, matched: Matched
     """Metric -> spread and degrees of freedom of all its runs."""
     good = usable_records(frame, include_reference_failures=True)[0]
     good = good[good['metric'] != 'completed']
-    # A test case is one only with all that names it.
-    table = median_per_session(good.assign(params=good['params']), MATCHED)
+    table = median_per_session(good, MATCHED)
     table = table[table['value'] > 0]
     table['point'] = table['point'].map(judged.point_with_unit)
     masked = matched.without_compared(table)

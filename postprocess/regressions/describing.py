@@ -16,6 +16,7 @@ from config.records.units import point_text, value_text
 from .. import results
 from ..printed import PrintedCommands
 from . import changes, detect
+from .decisions import Decision
 from .deviations import Deviations
 from .events import Event, Member, test_case_text
 from .grouping import Worse
@@ -36,11 +37,12 @@ def describe_changes(now: Deviations, groups: Sequence[Worse], alone: Collection
     muted = [row for row in sorted(now.muted)
              if now.reported[row] and now.state[row] == detect.WORSE]
     better = np.flatnonzero(now.live & (now.state == detect.BETTER) & now.named)
-    worse = [*(_describe_group(now, one) for one in groups),
+    worse = [*(_describe_group(now, one) for one in groups if not one.muted),
              *_describe_metrics(now, 'regression', alone)]
     return (sorted((dataclasses.replace(one, todo=_advice_text(one, commands))
                     for one in worse), key=_sort_key),
-            [_describe_metric(now, 'muted', [row]) for row in muted],
+            [*(_describe_group(now, one) for one in groups if one.muted),
+             *(_describe_metric(now, 'muted', [row]) for row in muted)],
             sorted(_describe_metrics(now, 'improvement', better), key=_sort_key))
 
 
@@ -99,15 +101,15 @@ def _describe_group(now: Deviations, worse: Worse) -> Event:
         spells = _earlier_spells(now, np.where(
             counts, now.log_of_all_sessions[rows], np.nan)[:, :start], centre, change)
     return _complete_event(
-        now, Event('regression', '', scope=group.kind, group=group.name,
-                   sessions=int((at >= start).sum()), earlier=spells),
+        now, Event('muted' if worse.muted else 'regression', '', scope=group.kind,
+                   group=group.name, sessions=int((at >= start).sum()), earlier=spells),
         rows, start, group.there, change,
-        int(group.there[:, start:worse.last + 1].any(1).sum()))
+        int(group.there[:, start:worse.last + 1].any(1).sum()), worse.muted)
 
 
 def _complete_event(now: Deviations, event: Event, rows: list[int], start: int,
-                    there: np.ndarray, distance: detect.Change | None, ran: int = 0
-                    ) -> Event:
+                    there: np.ndarray, distance: detect.Change | None, ran: int = 0,
+                    muted: Decision | None = None) -> Event:
     """An event with all that follows from its metrics.
 
     :param event: its kind, scope, group, number of sessions, levels and earlier spells
@@ -116,6 +118,7 @@ def _complete_event(now: Deviations, event: Event, rows: list[int], start: int,
     :param there: test cases x sessions: those that count
     :param distance: of the new level from the baseline; None: unknown
     :param ran: test cases of the group that ran since then; 0: no group
+    :param muted: the decision that mutes the group
     """
     scope, group = event.scope, event.group
     series = now.hist.metrics.iloc[rows]
@@ -150,7 +153,7 @@ def _complete_event(now: Deviations, event: Event, rows: list[int], start: int,
               for part in distance or ()]
     if 0 in (event.before, event.now):
         ratios = [0.0] if event.before else []
-    nodes, muted = since['nodes'].unique(), now.muted.get(rows[0])
+    nodes, muted = since['nodes'].unique(), muted or now.muted.get(rows[0])
     where = (test_case_text(members[0]) if scope == 'metric' else
              f'{_group_text(scope, group, common)} ({len(cases)} of '
              f'{count_with_noun(ran, "test case")})')

@@ -43,6 +43,7 @@ class Deviations:
             self.of, ran['of'][ran['session'].isin(this_session)])
         self.reported = last > newest - RECENT
         first, muting = self._apply_decisions(decisions)
+        self._muting = muting
         self.walk = detect.detect_level_changes(
             hist.x, first=first, pool=_pool_number_of_each_metric(metrics),
             minimum=hist.minimum, runs=hist.runs, within=hist.within,
@@ -112,6 +113,23 @@ class Deviations:
         # a regression on all nodes.
         return not one.failures or any(
             one.hides(guard, nodes) for guard in (REGRESSION, ''))
+
+    def mute_of_group(self, cases: Collection[int], node: str) -> Decision | None:
+        """The decision that mutes more than half of the test cases of a group; None:
+        none does.
+
+        :param node: the node that the group is of; '': no node
+        """
+        covered: dict[str, set[int]] = {}
+        known: dict[str, Decision] = {}
+        for row, decisions in self._muting.items():
+            for one in decisions:
+                nodes = one.failures.get(REGRESSION)
+                if self.of[row] in cases and (nodes == () or node in (nodes or ())):
+                    covered.setdefault(one.id, set()).add(int(self.of[row]))
+                    known[one.id] = one
+        return next((known[ident] for ident, found in covered.items()
+                     if 2 * len(found) > len(cases)), None)
 
     def _is_worse_beyond_chance(self) -> np.ndarray:
         """Whether each metric is still worse after its last session, by a change that

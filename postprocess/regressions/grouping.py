@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from config.sites import topology
 
 from ..results import RECENT
 from . import detect
+from .decisions import Decision
 from .deviations import Deviations
 
 #: Share of the test cases of a group that must be worse: with a smaller one, a node
@@ -43,6 +44,8 @@ class Group:
     name: str
     #: Test cases x sessions: those that were part of it.
     there: np.ndarray
+    #: The node, if it is the group of a node.
+    node: str = ''
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,18 @@ class Worse:
     last: int
     #: The part of the deviations that it explains.
     gain: float
+    #: The decision that mutes it.
+    muted: Decision | None = None
 
 
 def find_worse_groups(now: Deviations,
                       switches: Mapping[str, Mapping[str, Sequence[str]]]
                       ) -> tuple[list[Worse], np.ndarray]:
-    """The groups that regressed, and the metrics that regressed apart from them.
+    """The groups that regressed, muted ones, too, and the metrics that regressed apart
+    from them.
 
-    Muted metrics, and their test cases, are in neither.
+    Muted metrics, and their test cases, are in neither. What is worse in a muted group
+    may be worse elsewhere, too.
 
     :param switches: system -> node -> the switches above it
     """
@@ -75,11 +82,16 @@ def find_worse_groups(now: Deviations,
     groups = list({group.there.tobytes(): group for group in (
         *_groups_of_columns(now), *_groups_of_nodes(now, switches))}.values())
     chosen: list[Worse] = []
-    while worse := [*_worse_groups(now, groups, free)]:
+    counts = np.isfinite(now.case_z)
+    while worse := [*_worse_groups(now, groups, counts & free[:, None])]:
         best = max(worse, key=lambda one: one.gain)
-        chosen.append(best)
+        muted_by = now.mute_of_group([*map(int, best.cases)], best.group.node)
+        chosen.append(replace(best, muted=muted_by))
         groups.remove(best.group)
-        free[best.cases] = False
+        if muted_by:
+            counts[best.cases] &= ~best.group.there[best.cases]
+        else:
+            free[best.cases] = False
     return chosen, np.flatnonzero(alarms & ~muted & free[now.of])
 
 
@@ -122,14 +134,17 @@ def _groups_of_nodes(now: Deviations,
         there = np.zeros(now.case_z.shape, bool)
         there[of[rows], session[rows]] = True
         if there[:, -RECENT:].any(1).sum() >= detect.FEW:
-            yield Group(kind, f'{kind} {name} of {owner}', there)
+            yield Group(kind, f'{kind} {name} of {owner}', there,
+                        name if kind == 'node' else '')
 
 
-def _worse_groups(now: Deviations, groups: Sequence[Group], free: np.ndarray
+def _worse_groups(now: Deviations, groups: Sequence[Group], counts: np.ndarray
                   ) -> Iterator[Worse]:
-    """The groups that are worse, of test cases that are not explained yet."""
-    parts = [(group, group.there & free[:, None] & np.isfinite(now.case_z))
-             for group in groups]
+    """The groups that are worse.
+
+    :param counts: test cases x sessions: what was measured and is not explained yet
+    """
+    parts = [(group, group.there & counts) for group in groups]
     x = np.array([_mean_z_of_sessions(now, *part) for part in parts]).reshape(
         len(parts), now.case_z.shape[1])
     # Groups stand alone, but there are few of them.

@@ -399,6 +399,29 @@ def test_a_mute_applies_to_the_nodes_of_its_regression(
     assert code == 1 and regressions(output)
 
 
+def test_a_muted_node_hides_no_other_node(tmp_path, capsys):
+    """Each test case runs on each node in turn, and alone none is worse."""
+    words = '--perflogs', tmp_path
+
+    def write(*slow):
+        factory.write(tmp_path, sessions(
+            lambda c, n: 1.05 if n > 25 and (c + n) % 3 in slow else 1,
+            nodes=lambda c, n: f'n{(c + n) % 3}'))
+
+    def groups(kind):
+        events = json.loads(run(capsys, *words, '--json', '-')[1].out)['events']
+        return [one['group'] for one in events if one['kind'] == kind]
+
+    write(1)
+    [one] = regressions(run(capsys, *words, '--json', '-')[1])
+    assert one['scope'] == 'node' and run(
+        capsys, 'mute', one['id'], *words, '--until', SOON, '--reason', 'x')[0] == 0
+    assert run(capsys, *words)[0] == 0 and groups('muted') == [one['group']]
+    write(1, 2)
+    assert groups('muted') == [one['group']] and groups('regression') == [
+        one['group'].replace('n1', 'n2')]
+
+
 def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
                                                       regressed):
     words, ident = regressed

@@ -22,6 +22,7 @@ from ..machine import cpus
 from ..machine.gpus import format_gpus, group_by_host
 from . import json_file, log, parser, physics, programs
 from .output import Output
+from .programs import Program
 from .variants import (
     CHOICES,
     Choice,
@@ -137,7 +138,7 @@ class NcclBenchmark(Benchmark, special=True):
             if placement.gpus_per_node(part) >= self.layout.gpus
             and part.fullname in self.valid_systems
             and {'gpu_nvidia', 'gpu_amd'} & {*part.features}]
-        if self.program in programs.SINCE:
+        if self.row.is_optional:
             self.valid_prog_environs = [
                 f'{tests} +{self.program}' for tests in self.valid_prog_environs]
         self.tags = {'full', self.family, *self.additional_modes()}
@@ -151,6 +152,11 @@ class NcclBenchmark(Benchmark, special=True):
             or self.layout.gpus == placement.gpus_per_node(partition))
 
     # Launch ---------------------------------------------------------------
+
+    @property
+    def row(self) -> Program:
+        """What belongs to the program."""
+        return programs.PROGRAMS[self.program]
 
     def gpus_per_rank(self) -> int:
         return 1
@@ -250,7 +256,7 @@ class NcclBenchmark(Benchmark, special=True):
                 ('largest size', out.maximum, self.max_size),
                 ('data type', ','.join(sorted({row.type for row in out.rows})),
                  option_value(words, '-d', '--datatype'))]
-        if programs.PROGRAMS[self.program].reduces:
+        if self.row.reduces:
             rows.append(('reduction', ','.join(sorted({row.redop for row in out.rows})),
                          option_value(words, '-o', '--op', 'sum')))
         for what, actual, requested in rows:
@@ -330,7 +336,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     def always_printed_message_sizes(self) -> list[int]:
         """Sizes whose rows every version prints: divisible by the ranks."""
-        row, ranks = programs.PROGRAMS[self.program], self.layout.rank_count
+        row, ranks = self.row, self.layout.rank_count
         if row.unequal or row.split and ranks & ranks - 1:
             return []
         minimum = max(self.min_size, 16 * ranks if row.split else 1)
@@ -361,10 +367,8 @@ class NcclCollective(NcclBenchmark):
         full = self.layout in runnable_layouts(full=True)
         if not full or self.layout.nodes > 2:
             return set()
-        return {'nightly', *{'all_reduce_perf': ('smoke', 'quick'),
-                             'sendrecv_perf': ('quick',)}.get(self.program, ()),
-                *(['veto'] if self.program == 'all_reduce_perf'
-                  and self.layout.nodes == 1 else [])}
+        return {'nightly', *self.row.modes,
+                *self.row.one_node_modes * (self.layout.nodes == 1)}
 
 
 class NcclChosen(NcclBenchmark, special=True):

@@ -32,6 +32,14 @@ class Program:
     pairwise: bool = False
     #: The parts differ from rank to rank, so do the sizes from those requested.
     unequal: bool = False
+    #: It measures with any number of ranks, not only with a power of two.
+    any_ranks: bool = True
+    #: Not all versions have it: a feature of the environment says so.
+    is_optional: bool = False
+    #: Modes with its test cases of full nodes, besides full and nightly; those of
+    #: `one_node_modes` only on one node.
+    modes: tuple[str, ...] = ()
+    one_node_modes: tuple[str, ...] = ()
 
     def busbw_factor(self, ranks: int) -> float:
         """busbw over algbw."""
@@ -44,21 +52,21 @@ class Program:
 
 
 PROGRAMS: dict[str, Program] = {
-    'all_reduce_perf': Program('2(n-1)/n', reduces=True),
+    'all_reduce_perf': Program('2(n-1)/n', reduces=True, modes=('smoke', 'quick'),
+                               one_node_modes=('veto',)),
     'all_gather_perf': Program('(n-1)/n', split=True),
     'reduce_scatter_perf': Program('(n-1)/n', split=True, reduces=True),
     'alltoall_perf': Program('(n-1)/n', split=True, pairwise=True),
-    'alltoallv_perf': Program('(n-1)/n', split=True, pairwise=True, unequal=True),
+    # Since nccl-tests 2.19.
+    'alltoallv_perf': Program('(n-1)/n', split=True, pairwise=True, unequal=True,
+                              is_optional=True),
     'broadcast_perf': Program('1'),
     'reduce_perf': Program('1', reduces=True),
     'gather_perf': Program('(n-1)/n', split=True),
     'scatter_perf': Program('(n-1)/n', split=True),
-    'sendrecv_perf': Program('1'),
-    'hypercube_perf': Program('1', split=True, received=True),
+    'sendrecv_perf': Program('1', modes=('quick',)),
+    'hypercube_perf': Program('1', split=True, received=True, any_ranks=False),
 }
-
-#: Programs that not all versions have: a feature of the environment says so.
-SINCE = ('alltoallv_perf',)             # nccl-tests 2.19
 
 #: Bytes of an element, by the names of all versions.
 TYPES = {'int8': 1, 'uint8': 1, 'char': 1, 'int32': 4, 'uint32': 4, 'int': 4,
@@ -93,7 +101,8 @@ def find_installed_programs(prefix: str | os.PathLike[str]) -> dict[str, str]:
 def program_features(source: str) -> tuple[str, ...]:
     """Features of an environment with the stand-in, which has all programs;
     those of an installation are found when it exists."""
-    return ('nccl_tests', *SINCE) if source == 'embedded' else ()
+    optional = [name for name, row in PROGRAMS.items() if row.is_optional]
+    return ('nccl_tests', *optional) if source == 'embedded' else ()
 
 
 def are_offered(partition: Any) -> bool:

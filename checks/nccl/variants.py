@@ -25,8 +25,8 @@ def runnable_programs() -> list[str]:
     """Programs for any number of ranks in the environments of this system."""
     here = {feature for part in rt.runtime().system.partitions
             for env in part.environs for feature in env.features}
-    return [name for name in programs.PROGRAMS if name != 'hypercube_perf'
-            and (name not in programs.SINCE or name in here)]
+    return [name for name, row in programs.PROGRAMS.items()
+            if row.any_ranks and (not row.is_optional or name in here)]
 
 
 @dataclass(frozen=True)

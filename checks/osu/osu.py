@@ -157,9 +157,9 @@ class OsuBenchmark(Benchmark, special=True):
         """Whether the test case belongs to the modes nightly and quick."""
         return True
 
-    def short_modes(self) -> set[str]:
-        """Those of the modes smoke and veto that may take the test case."""
-        return set()
+    def is_in_short_modes(self) -> bool:
+        """Whether the test case belongs to the short modes of its program."""
+        return True
 
     # Where it runs --------------------------------------------------------
 
@@ -174,7 +174,7 @@ class OsuBenchmark(Benchmark, special=True):
         if self.is_in_default_modes():
             self.tags |= {'nightly'}
             if self.nodes_needed() <= 2 and not gpu:
-                self.tags |= {'quick', *self.short_modes()}
+                self.tags |= {'quick', *self.row.short_modes * self.is_in_short_modes()}
         self.descr = f'{self.program} with MPI'
 
     def is_first_in_veto(self, partition: Any) -> bool:
@@ -394,9 +394,8 @@ class OsuPt2pt(OsuBenchmark):
                      if sockets.has_pairs_of_sockets(part) and self.memory == 'host']
             self.valid_systems = [name for name in self.valid_systems if name in names]
 
-    def short_modes(self) -> set[str]:
-        short = self.program == 'osu_latency' and self.placement != 'inter_socket'
-        return {'smoke'} if short else set()
+    def is_in_short_modes(self) -> bool:
+        return self.placement != 'inter_socket'
 
     @property
     def link_metric(self) -> str:
@@ -504,9 +503,8 @@ class OsuCollective(OsuBenchmark):
         return max(each, -(-self.row.min_ranks // nodes)
                    ) if self.row.min_ranks > 2 else each
 
-    def short_modes(self) -> set[str]:
-        short = self.program == 'osu_allreduce' and self.layout == (1, 'full')
-        return {'veto'} if short else set()
+    def is_in_short_modes(self) -> bool:
+        return self.layout == (1, 'full')
 
 
 class OsuStartup(OsuBenchmark):

@@ -53,6 +53,8 @@ class Program:
     trips: int = 1
     #: Bandwidth is the sum of: 'one' direction, 'both' directions, all 'pairs'.
     flows: str = 'one'
+    #: Short modes with one of its test cases: smoke, veto.
+    short_modes: tuple[str, ...] = ()
     #: Fewest ranks with which it prints a table.
     min_ranks: int = 2
     #: It prints one sentence in place of a table: its pattern and its numbers.
@@ -90,7 +92,8 @@ _ONE_SIDED_BANDWIDTH = replace(_BANDWIDTH, group='one_sided', reserved=_WINDOW)
 
 #: All programs with a title of their own.
 PROGRAMS: dict[str, Program] = {
-    'osu_latency': replace(_PT2PT, title='mpi latency', link_metric='latency'),
+    'osu_latency': replace(_PT2PT, title='mpi latency', link_metric='latency',
+                           short_modes=('smoke',)),
     'osu_bw': replace(_PT2PT_BANDWIDTH, title='mpi bandwidth',
                       link_metric='bandwidth'),
     'osu_bibw': replace(_PT2PT_BANDWIDTH, title='mpi bi-directional bandwidth',
@@ -137,7 +140,8 @@ _PER_RANK = replace(_COLLECTIVE, message_for_each_rank=True)
 #: vectors.
 COLLECTIVES: dict[str, Program] = {
     'allgather': _PER_RANK, 'alltoall': _PER_RANK, 'gather': _PER_RANK,
-    'scatter': _PER_RANK, 'bcast': _COLLECTIVE, 'allreduce': _REDUCTION,
+    'scatter': _PER_RANK, 'bcast': _COLLECTIVE,
+    'allreduce': replace(_REDUCTION, short_modes=('veto',)),
     'reduce': _REDUCTION, 'reduce_scatter': _REDUCTION,
     'reduce_scatter_block': _REDUCTION,
     'barrier': replace(_COLLECTIVE, largest=0, has_sizes=False, validates=False),
@@ -153,6 +157,8 @@ def find_program(name: str) -> Program | None:
     if not match:
         return PROGRAMS.get(name)
     row = COLLECTIVES[match['kind']]
+    if name != f'osu_{match["kind"]}':
+        row = replace(row, short_modes=())
     if match['later']:
         # Some of them use the smaller number of iterations for all sizes.
         row = replace(row, metrics=('overall_time', 'pure_comm_time', 'overlap'),

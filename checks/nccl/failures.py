@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from ..core import text as saved
+from ..core.tables import LONGEST
 
 #: Lines of a run that ends with an error, or that ignores an option and ends with exit
 #: code 0. A pattern begins with text of any length only at the start of a line: on long
@@ -38,15 +39,14 @@ _DIED = re.compile(
 _CHATTER = re.compile('[NR]CCL (?:INFO|TRACE|ABORT|VERSION)')
 
 
-def find_failures(lines: Sequence[str], row: re.Pattern[str], longest: int
+def find_failures(lines: Sequence[str], row: re.Pattern[str]
                   ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
     """Number, from 1, and text of the line that shows why a run failed, and of the line
     that shows best that it died; None: no line does.
 
     :param row: beginning of a row of the table
-    :param longest: characters of a line that are searched
     """
-    suspects = [(number, line[:longest].strip()) for number, line in enumerate(lines, 1)
+    suspects = [(number, line[:LONGEST].strip()) for number, line in enumerate(lines, 1)
                 if line.strip(' #\r') and not _CHATTER.search(line)
                 and (not row.match(line) or re.search('failure|SUMMARY', line))]
     failure = next((one for pattern in FAILURES for one in suspects

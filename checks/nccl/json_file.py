@@ -7,7 +7,8 @@ import math
 from typing import Any, NoReturn
 
 from ..core.parsers import ParseError, parse_json
-from .output import Half, Output, Printed, Row, check_output, sizes_between
+from ..core.tables import sizes_between
+from .output import Half, Output, Printed, Row, check_output
 from .programs import PROGRAMS, strip_build_suffix
 
 #: Columns of single iterations (-I), without `_us`.

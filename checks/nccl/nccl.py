@@ -18,6 +18,7 @@ from config.sessions.modes import SMOKE, VETO
 from ..core import guards, placement
 from ..core.base import Benchmark, Programs
 from ..core.options import option_value, split_options
+from ..core.tables import sizes_between
 from ..machine import cpus
 from ..machine.gpus import format_gpus, group_by_host
 from . import json_file, log, parser, physics, programs
@@ -340,8 +341,8 @@ class NcclBenchmark(Benchmark, special=True):
         if row.unequal or row.split and ranks & ranks - 1:
             return []
         minimum = max(self.min_size, 16 * ranks if row.split else 1)
-        return [self.min_size << n for n in range(64)
-                if minimum <= self.min_size << n <= self.max_size]
+        return [size for size in sizes_between(self.min_size, self.max_size)
+                if size >= minimum]
 
     def record_gpus(self, out: Output) -> None:
         """Record the PCI addresses of the GPUs; a stand-in has none."""

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
+from ..core.tables import MAX_SIZES
 from .programs import PROGRAMS, TYPES, Program
-
-#: More rows than any table has.
-MAX_ROWS = 100_000
 
 #: Ways to count bytes in an output before 2.17, which does not name its program. The
 #: last one is also that of all_gather and reduce_scatter before June 2020.
@@ -108,18 +106,6 @@ class Output:
     time: datetime.datetime | None = None
 
 
-def sizes_between(minimum: int, maximum: int, step: int, by_factor: bool) -> list[int]:
-    """Sizes from the smallest to the largest one; empty if they do not grow."""
-    if step < 1 + by_factor or by_factor and not minimum:
-        return [minimum] if minimum == maximum else []
-    results: list[int] = []
-    size = minimum
-    while size <= maximum and len(results) <= MAX_ROWS:
-        results.append(size)
-        size = size * step if by_factor else size + step
-    return results
-
-
 def check_output(out: Output, refuse: Callable[[str, int], NoReturn]) -> None:
     """Refuse rows that are incomplete, unchecked, or contradict each other.
 
@@ -152,7 +138,7 @@ def _check_sizes(out: Output, refuse: Callable[[str, int], NoReturn]) -> None:
     rows = out.rows
     request = out.request or list(dict.fromkeys(
         [out.minimum, *(row.size for row in rows[1:-1]), out.maximum]))
-    if len(request) > MAX_ROWS or len(rows) % len(request):
+    if len(request) > MAX_SIZES or len(rows) % len(request):
         refuse(f'the table has {len(rows)} rows for {len(request)} requested sizes '
                f'({out.minimum} to {out.maximum} B): lines were lost or doubled',
                rows[-1].line)

@@ -17,16 +17,13 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from typing import NoReturn
 
 from ..core import text as saved
 from ..core.parsers import ParseError
+from ..core.tables import TableReader, sizes_between
 from . import failures
-from .output import Half, Output, Printed, Row, check_output, sizes_between
+from .output import Half, Output, Printed, Row, check_output
 from .programs import OPERATIONS, PROGRAMS, TYPES, strip_build_suffix
-
-#: No line of these programs, of NCCL or of a launcher is as long.
-LONGEST = 4096
 
 #: First lines of an output, anywhere in a line.
 BEGINS = re.compile(r'# [nr]ccl-tests version \d|# Collective test starting: '
@@ -80,17 +77,15 @@ def strip_prefixes(lines: Sequence[str], title: re.Pattern[str] = BEGINS) -> lis
     return saved.strip_prefixes(lines, title, _FIELDS)
 
 
-class _Reader:
-    """Reader of one text; each refusal names a line."""
+class _Reader(TableReader):
+    """Reader of one text."""
+
+    TITLE, NO_PREFIX = BEGINS, _FIELDS
 
     def __init__(self, text: str) -> None:
-        self.text = text.split('\n')
-        self.lines = strip_prefixes(self.text)
-        #: What was removed before each line, and what the lines of the run had.
-        self.removed = [line.removesuffix(rest) for line, rest in
-                        zip(self.text, self.lines, strict=True)]
-        self.prefixes: list[str] = []
-        self.number = 1
+        super().__init__(text)
+        #: Prefixes that the lines of the run had.
+        self.seen: list[str] = []
         self.out = Output()
         #: Parts of `_PARTS` that were read.
         self.parts: list[str] = []
@@ -100,60 +95,52 @@ class _Reader:
         #: (host, process, group) of each rank.
         self.ranks: list[tuple[str, str, str]] = []
 
-    def refuse(self, reason: str, line: int = 0) -> NoReturn:
-        line = line or self.number
-        raise ParseError(line, self.text[line - 1].removesuffix('\r'), reason)
-
     def read(self) -> Output:
-        failure, crash = failures.find_failures(self.lines, ROW, LONGEST)
+        failure, crash = failures.find_failures(self.lines, ROW)
         if failure:
             self.refuse(f'the run failed: {failure[1][:160]}', failure[0])
-        error = None
         try:
-            for number, line in enumerate(self.lines, 1):
-                self.number = number
-                self.read_line(line)
-            self.check_complete()
-        except ParseError as reason:
-            error = reason
-        # Wrong data end the program, too, and are the more exact reason.
-        if crash and not (error and re.search('wrong|FAILED|more than one',
-                                              error.reason)):
+            self.read_lines()
+        except ParseError as damage:
+            # Wrong data end the program, too, and are the more exact reason.
+            if not crash or re.search('wrong|FAILED|more than one', damage.reason):
+                raise
+        if crash:
             self.refuse(f'the run failed: {crash[1][:100]}', crash[0])
-        if error:
-            raise error
         check_output(self.out, self.refuse)
         return self.out
 
-    def read_line(self, raw: str) -> None:
-        if len(raw) > LONGEST:
-            self.refuse(f'the line has more than {LONGEST} characters')
-        line = raw.rstrip(' \r\t')
+    def read_line(self, line: str) -> None:
         part, read, match = next(
             ((part, read, match) for part, pattern, read in self.LINES
              if (match := pattern.fullmatch(line))), ('', None, None))
         if not match:
-            # What stands before the first part is of someone else, and so is a number
-            # or an address after the last one, unless it is the rest of this line.
-            ended = len(self.parts) == len(_PARTS) and self.number > self.out.end + 1
-            if self.parts and _HIDDEN.search(line) and not (
-                    ended and _ONLY_NUMBER.fullmatch(line)):
-                self.refuse('this line is not a line of the table: it is cut, or '
-                            'several ranks wrote at the same time'
-                            + saved.foreign_cause([line]))
+            self.check_foreign_line(line)
             return
-        # A prefix may change, as a time does. If an earlier one returns, two ranks
-        # wrote.
-        prefix = self.removed[self.number - 1]
-        if prefix in self.prefixes[:-1]:
-            self.refuse(f'the text has lines of more than one rank: {prefix.strip()!r} '
-                        f'returns after {self.prefixes[-1].strip()!r}')
-        if [prefix] != self.prefixes[-1:]:
-            self.prefixes.append(prefix)
+        self.refuse_another_rank(self.prefixes[self.number - 1])
         if part:
             self.begin_part(part)
         if read:
             read(self, match)
+
+    def check_foreign_line(self, line: str) -> None:
+        """Refuse a line that hides one of an output, or the rest of it."""
+        # What stands before the first part is of someone else, and so is a number or
+        # an address after the last one, unless it is the rest of this line.
+        ended = len(self.parts) == len(_PARTS) and self.number > self.out.end + 1
+        if self.parts and _HIDDEN.search(line) and not (
+                ended and _ONLY_NUMBER.fullmatch(line)):
+            self.refuse_damage('this line is not a line of the table: it is cut, or '
+                               'several ranks wrote at the same time')
+
+    def refuse_another_rank(self, prefix: str) -> None:
+        """Refuse an earlier prefix that returns: two ranks wrote. It may change, as a
+        time does."""
+        if prefix in self.seen[:-1]:
+            self.refuse(f'the text has lines of more than one rank: {prefix.strip()!r} '
+                        f'returns after {self.seen[-1].strip()!r}')
+        if [prefix] != self.seen[-1:]:
+            self.seen.append(prefix)
 
     def begin_part(self, name: str) -> None:
         """Note the line of a part, which a text has once and in its order."""
@@ -244,8 +231,8 @@ class _Reader:
         self.out.columns = tuple(word[0] for word in words)
         self.ends = tuple(word.end() + 1 for word in words)
 
-    def split_row(self, line: str) -> list[str]:
-        """The fields of a row, one per column; '' for an empty field."""
+    def split_fields(self, line: str) -> list[str]:
+        """The fields of a row, one for each column; '' for an empty field."""
         line, names = line.replace('#', ' ', 1), list(self.out.columns)
         if names[-1] == 'timestamp':
             names.pop()
@@ -264,16 +251,15 @@ class _Reader:
             printed += word.rjust(8) if name == 'algo' else '  ' + word.rjust(width)
         # A page may have taken the blanks at the beginning of each row.
         if len(words) != len(names) or printed.lstrip(' ') != line.lstrip(' '):
-            self.refuse('the fields are not at the places of their columns: characters '
-                        'were lost or added, or several ranks wrote into one line'
-                        + saved.foreign_cause(
-                            self.lines[self.number - 1:self.number + 1]))
+            self.refuse_damage(
+                'the fields are not at the places of their columns: characters were '
+                'lost or added, or several ranks wrote into one line')
         return words
 
     def read_row(self, match: re.Match[str]) -> None:
         if self.parts[-1:] != ['units']:
             self.refuse('the row is outside of the table')
-        words, names = self.split_row(match[0]), self.out.columns
+        words, names = self.split_fields(match[0]), self.out.columns
         first = names.index('algbw') - 1
         whole = dict(zip(names[:first], words, strict=False))
         for name, word in whole.items():
@@ -294,16 +280,11 @@ class _Reader:
         checked = words.pop('#wrong', '') or words.pop('error')
         if not re.fullmatch(r'0|N/A|\de[+-]\d\d', checked):
             self.refuse(f'the data arrived wrong: {checked} wrong element(s)')
-        numbers = {name: self.read_number(name, word) for name, word in words.items()}
+        numbers = {name: Printed(
+            self.read_number(name, word, _NUMBER, 'a decimal number'),
+            0.5 * 10.0 ** -len(word.partition('.')[2])) for name, word in words.items()}
         return Half(numbers.get('time'), numbers['algbw'], numbers['busbw'],
                     checked != 'N/A')
-
-    def read_number(self, name: str, word: str) -> Printed:
-        if not _NUMBER.fullmatch(word):
-            what = ('it is nan or infinite' if re.search('nan|inf', word, re.I)
-                    else 'expected a decimal number')
-            self.refuse(f'{name} is {word!r}: {what}')
-        return Printed(float(word), 0.5 * 10.0 ** -len(word.partition('.')[2]))
 
     #: Lines of an output: the part of `_PARTS` that it is, its pattern and its reader.
     LINES = tuple((part, re.compile(pattern), read) for part, pattern, read in (
@@ -334,8 +315,7 @@ class _Reader:
         ('bounds', r'# Out of bounds values +: (\d+) (OK|FAILED)', read_bounds),
         ('average', AVERAGE.pattern, read_average)))
 
-    def check_complete(self) -> None:
-        """Refuse a text that lacks a part, after its last line."""
+    def check_end(self) -> None:
         out, ranks = self.out, self.ranks
         self.number = max(1, len(self.lines) - 1)
         if len(self.parts) < len(_PARTS):

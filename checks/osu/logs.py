@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from ..core import text as saved
 from ..core.parsers import Output, ParseError, Record
+from ..core.tables import LONGEST
 from . import programs
 from .parser import (
-    LONGEST,
     PREAMBLE,
     TITLE_START,
     is_result_line,
@@ -292,24 +292,17 @@ def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
 def _check_command(command: re.Match[str], records: tuple[Record, ...],
                    ranks: int | None) -> None:
     """Refuse an output that is not the whole output of its command."""
-    first, last = records[0], records[-1]
+    first = records[0]
     if first.program != command['program'] and any(
             map(programs.find_program, (first.program, command['program']))):
         raise ParseError(first.line, command.string, f'the output is of {first.program}'
                          f', but the command line is of {command["program"]}')
-    for record in records:
-        if record.metric == 'ranks' and ranks not in (None, int(record.value)):
-            raise ParseError(record.line, command.string,
-                             f'{record.value:g} of {ranks} ranks answered')
     sizes = _SIZES.search(command['after'] or '')
     if sizes and not sizes['last']:
         return
-    permitted = programs.last_message_sizes(
-        first.program, ranks or 0, int(sizes['last']) if sizes else 0,
-        next((one.size for one in records if one.size), 1))
-    if permitted and last.size and not permitted[0] <= last.size <= permitted[1]:
-        raise ParseError(last.line, command.string, 'the table is cut off: it ends at '
-                         f'{last.size} B instead of {permitted[1]} B')
+    if missing := programs.missing_part(
+            records, ranks or 0, int(sizes['last']) if sizes else 0):
+        raise ParseError(missing[1], command.string, missing[2])
 
 
 def add_options(command: argparse.ArgumentParser) -> None:

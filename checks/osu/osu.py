@@ -16,6 +16,7 @@ from ..core import guards, placement
 from ..core.base import Benchmark, Programs
 from ..core.options import option_value, split_options
 from ..core.parsers import Record
+from ..core.tables import sizes_between
 from ..nccl import programs as gpu_collectives
 from . import programs, sockets
 from .parser import parse, parse_setup
@@ -306,34 +307,19 @@ class OsuBenchmark(Benchmark, special=True):
                                   f'{records[0].program}, not of {self.program}')
         return records
 
-    def last_sizes(self, first: int) -> tuple[int, int] | None:
-        """Smallest and largest permitted size of the last row, in bytes.
-
-        :param first: the first size above 0; None: the table has no sizes
-        """
+    def memory_limit(self) -> int:
+        """OMB's limit of memory per process (-M), in bytes."""
         given = option_value(self.arguments(), '-M', '--mem-limit')
-        memory = int(given) if given.isdecimal() else programs.MEMORY_LIMIT
-        return programs.last_message_sizes(
-            self.program, self.nodes_needed() * self.ranks_per_node(),
-            self.largest_message(), first, memory)
+        return int(given) if given.isdecimal() else programs.MEMORY_LIMIT
 
     def check_requested_table(self, run: guards.Run, records: tuple[Record, ...]
                               ) -> None:
         """Refuse a table that ends earlier or later than requested, and an output of
         other ranks than requested."""
-        last = records[-1]
-        permitted = self.last_sizes(
-            next((record.size for record in records if record.size), 1))
-        if permitted and not permitted[0] <= (last.size or 0) <= permitted[1]:
-            guards.fail_test_case('rows', f'{run.name}.out:{last.line}: the table ends '
-                                  f'at {last.size} B instead of {permitted[1]} B: was '
-                                  'the run cut short, or is there a memory limit (-M)?')
-        for record in records:
-            if record.metric == 'ranks' and record.value != self.num_tasks:
-                guards.fail_test_case('ranks', f'{run.name}.out:{record.line}: '
-                                      f'{record.value:g} of {self.num_tasks} ranks '
-                                      'answered: is the launcher of the same MPI as '
-                                      'the program?')
+        if missing := programs.missing_part(
+                records, self.num_tasks, self.largest_message(), self.memory_limit()):
+            guard, line, reason = missing
+            guards.fail_test_case(guard, f'{run.name}.out:{line}: {reason}')
 
     def refuse_failed_validation(self) -> None:
         """Refuse a failed validation.
@@ -362,14 +348,15 @@ class OsuBenchmark(Benchmark, special=True):
     def required_metrics(self) -> list[str]:
         names = (*self.row.metrics, *self.row.full_metrics * self.full_output)
         first = self.min_size or 1
-        permitted = self.last_sizes(first)
+        permitted = programs.last_message_sizes(
+            self.program, self.num_tasks, self.largest_message(), first,
+            self.memory_limit())
         if permitted is None:
             # With one row of sizes, its size depends on the version.
             return [] if self.row.has_sizes else list(names)
         # Below 8 B it depends on the version which sizes the table has.
-        sizes = [first << power for power in range(permitted[0].bit_length())]
-        return [metrics.metric_key(name, size) for name in names for size in sizes
-                if 8 <= size <= permitted[0]]
+        return [metrics.metric_key(name, size) for name in names
+                for size in sizes_between(first, permitted[0]) if size >= 8]
 
 
 class OsuPt2pt(OsuBenchmark):

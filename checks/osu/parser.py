@@ -18,10 +18,11 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from ..core import text as saved
-from ..core.parsers import ParseError, Record
+from ..core.parsers import Record
+from ..core.tables import TableReader
 from .programs import HELLO, INIT, INIT_5_3, PROGRAMS, Program, find_program
 
 
@@ -35,9 +36,6 @@ class Column(NamedTuple):
     #: Parameters of its test case: name=value.
     params: str = ''
 
-
-#: Longer than any line of OMB or of a launcher.
-LONGEST = 4096
 
 SIZE = Column('Size')
 LATENCY = Column('latency', 'us')
@@ -189,14 +187,13 @@ class Table:
     sizes: list[int | None] = field(default_factory=list)
 
 
-class _Reader:
-    """Reads one output line by line."""
+class _Reader(TableReader):
+    """Reader of one output."""
 
-    def __init__(self, text: str):
-        self.complete = text.endswith('\n')
-        self.lines = strip_prefixes(
-            [line.removesuffix('\r') for line in text.split('\n')])
-        self.number = 1
+    TITLE, NO_PREFIX = _TITLE_ANYWHERE, _NUMBERS
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
         self.program = self.version = ''
         self.titled_at = 0
         self.topology = False
@@ -209,24 +206,12 @@ class _Reader:
         self.tables: list[Table] = []
         self.records: list[Record] = []
 
-    def refuse(self, reason: str, line: int | None = None) -> NoReturn:
-        line = line or self.number
-        raise ParseError(line, self.lines[line - 1], reason)
-
     def read(self) -> tuple[Record, ...]:
-        if not any(map(str.strip, self.lines)):
+        if not any(self.lines):
             self.refuse('the output is empty')
-        if not self.complete:
-            self.refuse('the output is cut off: its last line has no end',
-                        len(self.lines))
+        self.refuse_cut_off()
         saved.refuse_failed_run(self.lines)
-        for number, line in enumerate(self.lines, 1):
-            self.number = number
-            if len(line) > LONGEST:
-                self.refuse(f'the line has {len(line)} characters')
-            if line.strip(' '):
-                self.read_line(line.rstrip(' '))
-        self.check_complete()
+        self.read_lines()
         return tuple(self.records)
 
     @property
@@ -264,8 +249,7 @@ class _Reader:
             self.read_row(line)
         # Tools that start with the program print above the first row.
         elif self.records or _DECIMALS.search(line) or ' ' not in line.strip():
-            self.refuse(f'this is not a line of OMB: {line[:60]!r}'
-                        + saved.foreign_cause([line]))
+            self.refuse_damage(f'this is not a line of OMB: {line[:60]!r}')
 
     # Around the tables ----------------------------------------------------
 
@@ -285,7 +269,7 @@ class _Reader:
             self.refuse('the title has no name or no version')
         if self.program:
             if (not self.row.title_twice or self.titled_at != self.number - 1
-                    or line != self.lines[self.titled_at - 1].rstrip(' ')
+                    or line != self.lines[self.titled_at - 1]
                     or line in self.lines[:self.titled_at - 1]):
                 self.refuse('the text has a second title and so more than one output')
             return
@@ -334,8 +318,7 @@ class _Reader:
             match = _PHRASE.match(line, place)
             if not match:
                 words = re.split('  +', line[place:].strip())[0]
-                self.refuse(f'the header has an unknown column {words!r}'
-                            + saved.foreign_cause([line]))
+                self.refuse_damage(f'the header has an unknown column {words!r}')
             if match['known']:
                 columns.append(_PHRASES[match['known']])
             else:
@@ -393,20 +376,17 @@ class _Reader:
             # A barrier of 7.1.
             header = _BARE.get((self.program, len(words)))
             if not header or version_numbers(self.version)[:2] != (7, 1):
-                self.refuse('the row has no header above it'
-                            + saved.foreign_cause([line]))
+                self.refuse_damage('the row has no header above it')
             self.tables.append(Table(self.number, self.columns_of(header)[0]))
         table = self.tables[-1]
         if self.heading and not table.columns[1].name.startswith(self.heading.name):
             self.refuse('the row has no window sizes above it')
         if table.sizes and self.marked:
             self.refuse('the row follows a data type that has no header')
-        if len(words) != len(table.columns):
-            self.refuse(f'the row has {len(words)} fields, its header '
-                        f'{len(table.columns)} columns')
         size = None
         values: dict[Column, float] = {}
-        for column, word in zip(table.columns, words, strict=True):
+        for column, word in zip(
+                table.columns, self.split_row(line, len(table.columns)), strict=True):
             if column == SIZE:
                 size = self.read_size(line, word, table)
             elif column == VALIDATION:
@@ -446,13 +426,11 @@ class _Reader:
         return size
 
     def read_value(self, column: Column, word: str) -> float:
-        value = float(word) if _NUMBER.fullmatch(word) else None
-        if value or value == 0 and column.zero:
-            return value
-        label = column.name + (f'[{column.params}]' if column.params else '')
-        self.refuse(f'{label} is zero' if value == 0 else f'{label} is {word}'
-                    if re.match('[-+]?(nan|inf|-)', word, re.IGNORECASE) else
-                    f'{label} is {word!r}, which is not a number with two decimals')
+        name = column.name + (f'[{column.params}]' if column.params else '')
+        value = self.read_number(name, word, _NUMBER, 'a number with two decimals')
+        if not value and not column.zero:
+            self.refuse(f'{name} is zero')
+        return value
 
     def check_alignment(self, table: Table, line: str, words: list[str]) -> None:
         """Refuse a shifted column: widths are fixed, so digits were lost or
@@ -473,8 +451,7 @@ class _Reader:
         self.records.append(Record(self.program, self.version, size, name,
                                    float(value), unit, self.number, params))
 
-    def check_complete(self) -> None:
-        """Refuse a text that is incomplete, after its last line."""
+    def check_end(self) -> None:
         last = len(self.lines) - 1
         if not self.program:
             self.refuse('the text has no title of an OSU program', 1)

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from config.records import metrics
+
+from ..core.parsers import Record
 
 #: OMB's limit of memory per process (-M). Unit: bytes.
 MEMORY_LIMIT = 1 << 29
@@ -222,6 +224,26 @@ def last_message_sizes(program: str, ranks: int, requested: int = 0, first: int 
         return first << max((limit // first).bit_length() - 1, 0)
 
     return doubled(low), doubled(high)
+
+
+def missing_part(records: Sequence[Record], ranks: int, requested: int = 0,
+                 memory: int = MEMORY_LIMIT) -> tuple[str, int, str] | None:
+    """What an output lacks of what was requested: rows or ranks, a line, and a reason;
+    None: it is complete. The arguments are those of `last_message_sizes`."""
+    last = records[-1]
+    permitted = last_message_sizes(
+        last.program, ranks, requested,
+        next((record.size for record in records if record.size), 1), memory)
+    if permitted and not permitted[0] <= (last.size or 0) <= permitted[1]:
+        return 'rows', last.line, (
+            f'the table ends at {last.size} B instead of {permitted[1]} B: was the run '
+            'cut short, or is there a memory limit (-M)?')
+    for record in records:
+        if record.metric == 'ranks' and ranks and record.value != ranks:
+            return 'ranks', record.line, (
+                f'{record.value:g} of {ranks} ranks answered: is the launcher of the '
+                'same MPI as the program?')
+    return None
 
 
 #: Messages under way at once, unless option -W changes it.

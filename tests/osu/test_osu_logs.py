@@ -138,7 +138,7 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
         if ok:
             osu.parse_log(text)
         else:
-            with pytest.raises(ParseError, match='the table is cut off'):
+            with pytest.raises(ParseError, match='the table ends at'):
                 osu.parse_log(text)
 
 

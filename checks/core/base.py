@@ -192,6 +192,28 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
                                   f'{program}')
         return str(prefix)
 
+    def find_installed_programs(self, prefix: str) -> dict[str, str]:
+        """Programs of an installation: name -> path."""
+        raise NotImplementedError
+
+    def program_path(self, program: str) -> str:
+        """Full path of a program, or its name if it must be on PATH.
+
+        :raises SanityError: the installation lacks it
+        """
+        origin = self.program_origin(program)
+        if origin['source'] == 'embedded':
+            return f'{self.stagedir}/{program}'
+        if 'prefix' not in origin:
+            return program
+        paths = self.find_installed_programs(origin['prefix'])
+        if program not in paths:
+            guards.fail_test_case(
+                'programs', f'{program} does not exist in {origin["prefix"]}; programs '
+                f'that exist: {", ".join(paths) or "none"}: correct `prefix` of the '
+                'environment')
+        return paths[program]
+
     @run_before('compile')
     def limit_pending_time(self) -> None:
         # ReFrame passes the limit to jobs that run, not to jobs that build.

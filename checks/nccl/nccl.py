@@ -53,23 +53,8 @@ class NcclPrograms(Programs):
                 f'for name in {" ".join(programs.PROGRAMS)}; do '
                 'ln -sf standin $name || exit 1; done']
 
-    def program_path(self, program: str) -> str:
-        """Full path of a program, or its name if it must be on PATH.
-
-        :raises SanityError: the installation lacks it.
-        """
-        origin = self.program_origin('')
-        if origin['source'] == 'embedded':
-            return f'{self.stagedir}/{program}'
-        if 'prefix' not in origin:
-            return program
-        paths = programs.find_installed_programs(origin['prefix'])
-        if program not in paths:
-            guards.fail_test_case(
-                'programs', f'{program} does not exist in {origin["prefix"]} or in its '
-                f'folder bin; programs that exist: {", ".join(paths) or "none"}: '
-                'correct `prefix` of the environment')
-        return paths[program]
+    def find_installed_programs(self, prefix: str) -> dict[str, str]:
+        return programs.find_installed_programs(prefix)
 
 
 class NcclBenchmark(Benchmark, special=True):

@@ -72,17 +72,8 @@ class OsuPrograms(Programs):
         lines = Path(self.stagedir, WORDS).read_text(errors='replace').splitlines()
         return {line.split()[-1] for line in lines if line.split()[0] == program}
 
-    def program_path(self, program: str) -> str:
-        """Full path of a program.
-
-        :raises KeyError: the installation has no program of that name.
-        """
-        origin = self.program_origin(program)
-        if origin['source'] == 'embedded':
-            return f'{self.stagedir}/{program}'
-        if 'prefix' not in origin:
-            return program
-        return programs.find_installed_programs(origin['prefix'])[program]
+    def find_installed_programs(self, prefix: str) -> dict[str, str]:
+        return programs.find_installed_programs(prefix)
 
 
 class OsuBenchmark(Benchmark, special=True):

@@ -23,7 +23,15 @@ from typing import NamedTuple
 from ..core import text as saved
 from ..core.parsers import Record
 from ..core.tables import TableReader
-from .programs import HELLO, INIT, INIT_5_3, PROGRAMS, Program, find_program
+from .programs import (
+    HELLO,
+    INIT,
+    INIT_5_3,
+    PROGRAMS,
+    Program,
+    find_program,
+    version_numbers,
+)
 
 
 class Column(NamedTuple):
@@ -159,12 +167,6 @@ def program_of_title(what: str, topology: bool = False) -> str:
         return f'osu_{re.sub("[^a-z0-9]+", "_", title).strip("_")}{after}'
     near = 'neighbor_' if match['near'] or topology else ''
     return f'osu_{"i" * bool(match["later"])}{near}{match["what"]}{after}'
-
-
-def version_numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: 7.2-embedded.1 is (7, 2)."""
-    match = re.match(r'[0-9]+(?:\.[0-9]+)*', version)
-    return tuple(int(part) for part in match[0].split('.')) if match else ()
 
 
 @functools.cache                        # asked for each line of a text
@@ -375,7 +377,7 @@ class _Reader(TableReader):
         if not self.tables:
             # A barrier of 7.1.
             header = _BARE.get((self.program, len(words)))
-            if not header or version_numbers(self.version)[:2] != (7, 1):
+            if not header or version_numbers(self.version) != (7, 1):
                 self.refuse_damage('the row has no header above it')
             self.tables.append(Table(self.number, self.columns_of(header)[0]))
         table = self.tables[-1]

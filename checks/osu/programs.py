@@ -253,6 +253,11 @@ WINDOW = 64
 LARGE = 8192
 
 
+def version_numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version: 7.2-embedded.1 is (7, 2)."""
+    return tuple(map(int, re.findall(r'\d+', version)[:2]))
+
+
 def minimum_seconds(row: Program, version: str, values: Mapping[str, float],
                     ranks: int, threads: int, iterations: int = 0,
                     window: int = WINDOW) -> float:
@@ -267,7 +272,7 @@ def minimum_seconds(row: Program, version: str, values: Mapping[str, float],
     :arg threads: threads of a rank, which measure at the same time.
     :arg iterations: of each size; 0: the program's default.
     """
-    if tuple(map(int, re.findall(r'\d+', version)[:2])) < (5, 7):
+    if version_numbers(version) < (5, 7):
         return 0.0
     # Both directions or all pairs at once move several times the data.
     flows = {'one': 1, 'both': 2, 'pairs': ranks // 2}[row.flows]

@@ -40,18 +40,33 @@ def with_each_line(change):
 @pytest.mark.parametrize('change', [
     with_each_line(lambda line: f'\x1b[36mbench-1  |\x1b[0m {line}'),
     with_each_line(lambda line: f'\x1b[32m{line}\x1b[0m'),
-    with_each_line(lambda line: f'[1,0]<stdout>:{line}'),
     with_each_line(lambda line: line.replace(' ', '\xa0')),
     with_each_line(lambda line: f'{line}\r'),
     with_each_line(lambda line: f'{line} \t'),
     lambda text: f'\x1b]0;user@n1\x07\x1b[?2004l\r{text}\x1b[?2004h',
-    lambda text: f'starting job 12 on n1\n10.0.0.1\n{text}----------\ndone\n10.0.0.1\n',
-], ids=['colour of a prefix', 'colour of lines', 'tag', 'page', 'Windows', 'blanks',
+    lambda text: 'job 12 on n1\nThe job will be killed after 1 hour\n10.0.0.1\n'
+                 '2 more processes have sent help message\n'
+                 f'{text}----------\ndone\n10.0.0.1\n',
+], ids=['colour of a prefix', 'colour of lines', 'page', 'Windows', 'blanks',
         'typescript', 'lines around'])
 def test_what_stands_around_an_output_changes_no_value(tmp_path, family, change):
     text = OUTPUTS[family].read_bytes().decode()
     want = values(tmp_path, family, text.encode())
     assert want == values(tmp_path, family, change(text).encode())
+
+
+@pytest.mark.parametrize('family', OUTPUTS)
+@pytest.mark.parametrize('prefix', [
+    '0: ', ' 0: ', '[0] ', '> ', '    ', '\t', '<stdout>:', '[1,0]<stdout>: ',
+    '[prterun-n1-123@1,0]<stdout>: ', '[1,0]<stdout>[2026-11-25 03:00:01]: ',
+    '[pod/launcher-x7k2p/bench] ', 'launcher-1  | ', '2026-03-10T04:11:{n:02}.123456Z ',
+    'Tue Mar 10 04:11:{n:02} 2026[1,0]<stdout>:', 'Mar  3 10:11:{n:02} n1 osu[4711]: '])
+def test_a_prefix_of_all_lines_is_removed(tmp_path, family, prefix):
+    text = OUTPUTS[family].read_bytes().decode()
+    marked = ''.join(f'{prefix.format(n=n % 60)}{line}\n'
+                     for n, line in enumerate(['# node n1', *text.split('\n')[:-1]]))
+    assert values(tmp_path, family, marked.encode()) == values(
+        tmp_path, family, text.encode())
 
 
 #: More of them, and families whose servers something else ends: only a crash is a
@@ -65,7 +80,9 @@ CRASHES = ('4711 Segmentation fault      (core dumped) ./program',
            "program: a.c:12: main: Assertion `n > 0' failed.",
            'slurmstepd: error: Detected 1 oom_kill event in StepId=12.0')
 OTHERS = ('Read error: Connection reset by peer',
-          'srun: error: n1: task 0: Exited with exit code 1')
+          'srun: error: n1: task 0: Exited with exit code 1',
+          'bash: program: command not found', '=>> PBS: job killed: walltime',
+          'slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-03-10T04:11:07 ***')
 
 
 @pytest.mark.parametrize('name, line', [

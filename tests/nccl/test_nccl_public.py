@@ -49,18 +49,6 @@ def test_different_types_are_different_test_cases():
     assert (single.num_nodes, single.num_tasks) == (1, 8)
 
 
-@pytest.mark.parametrize('prefix', [
-    '0: ', '[1,0]<stdout>:', '    ', '[pod/nccl-launcher-x7k2p/nccl] ',
-    'nccl-1  | ', '2026-03-10T04:11:{n:02}.123456Z ',
-    'Tue Mar 10 04:11:{n:02} 2026[1,0]<stdout>:'])
-def test_a_prefix_of_all_lines_is_removed(prefix):
-    text = text_of('m3-float')
-    lines = ['# node gpu01', *text.splitlines()]
-    marked = ''.join(f'{prefix.format(n=n % 60)}{line}\n'
-                     for n, line in enumerate(lines))
-    assert averages(marked) == averages(text)
-
-
 @pytest.mark.parametrize('prefix', ['{n}: ', '[1,{n}]<stdout>:', '[n{n}/nccl] ',
                                     '2026-03-10T04:11:07Z rank {n} | '])
 def test_a_row_of_another_rank_is_refused(prefix):
@@ -77,10 +65,3 @@ def test_comments_and_numbers_of_others_outside_the_table_are_no_damage():
     around = f'#### job 12 on n001\n#\n{text}# done 12\n'
     assert averages(f'2\n{around}') == averages(text)
     assert averages(around * 2) == averages(text) * 2
-
-
-def test_lines_of_others_around_a_table_are_no_damage():
-    text = text_of('m3-float')
-    around = (f'{{"level": "info"}}\nThe job will be killed after 1 hour\n{text}'
-              f'{"-" * 20}\n10.0.0.1\n4711\n')
-    assert averages(around) == averages(text)

@@ -103,15 +103,6 @@ def test_several_tables_without_commands():
     assert outputs[2].records[-1].line == 3 + 2 * LATENCY.count('\n') + 1
 
 
-@pytest.mark.parametrize('prefix', [
-    '[1,0]<stdout>:', '[1,0]<stdout>: ', '[prterun-n1-123@1,0]<stdout>: ', '0: ',
-    '00: ', ' 0: ', '[0] ', '[1,0]<stdout>[2026-11-25 03:00:01]: '])
-def test_prefixes_of_launchers(prefix):
-    tagged = ''.join(prefix + line for line in LATENCY.splitlines(True))
-    text = f'Warning: added n1 to the list of known hosts.\n{tagged}srun: job done\n'
-    assert values(osu.parse_log(text)) == values(osu.parse_log(LATENCY))
-
-
 @pytest.mark.parametrize('command, nodes, ranks, params', [
     ('mpirun -np 4 -map-by ppr:1:node -rank-by core ./osu_hello', 4, 4,
      'map_by=ppr:1:node rank_by=core layout=4xone'),

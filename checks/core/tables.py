@@ -1,6 +1,7 @@
-"""Reader of a program's output: its title, header and rows, from which damage is named.
+"""The reader of a program's output with a table: title, header, rows, end.
 
-Each family's reader knows its own lines. What is the same for all of them is here.
+A family's reader has what is its own: patterns of its lines, columns, and checks of its
+values. What all of them do is here.
 """
 from __future__ import annotations
 
@@ -15,21 +16,19 @@ LONGEST = 4096
 #: More sizes than any table has.
 MAX_SIZES = 100_000
 
-#: No text matches it.
-NEVER = re.compile('(?!)')
-
 
 class TableReader:
-    """Reads one text line by line. Each refusal names a line.
+    """Reads the text of one output, line by line. Each refusal names its line, and for
+    damage the probable cause.
 
-    A family's reader defines `TITLE`, `read_line`, and `check_end`.
+    A family's reader defines both patterns, `read_line`, and `check_end`.
     """
 
     #: Beginning of an output, anywhere in a line: what stands before it is the prefix
     #: of a launcher or a page.
     TITLE: ClassVar[re.Pattern[str]]
     #: A row, whole or in part, which is no prefix but damage.
-    NO_PREFIX: ClassVar[re.Pattern[str]] = NEVER
+    NO_PREFIX: ClassVar[re.Pattern[str]]
 
     def __init__(self, text: str) -> None:
         #: The lines as they are in the text.
@@ -56,12 +55,6 @@ class TableReader:
         program in it, or in the line below."""
         self.refuse(reason + foreign_cause(self.lines[self.number - 1:self.number + 1]))
 
-    def refuse_cut_off(self) -> None:
-        """Refuse a text whose last line has no end."""
-        if self.text[-1]:
-            self.refuse('the output is cut off: its last line has no end',
-                        len(self.text))
-
     def read_lines(self) -> None:
         """Read the lines that are not blank, then check that nothing is missing."""
         for number, line in enumerate(self.lines, 1):
@@ -78,14 +71,7 @@ class TableReader:
 
     def check_end(self) -> None:
         """Refuse a text that lacks a part, after its last line."""
-
-    def split_row(self, line: str, columns: int) -> list[str]:
-        """The fields of a row, one for each column of its header."""
-        words = line.split()
-        if len(words) != columns:
-            self.refuse_damage(f'the row has {len(words)} fields, its header {columns} '
-                               'columns')
-        return words
+        raise NotImplementedError
 
     def read_number(self, name: str, word: str, pattern: re.Pattern[str], kind: str
                     ) -> float:

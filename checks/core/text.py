@@ -109,6 +109,16 @@ def refuse_failed_run(lines: Sequence[str], first: int = 1,
         raise ParseError(failed + first, line, f'the run failed: {line.strip()[:60]!r}')
 
 
+def refuse_cut_off(lines: Sequence[str]) -> None:
+    """Refuse the lines of a text whose last line has no end.
+
+    :raises ParseError: the last line
+    """
+    if lines[-1]:
+        raise ParseError(len(lines), lines[-1],
+                         'the output is cut off: its last line has no end')
+
+
 def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
                    row: re.Pattern[str]) -> list[str]:
     """The lines without the prefix that their title has.

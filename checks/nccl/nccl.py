@@ -67,6 +67,8 @@ class NcclBenchmark(Benchmark, special=True):
     SMALLEST: ClassVar[Mapping[str, float]] = {
         **Benchmark.SMALLEST, 'min_size': 1, 'max_size': 1, 'iterations': 1}
 
+    # Program and settings -------------------------------------------------
+
     #: Name of the program; its row in programs.py says how it counts bytes.
     program: str
 
@@ -104,6 +106,11 @@ class NcclBenchmark(Benchmark, special=True):
     valid_prog_environs = ['+nccl_tests', '+rccl_tests']
     time_limit = '15m'
 
+    @property
+    def row(self) -> Program:
+        """What belongs to the program."""
+        return programs.PROGRAMS[self.program]
+
     # What a check may define ----------------------------------------------
 
     #: What environment variables choose for NCCL.
@@ -138,11 +145,6 @@ class NcclBenchmark(Benchmark, special=True):
             or self.layout.gpus == placement.gpus_per_node(partition))
 
     # Launch ---------------------------------------------------------------
-
-    @property
-    def row(self) -> Program:
-        """What belongs to the program."""
-        return programs.PROGRAMS[self.program]
 
     def gpus_per_rank(self) -> int:
         return 1

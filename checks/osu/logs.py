@@ -321,7 +321,5 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
     if getattr(options, 'json', False):
         return parse_json_logs(text)
     lines = [line.removesuffix('\r') for line in text.split('\n')]
-    if lines[-1].strip():
-        raise ParseError(len(lines), lines[-1],
-                         'the output is cut off: its last line has no end')
+    saved.refuse_cut_off(lines)
     return _parse_lines(lines)

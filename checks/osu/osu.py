@@ -84,6 +84,8 @@ class OsuBenchmark(Benchmark, special=True):
     SETTINGS = {'options': '', 'min_size': 0, 'max_size': 0, 'iterations': 0,
                 'warmup': -1, 'full_output': False}
 
+    # Program and settings -------------------------------------------------
+
     #: Name of the program; its row in programs.py says what it prints.
     program: str
 
@@ -124,6 +126,18 @@ class OsuBenchmark(Benchmark, special=True):
 
     #: Size to which validation runs. Unit: bytes.
     VALIDATED = 65536
+
+    @property
+    def row(self) -> Program:
+        """What belongs to the program."""
+        row = programs.find_program(self.program)
+        assert row is not None
+        return row
+
+    @property
+    def memory(self) -> str:
+        """Memory of the messages: host, cuda, rocm."""
+        return getattr(self, 'buffers', 'host')
 
     # What each check defines ----------------------------------------------
 
@@ -174,18 +188,6 @@ class OsuBenchmark(Benchmark, special=True):
         return not gpu_collectives.are_offered(partition)
 
     # Launch ---------------------------------------------------------------
-
-    @property
-    def row(self) -> Program:
-        """What belongs to the program."""
-        row = programs.find_program(self.program)
-        assert row is not None
-        return row
-
-    @property
-    def memory(self) -> str:
-        """Memory of the messages: host, cuda, rocm."""
-        return getattr(self, 'buffers', 'host')
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:

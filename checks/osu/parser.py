@@ -211,7 +211,7 @@ class _Reader(TableReader):
     def read(self) -> tuple[Record, ...]:
         if not any(self.lines):
             self.refuse('the output is empty')
-        self.refuse_cut_off()
+        saved.refuse_cut_off(self.text)
         saved.refuse_failed_run(self.lines)
         self.read_lines()
         return tuple(self.records)
@@ -385,10 +385,12 @@ class _Reader(TableReader):
             self.refuse('the row has no window sizes above it')
         if table.sizes and self.marked:
             self.refuse('the row follows a data type that has no header')
+        if len(words) != len(table.columns):
+            self.refuse_damage(f'the row has {len(words)} fields, its header '
+                               f'{len(table.columns)} columns')
         size = None
         values: dict[Column, float] = {}
-        for column, word in zip(
-                table.columns, self.split_row(line, len(table.columns)), strict=True):
+        for column, word in zip(table.columns, words, strict=True):
             if column == SIZE:
                 size = self.read_size(line, word, table)
             elif column == VALIDATION:

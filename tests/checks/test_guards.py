@@ -619,3 +619,12 @@ def test_the_evidence_of_a_transport_may_be_in_both_outputs(out, err):
 
     check(out, err)
     refused('transport', check, '', '')
+
+
+def test_a_program_that_the_installation_lacks():
+    programs = types.SimpleNamespace(
+        program_origin=lambda name: {'source': 'system', 'prefix': '/opt/omb'},
+        find_installed_programs=lambda prefix: {'osu_bw': f'{prefix}/osu_bw'})
+    assert base.Programs.program_path(programs, 'osu_bw') == '/opt/omb/osu_bw'
+    words = refused('programs', base.Programs.program_path, programs, 'osu_latency')
+    assert 'osu_latency does not exist in /opt/omb; programs that exist: osu_bw' in words

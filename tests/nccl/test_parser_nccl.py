@@ -193,7 +193,6 @@ MORE = 'formats/v2.19.6_stub_mpi_np2_g2.txt'
 
 @pytest.mark.parametrize('old, new, message', [
     ('   11.62   90.24', '   11.62   91.24', 'does not match 1048576 B in'),
-    ('   11.62   90.24', '   12.62   90.24', 'does not match 1048576 B in'),
     ('135.36', '136.36', 'is not 1.5 times algbw'),
     (' 1048576        2', ' 1048577        2', 'are not 1048577 B'),
     ('262144     float     sum      -1    11', '262145     float     sum'
@@ -213,7 +212,6 @@ MORE = 'formats/v2.19.6_stub_mpi_np2_g2.txt'
     ('maxBytes 1048576', 'maxBytes 4194304', '3 rows for 4 requested sizes'),
     ('validation: 1', 'validation: 0', 'checked no data'),
     ('nThread 1', 'nThread 0', 'a process has no rank'),
-    ('nGpus 2', 'nGpus 0', 'a process has no rank'),
     ('concluded: all_reduce', 'concluded: broadcast', 'started, but'),
     ('all_reduce_perf', 'all_redact_perf', 'not a known program of nccl'),
     ('# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n',
@@ -237,12 +235,9 @@ def test_options_that_newer_versions_print_are_read():
         text.replace(' unalign: 0', ' unalign:'))
 
 
-def test_two_ranks_in_one_text():
+def test_two_outputs_in_one_text():
     text = text_of(MORE)
     lines = text.split('\n')
-    other = [f'1: {line}' if number == 12 else f'0: {line}'
-             for number, line in enumerate(lines)]
-    assert 'lines of more than one rank' in reason('\n'.join(other))
     woven = [line for pair in zip(lines, lines, strict=True) for line in pair]
     assert 'more than one table' in reason('\n'.join(woven))
     assert 'more than one table' in reason(text + text)

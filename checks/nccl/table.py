@@ -231,8 +231,8 @@ class _Reader(TableReader):
         self.out.columns = tuple(word[0] for word in words)
         self.ends = tuple(word.end() + 1 for word in words)
 
-    def split_fields(self, line: str) -> list[str]:
-        """The fields of a row, one for each column; '' for an empty field."""
+    def split_row(self, line: str) -> list[str]:
+        """The fields of a row, one per column; '' for an empty field."""
         line, names = line.replace('#', ' ', 1), list(self.out.columns)
         if names[-1] == 'timestamp':
             names.pop()
@@ -259,7 +259,7 @@ class _Reader(TableReader):
     def read_row(self, match: re.Match[str]) -> None:
         if self.parts[-1:] != ['units']:
             self.refuse('the row is outside of the table')
-        words, names = self.split_fields(match[0]), self.out.columns
+        words, names = self.split_row(match[0]), self.out.columns
         first = names.index('algbw') - 1
         whole = dict(zip(names[:first], words, strict=False))
         for name, word in whole.items():

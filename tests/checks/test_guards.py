@@ -627,4 +627,5 @@ def test_a_program_that_the_installation_lacks():
         find_installed_programs=lambda prefix: {'osu_bw': f'{prefix}/osu_bw'})
     assert base.Programs.program_path(programs, 'osu_bw') == '/opt/omb/osu_bw'
     words = refused('programs', base.Programs.program_path, programs, 'osu_latency')
-    assert 'osu_latency does not exist in /opt/omb; programs that exist: osu_bw' in words
+    assert 'osu_latency does not exist in /opt/omb; programs that exist: osu_bw' in (
+        words)

@@ -321,5 +321,5 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
     if getattr(options, 'json', False):
         return parse_json_logs(text)
     lines = [line.removesuffix('\r') for line in text.split('\n')]
-    saved.refuse_cut_off(lines)
+    saved.refuse_cut_off([line.strip() for line in lines])
     return _parse_lines(lines)

@@ -137,6 +137,11 @@ def import_command_function(args: argparse.Namespace) -> Callable[[Any], int]:
 
 
 def main() -> int:
+    """Run the command of the command line.
+
+    :returns: exit code: 2 if it cannot run, 130 if interrupted, otherwise that of the
+        command
+    """
     caller.unset_caller_environment_variables()
     caller.set_missing_user_name()
     # matplotlib would write to the home folder.

@@ -18,12 +18,14 @@ class Pipe(io.TextIOWrapper):
     mode = 'w'                          # which open() sets
 
     def write(self, text: str) -> int:
+        """Write a text; end the command if its reader has left."""
         try:
             return super().write(text)
         except BrokenPipeError:
             exit_like_sigpipe()
 
     def flush(self) -> None:
+        """Write what is buffered; end the command if its reader has left."""
         try:
             super().flush()
         except BrokenPipeError:

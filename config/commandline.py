@@ -113,6 +113,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None,  # type: ignore[override]
                    namespace: Any = None) -> argparse.Namespace:
+        """Parse the words of a command line, by default those of this process; an
+        unknown one ends the process with exit code 2."""
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
             known.parser.refuse_unknown_word(unknown[0])

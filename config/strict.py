@@ -29,6 +29,7 @@ class Mapping(dict):
 
     @property
     def first_line_number(self) -> int:
+        """Line of the first key; 1 if the mapping is empty."""
         return min(self.lines.values(), default=1)
 
 
@@ -41,6 +42,11 @@ class Loader(_Safe):
     """PyYAML's safe loader, with :class:`Mapping` and without duplicates."""
 
     def construct_mapping_with_lines(self, node: yaml.MappingNode) -> Any:
+        """Construct a :class:`Mapping`, as a generator that PyYAML resumes to fill the
+        mapping.
+
+        :raises Fault: a key occurs twice, or is neither text nor a number
+        """
         lines: dict[Any, int] = {}
         for key_node, _ in node.value:
             if key_node.tag == 'tag:yaml.org,2002:merge':

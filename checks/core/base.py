@@ -140,6 +140,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
 
     @run_after('init')
     def set_build_locally_for_stacks(self) -> None:
+        """Build where ReFrame runs, not in a job, if an environment with a stack is in
+        a partition with a scheduler."""
         # What a stack has was built where people log in, with compilers that
         # compute nodes may lack. All else is built where it runs. Where
         # there is no scheduler they are here anyway, and ReFrame counts apart
@@ -216,11 +218,15 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
 
     @run_before('compile')
     def limit_pending_time(self) -> None:
+        """Limit the time that the build job waits in the queue, like that of the job.
+        """
         # ReFrame passes the limit to jobs that run, not to jobs that build.
         self.build_job.max_pending_time = self.max_pending_time
 
     @run_before('compile')
     def set_build_commands(self) -> None:
+        """Let the build job load the stack and build the embedded programs, the tools
+        and the observer of the nodes."""
         commands = ['true']
         extras = self.current_environ.extras
         if 'stack' in extras:
@@ -251,6 +257,10 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
 
     @sanity_function
     def check_build(self) -> bool:
+        """Check that every build command succeeded.
+
+        :raises SanityError: the first error of the build, and the file of its output
+        """
         if Path(self.stagedir, builds.BUILT).exists():
             return True
         guards.check_job_state(self.build_job)
@@ -264,6 +274,7 @@ class Glossary(Plugin):
 
     @run_after('init', always_last=True)
     def refuse_unknown_features(self) -> None:
+        """Check the features that `valid_systems` and `valid_prog_environs` name."""
         features.check_feature_names(
             self.valid_systems, self.valid_prog_environs, type(self).__name__)
 
@@ -319,12 +330,16 @@ class Launch(Plugin):
     # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
     def check_placement_and_mark_shortage(self) -> None:
+        """Check that the launcher can place the ranks, and mark the test case as
+        inconclusive if the node has too few cores."""
         self.check_launcher()
         if self.partition_launcher_extra_name() == 'launcher_oversubscribe':
             self.inconclusive_reasons.append(placement.describe_core_shortage(self))
 
     @run_after('setup', always_last=True)
     def request_all_gpus(self) -> None:
+        """Request all GPUs of each node, unless the partition has `gpus_only_if_used`,
+        and all of its cores if ranks run near their GPUs."""
         part = self.current_partition
         requested = self.num_gpus_per_node or 0         # type: ignore[has-type]
         if not part.extras.get('gpus_only_if_used'):
@@ -337,6 +352,8 @@ class Launch(Plugin):
 
     @run_before('run')
     def pin_job_to_nodes(self) -> None:
+        """Let the scheduler select only the nodes of `pinned_nodes`, if it names any.
+        """
         if self.pinned_nodes:
             self.job.pin_nodes = self.pinned_nodes.split('+')
 
@@ -350,6 +367,8 @@ class Launch(Plugin):
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
+        """Add the launcher options and environment variables that pin or oversubscribe
+        the ranks and select the MPI transport."""
         self.job.launcher.options += placement.launcher_options(self)
         extra = self.partition_launcher_extra_name()
         if extra in placement.PINNING:
@@ -376,6 +395,7 @@ class NoRequeue(Plugin):
 
     @run_before('run')
     def disable_requeue(self) -> None:
+        """Add the scheduler's option of `NO_REQUEUE` to the job."""
         option = self.NO_REQUEUE.get(
             self.current_partition.scheduler.registered_name)
         if option:
@@ -398,12 +418,15 @@ class Measured(Plugin):
 
     @run_before('run', always_last=True)
     def enter_stage_directory(self) -> None:
+        """Let the job script change to the stage directory, or end."""
         # A person may run the job script again, from any folder.
         self.prerun_cmds = [f'cd {shlex.quote(self.stagedir)} || exit',
                             *self.prerun_cmds]
 
     @run_before('run', always_last=True)
     def add_measurement_wrappers(self) -> None:
+        """Put the launch under measure.sh with the options of this check, and keep the
+        files that it writes."""
         options = ['--repetitions', self.repetitions, '--accept',
                    ' '.join(map(str, self.accept))]
         if self.validation:
@@ -440,6 +463,8 @@ class Measured(Plugin):
 
     @run_before('sanity')
     def collect_node_facts(self) -> None:
+        """Read the facts of the nodes that the ranks collected, and save them in the
+        perflog folder."""
         self.machine, self.facts_files = nodes.read_node_facts_files(
             Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
         self.save_machine_facts()
@@ -460,10 +485,14 @@ class Referenced(Plugin):
 
     @run_before('setup')
     def read_reference_file(self) -> None:
+        """Read the reference file of the family, so that its fault fails the test case
+        before its job."""
         references.load_references(self.family)
 
     @run_after('setup')
     def look_up_references(self) -> None:
+        """Look up the references of the test case, so that their fault fails it before
+        its job."""
         # Not only when values are compared: a wrong level must fail now.
         next(references.entries_of_test_case(self), None)
 
@@ -557,6 +586,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     @run_after('init')
     def expose_program_to_filters(self) -> None:
+        """Copy `program` into the object, where ReFrame's option -E finds it."""
         # ReFrame's -E reads only the attributes of the object itself.
         self.__dict__.setdefault('program', getattr(self, 'program', ''))
 
@@ -631,6 +661,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     @run_after('init', always_last=True)
     def describe_embedded_programs(self) -> None:
+        """Add to the description in which environments the program is embedded."""
         self.descr = families.description_with_embedded_environments(
             self, rt.runtime().system.partitions)
 
@@ -675,6 +706,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     @run_after('setup')
     def set_program_origin(self) -> None:
+        """Record source, version and stack of the program in the current environment.
+        """
         for name, value in self.find_program_origin(self.current_environ).items():
             setattr(self, name, value)
 
@@ -687,6 +720,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     @run_before('run')
     def load_stack_environment(self) -> None:
+        """Record the program's Spack hash and MPI, and load its stack in the job
+        script."""
         origin = self.programs.program_origin(self.program)
         self.spec = origin.get('spec', '')
         self.stack = origin.get('mpi') or self.stack
@@ -775,6 +810,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     @run_before('performance')
     def declare_metrics(self) -> None:
+        """Declare a performance variable with its reference for each median and each
+        value of a repetition; in a dry run for each required metric, with 0."""
         if self.is_dry_run():
             self.values = dict.fromkeys(self.required_metrics(), 0.0)
         self.add_worst_ratio_metric()
@@ -831,6 +868,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     @run_after('performance', always_last=True)
     def check_extracted_metrics(self) -> None:
+        """Fail the test case if ReFrame did not extract a metric.
+
+        :raises PerformanceError: a metric is missing, the references have a fault, or
+            the run is invalid without interference
+        """
         if self.invalid and not self.disturbed:
             raise PerformanceError(f'validity: {self.invalid}')
         if self.reference_fault:

@@ -46,6 +46,7 @@ class ProgramBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def add_mode_tags(self) -> None:
+        """Tag the test case with its family, mode full, and `modes`."""
         self.tags = {'full', self.family, *self.modes}
 
     @run_after('setup')
@@ -55,6 +56,7 @@ class ProgramBenchmark(Benchmark, special=True):
 
     @run_before('run')
     def set_program_command(self) -> None:
+        """Run the family's built program with the words of `arguments`."""
         self.executable = shlex.quote(
             f'{self.programs.stagedir}/{self.family}')
         self.executable_opts = [*map(shlex.quote, self.arguments())]

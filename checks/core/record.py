@@ -187,24 +187,30 @@ class Recorded(Checked):
 
     @run_after('init')
     def set_session(self) -> None:
+        """Set the id of the session, and start without reasons for inconclusive values
+        and without unchecked conditions."""
         self.session = session_id.current_session_id()
         self.inconclusive_reasons: list[str] = []
         self.unchecked: list[str] = []
 
     @run_before('setup')
     def begin_measurement(self) -> None:
+        """Give each measurement, retries included, a random id of its own."""
         self.measurement = secrets.token_hex(6)
 
     @recorded_as('family')
     def family_text(self) -> str:
+        """Benchmark family of the check."""
         return self.family
 
     @recorded_as('program')
     def program_text(self) -> str:
+        """Program that is measured; empty if the check names none."""
         return text_for_row(getattr(self, 'program', ''))
 
     @recorded_as('check_name')
     def check_class(self) -> str:
+        """Name of the check class, without parameters."""
         return type(self).variant_name()
 
     @recorded_as('params')
@@ -238,6 +244,7 @@ class Recorded(Checked):
 
     @recorded_as('nodes')
     def nodes_text(self) -> str:
+        """Nodes of the job, as one folded text."""
         # A local scheduler lists only the node of the script.
         listed = getattr(self.job, 'nodelist', None) or ()
         nodes = listed if len(listed) >= len(self.rank_nodes) else self.rank_nodes
@@ -256,14 +263,17 @@ class Recorded(Checked):
 
     @recorded_as('suite')
     def suite_version(self) -> str:
+        """Version of Plumbline."""
         return VERSION
 
     @recorded_as('commit')
     def commit_text(self) -> str:
+        """Git commit of the suite's checkout."""
         return suite_commit()
 
     @recorded_as('reframe_version')
     def reframe_version(self) -> str:
+        """Version of ReFrame that runs the session."""
         return rfm.VERSION
 
     @property
@@ -274,6 +284,11 @@ class Recorded(Checked):
     # Last: hooks of families set what the files have.
     @run_before('performance', always_last=True)
     def save_attached_files(self) -> None:
+        """Save `attached_files` in the folder of the measurement, and remove old
+        samples of the test case; a dry run saves nothing.
+
+        :raises PerformanceError: the folder cannot be written
+        """
         if self.is_dry_run():
             return
         files, texts = places.perflog_folder() / 'files', self.attached_files

@@ -146,6 +146,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
+        """Set program, nodes, environments and modes of the scenario, with only mode
+        full if its servers and clients need more CPUs than a node has."""
         scenario = self.scenario
         self.program = scenario.store
         self.require_client_and_server_nodes(scenario.client_nodes, 1)
@@ -282,6 +284,7 @@ class StoreServes(StoreBenchmark):
 
     @run_after('init')
     def set_description(self) -> None:
+        """Describe the test case by its scenario and the embedded load generator."""
         self.descr = f'{self.scenario} under {printed_name(PROGRAM, "embedded")}'
 
     def service_plan(self) -> Plan:
@@ -360,6 +363,8 @@ class StoreGenerators(StoreBenchmark):
 
     @run_after('init')
     def set_description(self) -> None:
+        """Select the load generator, memtier_benchmark or the store's own benchmark,
+        and describe the test case by it."""
         self.program = (PROGRAM if self.scenario.generator == 'memtier'
                         else f'{self.scenario.store}-benchmark')
         self.descr = f'{self.scenario} under {self.program}'

@@ -107,6 +107,8 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @run_after('init')
     def set_requirements(self) -> None:
+        """Set nodes and modes of the scenario, the files to keep, and a time limit for
+        two steps per repetition."""
         self.descr = f'Optcast {self.effective_scenario}'
         self.require_client_and_server_nodes(self.client_nodes, self.server_nodes,
                                              *self.partition_features)

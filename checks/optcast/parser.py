@@ -261,6 +261,7 @@ class Analysis:
 
     @property
     def logs(self) -> tuple[Log, ...]:
+        """The log of the clients, and that of the servers if there are servers."""
         return (self.client, self.server) if self.server else (self.client,)
 
 

@@ -115,6 +115,7 @@ def _int(fields: Mapping[str, str], name: str) -> int:
 
 
 def resp_counters(server: Server) -> Counters:
+    """Version and counters of a server that speaks RESP, from its answer to INFO."""
     info = _info(server, 'INFO')
     name = next((name for name in ('valkey', 'dragonfly') if f'{name}_version' in info),
                 info.get('server_name', 'redis'))
@@ -131,6 +132,12 @@ def resp_counters(server: Server) -> Counters:
 # The binary protocol of memcached and of tao_server ------------------------------
 
 def memcached_counters(server: Server) -> Counters:
+    """Version and counters of a server that speaks memcached's binary protocol, from
+    its answer to STAT.
+
+    :raises ConnectionError: the server closes the connection before the last answer
+    :raises ValueError: the answer has another protocol or reports an error
+    """
     # Magic, opcode, lengths of key and extras, status, length of the body.
     header, stat, stats = struct.Struct('>BBHBBHIIQ'), 0x10, {}
     with connect(server) as sock, sock.makefile('rb') as stream:

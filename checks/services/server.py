@@ -206,6 +206,7 @@ class Server:
 
     @property
     def name(self) -> str:
+        """The server in messages: program, number, host, and port or socket."""
         where = f'{self.address}:{self.port}' if self.port else 'socket'
         return f'{self.program} (server {self.index} on {host_name()}, {where})'
 

@@ -160,6 +160,8 @@ class ServiceBenchmark(Benchmark, special=True):
 
     @run_after('setup')
     def set_nodes_and_cpus(self) -> None:
+        """Request the nodes of the plan with one task each, and the CPUs that its roles
+        need per node, at most those that a node has."""
         plan = self.service_plan()
         self.num_nodes = self.num_tasks = plan.node_count
         self.num_tasks_per_node = 1
@@ -229,6 +231,7 @@ class ServiceBenchmark(Benchmark, special=True):
 
     @run_before('run')
     def add_services_to_job_script(self) -> None:
+        """Let the job script start the servers and run the steps of the plan."""
         # Otherwise only this test case's next run would find leftover secrets.
         remove_secrets_of_dead_runs(rt.runtime().stage_prefix)
         plan = self.service_plan()

@@ -214,6 +214,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     # ReFrame sets the values of -P after the other hooks.
     @run_after('init', always_last=True)
     def set_requirements(self) -> None:
+        """Apply the settings to the scenario and set its nodes, environments and modes,
+        or leave it out, with the reason, if it cannot run."""
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
         modes = modes_of_scenario(self.kind, self.scenario)
@@ -267,6 +269,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
+        """Set the variables of `oversubscribe_env`, with which waiting ranks yield
+        their CPU, if a node has fewer CPUs than the plan needs."""
         part = self.current_partition
         if self.service_plan().required_cpus_per_node() > (part.processor.num_cpus
                                                            or 1):
@@ -297,6 +301,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     @property
     def is_colocated(self) -> bool:
+        """Whether each node of clients has a server of its own, for the clients there.
+        """
         return self.scenario.deployment == 'colocated'
 
     def tensors_per_rank(self) -> int:
@@ -365,6 +371,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 *loop.options, *split_options(self.options, 'options', REFUSED))
 
     def client_roles(self) -> tuple[Clients, ...]:
+        """Roles of the client processes and the CPUs that they need."""
         scenario = self.scenario
         return (Clients(nodes=max(1, scenario.client_nodes),
                         instances=scenario.clients_per_node, spinning=1,
@@ -553,6 +560,10 @@ class SmartRedisInference(TensorBenchmark):
 
     @run_after('setup')
     def refuse_shared_work_without_libtorch(self) -> None:
+        """Refuse more than one thread per run if the model does not run in libtorch.
+
+        :raises ValueError: inter_op_threads or intra_op_threads is larger than 1
+        """
         if (max(self.inter_op_threads, self.intra_op_threads) > 1
                 and not self.scenario.uses_torchscript):
             raise ValueError(
@@ -561,6 +572,8 @@ class SmartRedisInference(TensorBenchmark):
 
     @run_before('run')
     def write_model(self) -> None:
+        """Write the pre-processing script and, without TorchScript, the model into the
+        stage directory."""
         torch = self.scenario.uses_torchscript
         Path(self.stagedir, 'script.txt').write_text(
             aimodule.TORCHSCRIPT if torch else aimodule.SCRIPT)
@@ -640,6 +653,7 @@ class SmartRedisAggregation(TensorBenchmark):
         return self.scenario.rank_count + self.scenario.client_threads
 
     def client_roles(self) -> tuple[Clients, ...]:
+        """Roles of producers and of the consumer, which has `client_threads` CPUs."""
         scenario, unbound = self.scenario, self.pin == 'off'
         return (
             Clients(nodes=max(1, scenario.client_nodes),

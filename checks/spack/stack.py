@@ -190,6 +190,7 @@ class Stack:
 
     @property
     def manifest_file(self) -> Path:
+        """The manifest in the repository, from which the Spack environment is made."""
         return ENVS / self.name / 'spack.yaml'
 
     @property

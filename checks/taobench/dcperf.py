@@ -44,6 +44,7 @@ class TaoBenchOriginal(TaoBenchmark):
 
     @run_after('init')
     def keep_logs_of_dcperf(self) -> None:
+        """Keep the logs that DCPerf's scripts write in each repetition."""
         self.keep_files = [*self.keep_files, 'run.*.dcperf/*.log']
 
     # Launch ----------------------------------------------------------------

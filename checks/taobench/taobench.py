@@ -113,6 +113,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
+        """Set program, nodes, environment and modes of the scenario, and a time limit
+        for all repetitions in the partition where they take longest."""
         self.program = self.scenario.program
         self.descr = f'TaoBench {self.scenario}'
         self.require_client_and_server_nodes(self.scenario.client_nodes, 1)
@@ -131,6 +133,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     @run_after('setup')
     def use_whole_cores(self) -> None:
+        """Request all hardware threads of each core, if cores have several."""
         if (self.current_partition.processor.num_cpus_per_core or 1) > 1:
             # Servers use whole cores: with a site's --hint=nomultithread the
             # job would request more CPUs than exist.

@@ -183,6 +183,7 @@ class Work(NamedTuple):
 
     @property
     def perflog_folder(self) -> str:
+        """Folder of the perflogs of the site."""
         return self.variables['PLUMBLINE_PERFLOGS']
 
     @property

@@ -230,6 +230,10 @@ def entries_without_test_case(cases: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def main() -> int:
+    """Print the test cases of the site in the folder of the first argument.
+
+    :returns: always 0; the JSON has the key `error` if the site cannot be loaded
+    """
     folder = Path(sys.argv[1])
     answer: dict[str, Any]
     try:

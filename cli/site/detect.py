@@ -258,6 +258,8 @@ def _version_in_module(module: str) -> str:
 
 @dataclass(frozen=True)
 class Mpi:
+    """An MPI that `plumb site new` found, in PATH (with its prefix) or in modules;
+    `source` says where."""
     flavour: str                # openmpi, mpich, intelmpi, cray-mpich
     version: str
     cc: str

@@ -405,6 +405,11 @@ def python_comment(text: str, column: int) -> str:
 
 
 def yaml_text(data: object, flow: bool | None = False) -> str:
+    """YAML of a value, with keys in their order.
+
+    :param flow: whether mappings and lists are in braces and brackets; None: only those
+        without others inside
+    """
     return yaml.safe_dump(data, sort_keys=False, width=70,
                           default_flow_style=flow)
 

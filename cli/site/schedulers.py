@@ -40,10 +40,12 @@ class Pool:
 
     @property
     def usable_nodes(self) -> frozenset[str]:
+        """Names of the nodes that take jobs, at once or later."""
         return frozenset(n.name for n in self.nodes.values() if n.is_usable)
 
     @property
     def idle_nodes(self) -> frozenset[str]:
+        """Names of the nodes on which a job would start at once."""
         return frozenset(n.name for n in self.nodes.values() if n.is_idle)
 
     @property

@@ -253,6 +253,7 @@ def box_entries() -> list[tuple]:
 
 
 def series_name(label: str) -> str:
+    """The label of a series; `all sessions` if the series has none."""
     return label or 'all sessions'
 
 

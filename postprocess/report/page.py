@@ -194,6 +194,7 @@ class Page:
 
     @functools.cached_property
     def baselines(self) -> dict[Key, Baseline]:
+        """Baselines of the verdict for the test cases that the page shows."""
         return {Key(self.numbers[one.test_case], one.metric,
                     point_number(one.point)): one
                 for one in self.verdict.baselines

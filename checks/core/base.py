@@ -810,8 +810,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
 
     @run_before('performance')
     def declare_metrics(self) -> None:
-        """Declare a performance variable with its reference for each median and each
-        value of a repetition; in a dry run for each required metric, with 0."""
+        """Declare a performance variable, with its reference, for each median and each
+        value of a repetition; a dry run has 0 for each required metric."""
         if self.is_dry_run():
             self.values = dict.fromkeys(self.required_metrics(), 0.0)
         self.add_worst_ratio_metric()

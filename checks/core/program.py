@@ -26,6 +26,7 @@ class EmbeddedPrograms(Programs, special=True):
     cflags = '-O2 -std=gnu11 -pthread'
 
     def build_commands(self) -> list[str]:
+        """The command that compiles all C files of `src/` into one program."""
         return [f'{self.current_environ.cc} {self.cflags} -o {self.family} '
                 '*.c -lm']
 
@@ -51,6 +52,7 @@ class ProgramBenchmark(Benchmark, special=True):
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
+        """Start one rank, with a CPU for each of its threads."""
         self.num_tasks = self.num_tasks_per_node = 1
         self.num_cpus_per_task = self.threads
 
@@ -66,6 +68,7 @@ class ProgramBenchmark(Benchmark, special=True):
         return [*families()[self.family].metrics]
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
+        """Values of the output, read with the parser of the family."""
         records = guards.parse_output(load_parser_module(self.family).parse,
                                       run.out, f'{run.name}.out')
         self.version = records[0].version

@@ -49,6 +49,7 @@ class RowText(str):
     """A text of a row: whatever is assigned loses what would shift the columns."""
 
     def __new__(cls, text: object = '') -> RowText:
+        """The text of any object, in a form that a row can hold."""
         return super().__new__(cls, text_for_row(text))
 
 

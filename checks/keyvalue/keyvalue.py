@@ -147,7 +147,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     @run_after('init')
     def set_requirements(self) -> None:
         """Set program, nodes, environments and modes of the scenario, with only mode
-        full if its servers and clients need more CPUs than a node has."""
+        full if its servers and clients need more CPUs than the largest node has."""
         scenario = self.scenario
         self.program = scenario.store
         self.require_client_and_server_nodes(scenario.client_nodes, 1)

@@ -171,6 +171,11 @@ class ServiceBenchmark(Benchmark, special=True):
         self.num_cpus_per_task = min(needed, have)
 
     def check_launcher(self) -> None:
+        """Check that a launcher can start the steps of the job, on several nodes or
+        with MPI.
+
+        :raises PlacementError: the suite does not know how
+        """
         super().check_launcher()
         needed = self.has_mpi_steps or self.num_nodes > 1
         if needed and not self.step_launcher(self.has_mpi_steps):
@@ -280,10 +285,11 @@ class ServiceBenchmark(Benchmark, special=True):
             shlex.quote(str(SRC / 'measure.sh')), *options, '--']
 
     def cpus_per_rank(self) -> int:
+        """CPUs of all servers and clients on a node, which are one task of the job."""
         return self.num_cpus_per_task or 1
 
     def partition_launcher_extra_name(self) -> str:
-        # Each process binds itself.
+        """Empty, because each server and client binds itself."""
         return ''
 
     def unvalidated_data(self) -> str:
@@ -292,6 +298,8 @@ class ServiceBenchmark(Benchmark, special=True):
         return ''
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
+        """Values of a repetition, with `ready_time`, the ms that the slowest server
+        needed to accept requests."""
         self.unchecked.append(self.unvalidated_data())
         if killed := re.findall('^plumbline-killed (.*)', run.err, re.M):
             self.unchecked.append(

@@ -183,7 +183,7 @@ class Work(NamedTuple):
 
     @property
     def perflog_folder(self) -> str:
-        """Folder of the perflogs of the site."""
+        """Folder of the reports, rows and files of sessions."""
         return self.variables['PLUMBLINE_PERFLOGS']
 
     @property

@@ -155,9 +155,9 @@ def short_time_limit(text: str) -> str:
     >>> [short_time_limit(text) for text in ('00:30:00', '1-00:00:00', 'UNLIMITED', '')]
     ['30m', '', '', '']
     """
-    if not (found := re.fullmatch(r'(?:(\d+)-)?(\d+):(\d+):(\d+)', text)):
+    if not (match := re.fullmatch(r'(?:(\d+)-)?(\d+):(\d+):(\d+)', text)):
         return ''
-    days, hours, minutes, seconds = (int(number or 0) for number in found.groups())
+    days, hours, minutes, seconds = (int(number or 0) for number in match.groups())
     minutes += 60 * (24 * days + hours)
     return '' if minutes >= 60 * LONGEST_HOURS else (
         f'{minutes}m' * bool(minutes) + f'{seconds}s' * bool(seconds))

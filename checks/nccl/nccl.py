@@ -124,6 +124,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
+        """Run where the GPUs and the program are; set tags and description."""
         self.require_nodes(self.layout.nodes, only_collective_counts=True)
         # A feature cannot exclude partitions with fewer GPUs.
         self.valid_systems = [
@@ -172,6 +173,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_after('setup')
     def set_emulated_flag(self) -> None:
+        """The stand-in measures no GPUs."""
         self.emulated = self.source == 'embedded'
 
     def arguments(self) -> list[str]:
@@ -206,6 +208,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_before('run')
     def set_program_command(self) -> None:
+        """Set command and environment variables, with a log for each process."""
         self.executable = shlex.quote(self.programs.program_path(self.program))
         self.executable_opts = [*map(shlex.quote, self.arguments())]
         # NCCL's log is one file per process.
@@ -369,10 +372,12 @@ class NcclChosen(NcclBenchmark, special=True):
 
     @property
     def chosen(self) -> Choice:             # type: ignore[override]
+        """The environment variables of `choice`, and what shows their effect."""
         return CHOICES[self.choice]
 
     @run_after('init')
     def leave_out_partitions_without_the_choice(self) -> None:
+        """Run only in partitions whose GPUs and network have the choice."""
         self.valid_systems = [part.fullname for part in partitions_with_gpus()
                               if part.fullname in self.valid_systems
                               and supports_choice(part, self.chosen)]

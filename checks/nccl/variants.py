@@ -43,6 +43,7 @@ class Layout:
 
 
 def format_layout(layout: Layout) -> str:
+    """Nodes x GPUs of a node, as names have it."""
     return f'{layout.nodes}x{layout.gpus}'
 
 

@@ -171,6 +171,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
+        """Run where the nodes, GPUs and program are; set tags and description."""
         gpu = {'host': (), 'cuda': ('+gpu_nvidia',), 'rocm': ('+gpu_amd',)}[self.memory]
         self.require_nodes(self.nodes_needed(), *gpu,
                            only_collective_counts=hasattr(self, 'layout'))
@@ -207,6 +208,7 @@ class OsuBenchmark(Benchmark, special=True):
         self.arguments()                # refuses options before a job is submitted
 
     def cores_per_node(self) -> int:
+        """Cores of a node of the partition."""
         return placement.cores_per_node(self.current_partition)
 
     def gpus_per_rank(self) -> int:
@@ -256,6 +258,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     @run_before('run')
     def set_program_command(self) -> None:
+        """Set command, accepted exit codes and validation."""
         self.executable = shlex.quote(self.programs.program_path(self.program))
         self.executable_opts = [*map(shlex.quote, self.arguments())]
         if self.source != 'embedded':
@@ -368,6 +371,7 @@ class OsuPt2pt(OsuBenchmark):
 
     @run_after('init')
     def require_sockets(self) -> None:
+        """Run pairs on two sockets only in partitions whose nodes have them."""
         if self.placement == 'inter_socket':
             # Where ranks have GPUs, the GPUs decide on the socket.
             names = [part.fullname for part in rt.runtime().system.partitions

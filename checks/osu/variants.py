@@ -68,4 +68,5 @@ def pair_layouts() -> list[tuple[int, str]]:
 
 
 def format_layout(layout: tuple[int, str]) -> str:
+    """Nodes x ranks of a node, as names have it: 2xfull."""
     return f'{layout[0]}x{layout[1]}'

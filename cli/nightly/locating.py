@@ -109,6 +109,7 @@ class Located:
         return 1 if self.named else 0
 
     def json(self) -> str:
+        """The result as JSON, for --json."""
         return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False) + '\n'
 
 

@@ -1,6 +1,7 @@
 """The main job, for real: real MPI, the embedded programs, a page."""
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
@@ -34,6 +35,10 @@ def test_run_records_judges_and_shows(suite):
                      done.stdout, re.M), done.stdout
     assert '3 of the test cases have no reference' in done.stdout
     assert './plumb references calibrate' in done.stdout
+    # No build of a program runs beside a measurement.
+    [report] = (suite.tmp / 'perflogs' / 'sessions').glob('*.json')
+    info = json.loads(report.read_text())['session_info']
+    assert ' --exec-policy=serial ' in info['cmdline']
     records = suite.records
     assert {r['program'] for r in records} == {
         'osu_latency', 'osu_ibarrier', 'osu_init'}

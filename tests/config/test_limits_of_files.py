@@ -8,10 +8,11 @@ import perflogs_factory as make
 import pytest
 
 from config import regular, strict
+from config.records.samples import file_name
 from config.sites import topology
 from postprocess import records
-from postprocess.records import attached, reports, series
-from postprocess.regressions import verdict
+from postprocess.records import attached, reports, samples, series
+from postprocess.regressions import decisions, verdict
 from postprocess.report import build as report
 
 # References and other files of a site ----------------------------------------
@@ -92,3 +93,29 @@ def test_a_report_that_is_too_large(tmp_path, capsys, monkeypatch):
     frame, [fault] = records.read(tmp_path, on_error='collect')
     assert len(frame) == 1 and frame['file'].iloc[0].endswith('OsuPt2pt.log')
     assert 'it has more than' in str(fault)
+
+
+def test_fifos_as_decisions_and_as_facts_of_a_node(tmp_path, capsys):
+    make.write(tmp_path, [
+        {**one, 'machine': 'old' if one['time'] < '2026-12-06' else 'new'}
+        for one in make.slow_node()])
+    folder = tmp_path / 'alpha' / 'machines'
+    folder.mkdir()
+    os.mkfifo(folder / 'old.json')
+    assert verdict.main(['--perflogs', str(tmp_path)]) == 1
+    assert 'changed in the same session: node facts' in capsys.readouterr().out
+    path = tmp_path / decisions.FILE
+    os.mkfifo(path)
+    ends(tmp_path, f'{path}:1: cannot be read: [Errno 22] it is not a regular file',
+         capsys)
+
+
+def test_a_fifo_as_samples(tmp_path):
+    make.write(tmp_path, [make.record(measurement='0123456789ab')])
+    [row] = records.read(tmp_path).itertuples()
+    path = attached.attached_folder(row) / file_name(row.test_case)
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    faults: attached.Faults = []
+    assert samples.read_samples_of_record(row, faults).empty
+    assert f'{path}:1: cannot be read (it is not a regular file)' in str(faults[0])

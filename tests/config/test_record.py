@@ -65,8 +65,8 @@ def suite(tmp_path_factory):
 @pytest.fixture(scope='module')
 def repeated(suite):
     return Session(suite, *LATENCY, '-SOsuPt2pt.max_size=64',
-                   '-SOsuPt2pt.iterations=20', '-Srepetitions=3', '--repeat=2',
-                   '--mode=quick')
+                   '-SOsuPt2pt.iterations=20', '-Srepetitions=3', '-Stime_limit=20m',
+                   '-Svalidates=false', '--repeat=2', '--mode=quick')
 
 
 def test_rows_and_report_have_the_same_values(repeated):
@@ -123,7 +123,8 @@ def test_settings_make_another_test_case(suite, repeated):
     assert len(set(ids.values())) == 2
     assert {case['params'] for case in repeated.cases + varied.cases} == {
         'buffers=host placement=intra_node program=osu_latency'}
-    # ReFrame's own hash is not the same for -S and -P.
+    # ReFrame's own hash is not the same for -S and -P. Repetitions, time limit,
+    # validation and mode make no other test case.
     assert repeated.cases[0]['test_case'] == varied.cases[0]['test_case']
 
 

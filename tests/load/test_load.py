@@ -933,9 +933,35 @@ def test_damaged_documents_give_no_metric(document, old, new, reason):
                          2 if 'no hist' in reason else 1)
 
 
-@pytest.mark.parametrize('share, expected', [
-    (0.25, 1), (0.5, 2), (0.51, 3), (0.75, 3), (0.99, 4), (1.0, 4), (0.0, 1)])
+#: Share of four requests -> the rank of its percentile.
+RANKS = {0.25: 1, 0.5: 2, 0.51: 3, 0.75: 3, 0.99: 4, 1.0: 4, 0.0: 1}
+
+
+@pytest.mark.parametrize('share, expected', RANKS.items())
 def test_a_percentile_is_the_nearest_rank(share, expected):
     """The request with the rank ceil(share * n)."""
     assert memtier.histogram_percentile(dict.fromkeys((1, 2, 3, 4), 1),
                                         share) == expected
+
+
+def test_the_program_gives_the_nearest_rank(tmp_path):
+    """Its percentiles are those of the values 1, 2, 3, 4."""
+    source = tmp_path / 'ranks.c'
+    source.write_text('''
+#include "load.h"
+#include <stdlib.h>
+int main(int count, char **shares)
+{
+    static uint64_t bucket[BUCKETS];
+    for (unsigned value = 1; value <= 4; value++)
+        bucket[bucket_of(value)]++;
+    for (int i = 1; i < count; i++)
+        printf("%g\\n", percentile(bucket, 4, atof(shares[i])));
+}
+''')
+    folder = BUILD.parent
+    subprocess.run(['cc', '-std=gnu11', '-I', folder, '-o', tmp_path / 'ranks', source,
+                    folder / 'histogram.c', '-lm'], check=True)
+    done = subprocess.run([tmp_path / 'ranks', *map(str, RANKS)], check=True,
+                          capture_output=True, text=True)
+    assert [*map(int, done.stdout.split())] == [*RANKS.values()]

@@ -16,7 +16,7 @@ duckdb = pytest.importorskip('duckdb')
 import perflogs_factory as make  # noqa: E402
 
 from postprocess import records  # noqa: E402
-from postprocess.records import cache, reports, rows  # noqa: E402
+from postprocess.records import cache, reports, rows, sql  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
 
@@ -95,17 +95,21 @@ def test_a_report_that_cannot_be_read_costs_no_other(tree):
     assert len(agree(tree)) == 40
 
 
-def test_a_value_that_is_edited_in_place_is_seen(tree):
-    records.read(tree)
+def test_a_value_that_is_edited_in_place_is_seen(tree, capsys):
+    question = ['SELECT value FROM results WHERE value IN (7.5, 7.53)', '--csv', '-',
+                '--perflogs', str(tree)]
+    assert sql.main(question) == 0 and capsys.readouterr().out == 'value\n'
     for path, old, new in (
-            (report_of(tree, 0), '[9.0, 0.0,', '[7.0, 0.0,'),
-            (tree / 'alpha/cpu/Check2.log', '|9.03|', '|7.03|')):
+            (report_of(tree, 0), '[9.0, 0.0,', '[7.5, 0.0,'),
+            (tree / 'alpha/cpu/Check2.log', '|9.03|', '|7.53|')):
         before = path.stat()
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert {7.0, 7.03} < set(agree(tree)['value'])
+    assert sql.main(question) == 0
+    assert sorted(capsys.readouterr().out.split()) == ['7.5', '7.53', 'value']
+    assert {7.5, 7.53} < set(agree(tree)['value'])
 
 
 def test_a_file_that_is_removed_is_gone(tree):

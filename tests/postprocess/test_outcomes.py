@@ -73,10 +73,12 @@ def test_a_session_owes_what_an_earlier_complete_one_had(tmp_path, days, expecte
     assert owed(tmp_path) == expected
 
 
-def test_a_family_or_a_partition_that_vanished_is_missing(tmp_path):
+def test_a_family_or_a_partition_that_vanished_is_missing(tmp_path, capsys):
     more = [case('c', 0, family='stores'), case('d', 0, partition='gpu')]
     write(tmp_path, [case('a', 0), case('b', 1), *more, case('a', 1), case('b', 0)])
     assert owed(tmp_path) == {1: 'cd'}
+    code, line, failed = say(capsys, tmp_path)
+    assert code == 1 and 'DEGRADED: 2 test cases missing' in line and len(failed) == 2
 
 
 def test_neither_another_mode_nor_a_choice_of_test_cases_owes_anything(tmp_path):

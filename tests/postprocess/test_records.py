@@ -15,7 +15,7 @@ import perflogs_factory as make  # noqa: E402
 
 from config.sessions import judged  # noqa: E402
 from postprocess import naming, records  # noqa: E402
-from postprocess.records import cache  # noqa: E402
+from postprocess.records import cache, sql  # noqa: E402
 from postprocess.regressions import verdict  # noqa: E402
 
 SESSION = make.record()['session']
@@ -248,11 +248,14 @@ def test_renamed_rows_are_read_too(small):
     assert len(records.read(small)) == 3
 
 
-def test_a_linked_folder_is_read(small, tmp_path_factory):
+def test_a_linked_folder_is_read(small, tmp_path_factory, capsys):
     other = tmp_path_factory.mktemp('linked')
     (other / 'alpha').symlink_to(small / 'alpha')
     (other / 'alpha' / 'loop').symlink_to(other)
     assert len(records.read(other)) == 3
+    assert sql.main(['SELECT value FROM results ORDER BY value', '--csv', '-',
+                     '--perflogs', str(other)]) == 0
+    assert capsys.readouterr().out.split() == ['value', '1.25', '2.5', '3.0']
 
 
 def test_no_files_is_an_empty_table(tmp_path):

@@ -226,6 +226,13 @@ def test_git_shows_the_difference_of_a_tracked_file(tmp_path, capsys):
     written(tmp_path, latencies([2 * v for v in CALM]))
     output = capsys.readouterr().out
     assert 'osu.yaml: changed; git diff shows how' in output and '+++' not in output
+    # git ignores the file: its difference is printed.
+    git('rm', '-qf', '--cached', 'out/osu.yaml', folder=tmp_path)
+    (tmp_path / '.gitignore').write_text('out\n')
+    written(tmp_path, latencies([3 * v for v in CALM]))
+    output = capsys.readouterr().out
+    assert '+            latency@8B: [3.0, null, 0.05, us]\n' in output
+    assert 'git diff' not in output
 
 
 @pytest.mark.parametrize('text, words', [

@@ -767,3 +767,10 @@ def test_the_power_of_a_short_history_is_not_known(tmp_path, capsys):
 def test_records_of_a_site_that_is_given_by_a_path(tmp_path):
     frame = pd.DataFrame({'system': ['alpha', 'other']})
     assert len(record_options.records_of_site(frame, str(tmp_path / 'alpha'))) == 1
+
+
+@pytest.mark.parametrize('action', ['accept', 'retire'])
+def test_each_decision_needs_a_reason(capsys, action):
+    with pytest.raises(SystemExit) as end:
+        verdict.main([action, '3f2a91c0'])
+    assert end.value.code == 2 and 'required: --reason' in capsys.readouterr().err

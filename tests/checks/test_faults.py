@@ -299,18 +299,25 @@ REFERENCES = {
 }
 
 
-def test_interference_is_reported_and_measured_once(faulty, tmp_path):
+@pytest.mark.parametrize('cores', [None, 1])
+def test_interference_is_reported_and_measured_once(faulty, tmp_path, cores):
     """By the limit of the site. Nothing is compared, so a retry could not change
-    the result."""
-    another_site(faulty, tmp_path, '''
+    the result. Too few cores are a reason that no retry could remove."""
+    another_site(faulty, tmp_path, f'''
 for _part in site_configuration['systems'][0]['partitions']:
     _part['extras']['others_cpu_limit'] = -1
+    if {cores}:
+        _part['processor'] = dict.fromkeys((
+            'num_cpus', 'num_cpus_per_core', 'num_sockets', 'num_cpus_per_socket'), 1)
 ''')
     done = faulty.run('none', '-Sbringup=1', '--max-retries=1')
     assert done.returncode == 0, done.stdout
     assert 'Retrying' not in done.stdout
     read = [r for r in faulty.records if r['metric'] == 'wall_time']
     assert [(r['result'], r['measurements']) for r in read] == [('inconclusive', '1')]
+    [(lasts, reason)] = [(r['transient'] == '0', r['reason']) for r in read]
+    assert 'used' in reason and lasts == ('2 threads shared 1 core' in reason), reason
+    assert lasts or not cores
 
 
 def test_what_is_beyond_is_measured_again(tmp_path):
@@ -404,7 +411,17 @@ def test_references_in_a_run(judged, name):
 @pytest.mark.parametrize('text, words, options', [
     ('OsuPt2pt: [\n', 'osu.yaml:2: not YAML', []),
     ('OsuPt2pt: {$index: [speed], x: {latency@8B: [1.0, null, 0.1, us]}}',
-     "osu.yaml:1: OsuPt2pt: no test case has the level 'speed'", ['-Sbringup=1'])])
+     "osu.yaml:1: OsuPt2pt: no test case has the level 'speed'", ['-Sbringup=1']),
+    # Unit, name, range, NaN: one message counts them.
+    ('OsuPt2pt:\n  $index: [source]\n  system:\n'
+     '    latency@8B: [1.0, null, 0.1, ms]\n'
+     '    latncy@8B: [1.0, null, 0.1, us]\n'
+     '    latency@16B: [1.0, null, 10.1, us]\n'
+     '    latency@32B: [1.0, null, .nan, us]\n', '(and 3 more faults)', []),
+    ('OsuPt2pt:\n  $index: [source]\n  system:\n'
+     '    latency@8B: [1.0, null, 0.1, us]\n'
+     '    latency@8B: [9.0, null, 0.1, us]\n',
+     "osu.yaml:5: 'latency@8B' occurs twice here", [])])
 def test_broken_reference_file(faulty, text, words, options):
     faulty.write_references(text)
     failed_for(faulty, faulty.run('none', *options), words)
@@ -554,3 +571,29 @@ def test_a_stage_disk_that_is_full_before_reframe_begins(faulty):
     assert full in case and 'free space, or set another' in case, case
     [one] = results.newest_results_of_test_cases(records.read(faulty.tmp / 'perflogs'))
     assert full in one.reason
+
+
+def test_a_disk_of_the_perflogs_that_is_full(faulty):
+    """The session is cut short, and what was written before is read."""
+    done = faulty.run('none', '-Sbringup=1')
+    assert done.returncode == 0, done.stdout
+    earlier = (faulty.tmp / 'perflogs').rename(faulty.tmp / 'earlier')
+    # A little is left, for some of the rows.
+    done = in_small(faulty.tmp / 'perflogs', '2m', ['sh', '-c', f'''
+plumb=$1 perflogs=$2 earlier=$3 && shift 3
+cp -r "$earlier/." "$perflogs" && head -c 20000 /dev/zero >"$perflogs/room"
+{FILL} >"$perflogs/data" 2>/dev/null
+rm "$perflogs/room"
+"$plumb" run --bringup "$@"
+code=$?
+echo ANSWER
+"$plumb" sql --csv - 'SELECT DISTINCT session FROM results'
+exit $code''', 'sh', ROOT / 'plumb', faulty.tmp / 'perflogs', earlier, *CASE, '-p',
+        '.*-omb'], env={**os.environ, **faulty.variables, 'FAULT': 'none'})
+    output, _, answer = done.stdout.partition('\nANSWER\n')
+    assert done.returncode == 1, done
+    [line] = [line for line in output.splitlines() if 'No space left on device' in line]
+    assert f"{faulty.tmp}/perflogs/sessions/" in line, line
+    assert '\nCUT SHORT: ' in output and 'Traceback' not in done.stdout + done.stderr
+    [report] = (earlier / 'sessions').glob('*.json')
+    assert report.stem in answer.split()

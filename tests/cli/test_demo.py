@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -136,6 +137,7 @@ def test_the_commands_of_the_page_work_as_printed(demo, made_verdict, built, tmp
     text = html.unescape((demo[0] / 'report' / 'index.html').read_text())
     commands = {*re.findall(r'<code class="command">(.*?)</code>', text)}
     shutil.copytree(demo[0] / 'perflogs', tmp_path / 'perflogs')
+    before = files_of(demo[0])
     chosen = {'DATE': '2099-01-01', 'NODE': 'n17', 'ID': next(
         one.test_case for one in made_verdict.results if one.is_open)}
     actions = set()
@@ -148,6 +150,11 @@ def test_the_commands_of_the_page_work_as_printed(demo, made_verdict, built, tmp
         actions.add(words[2])
         assert code == 0, err + out
     assert actions == {'accept', 'mute', 'retire'}
+    # Only the decisions beside these perflogs are written.
+    assert files_of(demo[0]) == before and not demo[3].exists()
+    assert os.listdir(tmp_path) == ['perflogs']
+    assert {*files_of(tmp_path / 'perflogs')} - {*files_of(demo[0] / 'perflogs')} == {
+        Path(decisions.FILE), Path('.decisions.lock')}
     assert {one['a'] for one in details.test_case_details(built)} == {''}
 
 

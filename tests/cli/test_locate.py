@@ -37,7 +37,10 @@ SINFO = '\n'.join(f'{part}|{node}|{state}|2|1|2|1|(null)|1-infinite'
      'with --partition'),
     (TWO, 'gone', 'has the partitions batch'),
     (SYSTEM, 'login', r'login \(local\), batch .* needs one with the scheduler slurm '
-     'or squeue, and at least two nodes')])
+     'or squeue, and at least two nodes'),
+    ({**SYSTEM, 'partitions': [{**SLURM, 'scheduler': 'pbs'}]}, None,
+     r'^alpha has the partitions batch \(pbs\): .* needs one with the scheduler slurm '
+     'or squeue.*$')])
 def test_where_nothing_can_be_located(system, name, words):
     with pytest.raises(SetupError, match=words):
         locate.select_partition(system, name)

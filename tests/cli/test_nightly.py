@@ -150,6 +150,8 @@ class Machine:
         #: (case, session from 1) that fail; a case: all of its sessions.
         self.bad: set[Any] = set()
         self.ended_by: dict[int, str] = {}
+        #: Why values of a case cannot be compared, although they have a reference.
+        self.inconclusive: dict[str, str] = {}
         #: Exit code, whatever the cases did.
         self.code = 0
         #: Cases of each session, and `+nodes` or `-excluded nodes`.
@@ -180,11 +182,14 @@ class Machine:
                 places = nodes_text.replace('+', ' ').split(',')
             failed = name in self.bad or (name, number) in self.bad
             worst |= failed
+            why = {'inconclusive': self.inconclusive[name], 'upper': None} \
+                if name in self.inconclusive else {}
             for where in places:
                 copy = f' %.pinned_nodes={where.replace(" ", "+")}' * (kind[:1] == 'p')
                 rows.append((bad if failed else good)(
                     run, nodes=where.replace(' ', ','), num_nodes=width, program=name,
-                    name=f'Check %program={name}{copy}', params=f'program={name}'))
+                    name=f'Check %program={name}{copy}', params=f'program={name}',
+                    **why))
         write(self.folder, rows, '-n some' * any_mode)
         return commands.Ended(run, int(worst), self.ended_by.get(number, ''), True,
                               Path())
@@ -267,11 +272,13 @@ def test_a_failure_of_an_earlier_session_is_open_until_its_node_passes(
 
 
 @pytest.mark.parametrize('left, state', [
-    ('failure', 'failed'), ('cut short', 'cut short'), ('damaged', 'degraded')])
+    ('failure', 'failed'), ('cut short', 'cut short'), ('damaged', 'degraded'),
+    ('missing', 'degraded'), ('inconclusive', 'degraded')])
 def test_what_other_sessions_left_counts_as_in_page_and_verdict(
         night, capsys, tmp_path, left, state):
-    """A test case that the mode does not have failed, a session of today was killed, or
-    a report is damaged."""
+    """A test case that the mode does not have failed, a session of today was killed, a
+    report is damaged, or the night has one test case less than the night before. Or
+    all test cases are inconclusive, in the first night of the site."""
     today = datetime.datetime.now(datetime.timezone.utc)
     one = {'nodes': 'n3', 'program': 'c', 'params': 'program=c'}
     if left == 'failure':
@@ -280,6 +287,11 @@ def test_what_other_sessions_left_counts_as_in_page_and_verdict(
     elif left == 'cut short':
         write(night.folder, [good(f'{today:%Y%m%d}T000000Z-abcdef', **one)], '-n c',
               ended=False)
+    elif left == 'missing':
+        write(night.folder, [good(f'{today - datetime.timedelta(1):%Y%m%dT%H%M%SZ}-'
+                                  'abcdef', **one)])
+    elif left == 'inconclusive':
+        night.inconclusive = dict.fromkeys('ab', '2 threads shared 1 core')
     else:
         (night.folder / 'sessions').mkdir()
         (night.folder / 'sessions' / '20261101T000000Z-abcdef.json').write_text('{')
@@ -287,7 +299,9 @@ def test_what_other_sessions_left_counts_as_in_page_and_verdict(
     assert (result.state, result.exit_code) == (state, 1)
     lines = result.summary_lines()
     assert f' of alpha: {state.upper()}: ' in lines[0]
-    assert left != 'failure' or 'Bus error' in '\n'.join(lines)
+    assert {'failure': 'Bus error', 'missing': '1 test case missing',
+            'inconclusive': '2 of 2 test cases with a reference not compared'}.get(
+                left, '') in '\n'.join(lines)
     # The verdict and the page agree.
     assert verdict.main(['--perflogs', str(night.folder), '--site', 'alpha']) == 1
     assert f': {state.upper()}' in capsys.readouterr().out

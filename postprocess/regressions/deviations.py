@@ -128,8 +128,8 @@ class Deviations:
                 if self.of[row] in cases and (nodes == () or node in (nodes or ())):
                     covered.setdefault(one.id, set()).add(int(self.of[row]))
                     known[one.id] = one
-        return next((known[ident] for ident, found in covered.items()
-                     if 2 * len(found) > len(cases)), None)
+        return next((known[ident] for ident, muted in covered.items()
+                     if 2 * len(muted) > len(cases)), None)
 
     def _is_worse_beyond_chance(self) -> np.ndarray:
         """Whether each metric is still worse after its last session, by a change that

@@ -169,6 +169,17 @@ def _prefix_pattern(before: str) -> re.Pattern[str] | None:
     return re.compile('^' + ''.join(parts) + end)
 
 
+def split_at(text: str, starts: Sequence[int]) -> list[str]:
+    """The parts of a text that begin in the lines of these places, the first one at the
+    beginning of the text. A part has as many empty lines before it as lines precede it.
+
+    :arg starts: one place per part, in order
+    """
+    begins = [0, *(text.rfind('\n', 0, place) + 1 for place in starts[1:])]
+    return ['\n' * text.count('\n', 0, begin) + text[begin:end]
+            for begin, end in zip(begins, [*begins[1:], len(text)], strict=True)]
+
+
 def last_command(line: str, program: re.Pattern[str]) -> str:
     """The part of a shell's line that starts the program: after the last `;`,
     `&&` or `|` before its name, without redirections and without a `| tee`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..core import text as saved
 from ..core.parsers import Output, Record
 from ..loadgen import memtier, resp_benchmark
 
@@ -28,18 +29,16 @@ def parse_log(text: str, options: Any = None) -> list[Output]:
 
 
 def _parts(text: str) -> Iterator[tuple[Parse, str]]:
-    """The parts of a text with outputs of one kind each, and their parsers. A part has
-    as many empty lines before it as lines precede it."""
+    """The parts of a text with outputs of one kind each, and their parsers."""
     marks = sorted(((match.start(), kind) for kind, (_, patterns) in enumerate(_KINDS)
                     for pattern in patterns for match in pattern.finditer(text)))
     if not marks:
         marks = [(0, 0 if text.lstrip().startswith('{') else 1)]
     changes = [mark for before, mark in zip([(0, -1), *marks], marks, strict=False)
                if before[1] != mark[1]]
-    starts = [0, *(text.rfind('\n', 0, place) + 1 for place, _ in changes[1:])]
-    for start, end, (_, kind) in zip(starts, [*starts[1:], len(text)], changes,
-                                     strict=True):
-        yield _KINDS[kind][0], '\n' * text.count('\n', 0, start) + text[start:end]
+    parts = saved.split_at(text, [place for place, _ in changes])
+    for part, (_, kind) in zip(parts, changes, strict=True):
+        yield _KINDS[kind][0], part
 
 
 def parse(text: str) -> tuple[Record, ...]:

@@ -51,9 +51,9 @@ WINDOW, INTERVAL = 360.0, 5.0
 #: Points of 72 that may be missing.
 _MISSING = 10
 
-#: The result of a job, alone or among what is printed: a report of benchpress, or the
-#: metrics that a script prints at its end.
-_REPORT = re.compile(r'^Results Report:\s*$|\A\s*\{\s*"benchmark_'
+#: The beginning of a job's result, alone or among what is printed: a report of
+#: benchpress, or the metrics that a script prints at its end.
+_REPORT = re.compile(r'^Results Report:\s*$(?:\s*\{)?|^\s*\{\s*"benchmark_'
                      r'|^\{$(?=(?:\n .*)*\n +"total_qps")', re.MULTILINE)
 _START = 'fast_qps ='
 _OOM = 'OUT OF MEMORY'
@@ -174,24 +174,23 @@ def expected_point_count(window: float = WINDOW, interval: float = INTERVAL) -> 
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The records of a server's or a client's log, or of a report.
+    """The records of a server's or a client's log, or of all reports in a text.
 
     :raises ParseError: nothing in the text can be trusted
     """
-    [output] = parse_log(text)
-    return output.records
+    return tuple(record for output in parse_log(text) for record in output.records)
 
 
 def parse_log(text: str, options: Any = None) -> list[Output]:
-    """The records of a log or report; a report has the job, the number of machines of
-    clients, and its time, too.
+    """The records of a log, or of each report in a text; a report has the job, the
+    number of machines of clients, and its time, too.
 
     :param options: not used
     :raises ParseError: nothing in the text can be trusted
     """
     text = _strip_prefixes(text)
-    if _REPORT.search(text):
-        return [parse_report(text)]
+    if reports := [report.start() for report in _REPORT.finditer(text)]:
+        return [parse_report(part) for part in saved.split_at(text, reports)]
     return [Output((parse_client_log if _is_client_log(text) else _records_of_servers)(
         text))]
 

@@ -1,6 +1,8 @@
 """Forms of saved output that public reports show."""
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 
@@ -8,6 +10,7 @@ import pytest
 
 from checks.core.parsers import ParseError
 from checks.taobench import parser as tao
+from cli.session.parse import convert_output_to_csv
 from tests.conftest import ROOT
 
 PUBLIC = ROOT / 'tests' / 'data' / 'public' / 'taobench'
@@ -79,3 +82,36 @@ def test_what_a_script_prints_is_read_as_a_report():
     assert values['spawned_instances'] == 2
     with pytest.raises(ParseError, match='DCPerf printed no result'):
         tao.parse_report('Spawn server instance: x\n')
+
+
+def test_each_report_in_a_text_is_an_output(tmp_path):
+    """Also of other forms: saved by benchpress, printed by a script."""
+    bare = REPORT[REPORT.index('{'):REPORT.rindex('}') + 1]
+    script = '{\n' + ',\n'.join(
+        f'  "{name}": {value}' for name, value in json.loads(bare)['metrics'].items()
+        if name != 'role') + '\n}\n'
+    file = tmp_path / 'reports.txt'
+    for texts in ([REPORT, REPORT], [REPORT, bare + '\n', script], [bare, '\n', bare]):
+        out, err = io.StringIO(), io.StringIO()
+        changed = [text.replace('1349833.7', f'1349833.{8 - number}')
+                   for number, text in enumerate(texts)]
+        file.write_text(''.join(changed))
+        assert convert_output_to_csv('taobench', [str(file)], out, err) == 0
+        values = [(row['output'], row['value']) for row in csv.DictReader(
+            io.StringIO(out.getvalue())) if row['metric'] == 'total_qps']
+        assert values == [(str(number), re.search(r'1349833\.\d', text)[0])
+                          for number, text in enumerate(filter(str.strip, changed), 1)]
+
+
+@pytest.mark.parametrize('damage, of_report, reason', [
+    (('"total_qps": 1349833.7', '"total_qps": x'), 39, 'the report is incomplete'),
+    (('"total_qps"', '"total"'), 30, 'the report lacks total_qps'),
+    (('\n}\nFinished', '\nFinished'), 2, 'the report is cut off'),
+])
+def test_a_damaged_second_report_is_refused_with_its_line(damage, of_report, reason,
+                                                          tmp_path):
+    file, out, err = tmp_path / 'reports.txt', io.StringIO(), io.StringIO()
+    file.write_text(REPORT + REPORT.replace(*damage))
+    assert convert_output_to_csv('taobench', [str(file)], out, err) == 1
+    line = of_report + REPORT.count('\n')
+    assert err.getvalue().startswith(f'{file}:{line}: {reason}')

@@ -60,27 +60,54 @@ _OPTION = re.compile(r'--([\w-]+)[ =]+([^\s-]\S*)')
 _NO_PARAMETERS = {'size', 'config', 'nrank', 'xlim', 'nccl_test_options'}
 #: The commands of the clients and servers, which run.py prints.
 _STARTED = re.compile(r'^(client|server): .*?-np (\d+) .*', re.M)
+#: The first line below the command of a run: a command that it starts, or the output of
+#: these; and lines that end its output.
+_BEGIN_OF_RUN = re.compile(
+    rf'{_STARTED.pattern}|{table.BEGINS.pattern}|{logs.RESULT.pattern}')
+_END_OF_RUN = re.compile(rf'{_TITLE_OF_STATS.pattern}|{table.AVERAGE.pattern}')
 _SERVERS = re.compile(r'--reduction-servers[ =](\S+)')
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The records of one text: the output of a run, or a log.
+    """The records of one text: the outputs of runs, or a log.
 
     :raises ParseError: a part of the text cannot be trusted
     """
-    [output] = parse_log(text)
-    return output.records
+    return tuple(record for output in parse_log(text) for record in output.records)
 
 
 def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Output]:
-    """The output of a run or a log, with the options of the command above it.
+    """The outputs of runs, each with the options of the command above it, or a log.
 
     :raises ParseError: a part of the text cannot be trusted
     """
-    lines = text.split('\n')
     side = 'server' if _OF_SERVER.search(text) else 'client'
     if side == 'client':
-        saved.refuse_failed_run(lines, patterns=saved.CRASHES)
+        saved.refuse_failed_run(text.split('\n'), patterns=saved.CRASHES)
+    return [_parse_run(run, side) for run in _runs(text)]
+
+
+def _runs(text: str) -> list[str]:
+    """The text of each run of run.py: one begins after the results of another."""
+    starts, place, ended = [0], 0, False
+    #: Place of the command of the next run, if it has one.
+    call: int | None = None
+    lines = text.split('\n')
+    for line, bare in zip(lines, table.strip_prefixes(lines, _TITLE), strict=True):
+        if _END_OF_RUN.match(bare):
+            ended, call = True, None
+        elif ended and _BEGIN_OF_RUN.search(bare):
+            starts.append(place if call is None else call)
+            ended, call = False, None
+        elif ended and call is None and _CALL.match(bare):
+            call = place
+        place += len(line) + 1
+    return saved.split_at(text, starts)
+
+
+def _parse_run(text: str, side: str) -> Output:
+    """The output of a run, or a log."""
+    lines = text.split('\n')
     bare = table.strip_prefixes(lines, _TITLE)
     if printed := read_printed_statistics(bare):
         log = logs.read_log('client', '\n'.join(filter(logs.RESULT.search, lines)))
@@ -91,11 +118,11 @@ def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Outp
     call = _CALL.search('\n'.join(bare))
     parameters = _parameters_of_commands(call[1], '\n'.join(bare)) if call else {}
     statistics = printed or [(log.side, stats, len(lines)) for stats in log.statistics]
-    return [_output(
+    return _output(
         log, result, parameters.get('type', 'optcast' if statistics else 'nccl'),
         statistics, ' '.join(
             f'{name}={value}' for name, value in sorted(parameters.items())
-            if name not in _NO_PARAMETERS), logs.begin_of_log(text))]
+            if name not in _NO_PARAMETERS), logs.begin_of_log(text))
 
 
 def _parameters_of_commands(options: str, text: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import io
 import random
 import re
 import shutil
@@ -377,3 +378,43 @@ def test_a_thousand_mutations_and_no_wrong_metric(name):
                         mutation, key, value)
                 assert unconfirmed(key[0], whole[key], value), (key, value)
     assert refused > rounds / 4
+
+
+# ----------------------------------------------- several outputs in a text
+
+NO_GPU = (GOLDEN / 'run_nogpu_2x2.txt').read_text().replace('run.py rc=0\n', '')
+#: Without its command.
+BARE = EVAL[1].partition('\n')[2]
+
+
+@pytest.mark.parametrize('texts', [
+    (EVAL[1], EVAL[2], EVAL[3]), (EVAL[1], EVAL[1]), (BARE, BARE, EVAL[3]),
+    (NO_GPU, NO_GPU), (NO_GPU, EVAL[3], NO_GPU)])
+def test_outputs_of_several_runs_in_a_text(texts, tmp_path):
+    file = tmp_path / 'out.txt'
+    alone = []
+    for text in texts:
+        file.write_text(text)
+        alone.append(rows_of(file))
+    file.write_text('\n$ date\nFri Mar  6 09:00:00 UTC 2026\n'.join(texts))
+    assert rows_of(file) == [row | {'output': str(number)}
+                             for number, rows in enumerate(alone, 1) for row in rows]
+
+
+def rows_of(file):
+    """Rows of `plumb parse` without the file and its time."""
+    out, err = io.StringIO(), io.StringIO()
+    assert convert_output_to_csv('optcast', [str(file)], out, err) == 0, err.getvalue()
+    return [row | {'file': '', 'time': ''}
+            for row in csv.DictReader(io.StringIO(out.getvalue()))]
+
+
+@pytest.mark.parametrize('old, new, why', [
+    ('5.21', '6.21', 'algbw 6.21 GB/s does not match'),
+    ('  send len: 4099', '  sent len: 4099', 'incomplete; it has e2e'),
+    ('# nThread', '#nThread', 'lacks the line "# nThread'),
+])
+def test_a_damaged_second_output_is_refused_with_its_line(old, new, why):
+    with pytest.raises(ParseError, match=why) as caught:
+        parser.parse_log(BARE + BARE.replace(old, new))
+    assert caught.value.line > BARE.count('\n')

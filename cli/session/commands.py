@@ -601,8 +601,11 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
     cases have is printed once, below the last one; of inconclusive ones it is the cause
     without its numbers.
 
+    What could not be checked stands below, good ones included.
+
     :param every: list all of them
     """
+    from cli.session.table import not_checked_lines
     from postprocess.regressions.inconclusive import short_reason
     from postprocess.results import FAILED, GOOD
     folded = set() if every else {'pass'} if not any(
@@ -625,6 +628,7 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
     if len(shown) < len(rows):
         print(f'{console.count_with_noun(len(rows) - len(shown), "good test case")} '
               'not listed: --all')
+    console.print_lines(not_checked_lines(rows))
 
 
 def write_report_page(perflogs: str, summary: bool = True) -> tuple[str | None, Any]:

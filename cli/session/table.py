@@ -7,12 +7,14 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from config import console
 from config.families import families
 from config.places import CALIBRATE
 from config.records import units
@@ -55,6 +57,8 @@ class Row(NamedTuple):
     log: str = ''
     #: Whether it is inconclusive for reasons that may vanish.
     transient: bool = False
+    #: What could not be checked, separated by `; `.
+    not_checked: str = ''
 
     @property
     def details(self) -> list[str]:
@@ -95,7 +99,7 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str) -> list[Row]
                 name, one.result, text, one.note, False, one.test_case,
                 one.measurements, _short_path(
                     log_of_failure(folders, one.measurement, report)),
-                transient))
+                transient, str(last['not_checked'])))
             continue
         note = str(last['no_reference'])
         lacks = LACKS.search(note)
@@ -107,8 +111,17 @@ def rows_of_session(frame: pd.DataFrame, session: str, folder: str) -> list[Row]
             name, one.result, value_text(one.family, records),
             '; '.join(filter(None, [note, one.note])),
             bool(lacks) and one.result == 'no_reference', one.test_case,
-            one.measurements, transient=transient))
+            one.measurements, transient=transient,
+            not_checked=str(last['not_checked'])))
     return rows
+
+
+def not_checked_lines(rows: Iterable[Row]) -> list[str]:
+    """A line per thing that could not be checked, with the number of test cases."""
+    counts = Counter(text for row in rows for text in row.not_checked.split('; ')
+                     if text)
+    return [f'not checked in {console.count_with_noun(number, "test case")}: {text}'
+            for text, number in counts.most_common()]
 
 
 def _short_path(path: str) -> str:

@@ -243,3 +243,20 @@ def test_a_family_without_a_list_shows_what_it_has():
         'local:cpu:x@2048B': [1.5, 0, None, None, 'W', 'pass']}
         ) == 'x 1.5 W at 2 KiB'
     assert value_text(['osu'], {}) == ''
+
+
+def test_what_could_not_be_checked_is_below_the_table(tmp_path, capsys):
+    """Each text once, with its test cases; those that are not listed count, too."""
+    gpus = 'validation: the data in the memory of GPUs'
+    measured = [case(name, 1, not_checked=text) for name, text in (
+        ('a', ''), ('b', gpus), ('c', f'binding: with none; {gpus}'))]
+    write(tmp_path, measured)
+    rows = table.rows_of_session(records.read(tmp_path), measured[0]['session'],
+                                 str(tmp_path))
+    commands.print_results(rows)
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        '3 good test cases not listed: --all',
+        f'not checked in 2 test cases: {gpus}',
+        'not checked in 1 test case: binding: with none']
+    commands.print_results(rows[:1])
+    assert 'not checked' not in capsys.readouterr().out

@@ -48,3 +48,10 @@ def test_the_verdict_names_the_log_of_each_failure(tmp_path, capsys):
     # Without a job, ReFrame's log of the session has the reason.
     assert [line.rpartition('; log ')[2] for line in lines] == [
         str(stage / 'rfm_job.out'), str(log)]
+
+
+def test_the_view_of_a_test_case_has_what_could_not_be_checked(tmp_path):
+    make.write(tmp_path, [make.record(day=day, not_checked=text) for day, text in (
+        (1, ''), (2, 'validation: the data in the memory of GPUs'))])
+    [test_case] = details.test_case_details(page.Page(read_records(tmp_path)))
+    assert test_case['k'] == 'validation: the data in the memory of GPUs'

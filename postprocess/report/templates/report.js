@@ -371,6 +371,7 @@ const show = (number, session) => {
   if (session === newest(testCase.c)) {
     add('reason', testCase.r);
     add('guard', testCase.g);
+    add('not checked', testCase.k);
     add('record', testCase.f);
     add('log', testCase.d.log);
     add('stage folder', testCase.d.stage);

@@ -9,7 +9,9 @@ from conftest import of_family
     ('OsuStartup.threads=9', 'threads is not a setting of OsuStartup'),
     ('strict_check=0', 'strict_check is not a setting of '),
     ('OsuStartup.inconclusive=x', "not set: 'inconclusive'"),
+    ('OsuStartup.min_size=8', 'min_size is not a setting of OsuStartup'),
     ('repetitions=0', '0 is too small; the smallest value is 1'),
+    ('repetitions=abc', "=abc: the value cannot be used: invalid literal"),
     ('node_counts=2,0', '0 is too small; the smallest value is 1'),
     ('node_counts=2:4', "=2:4: the value cannot be used: invalid literal"),
 ])

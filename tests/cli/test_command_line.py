@@ -16,6 +16,7 @@ from cli import __main__ as cli
 from cli.session.commands import run, site_folder
 from cli.setup.venv import WORK, SetupError
 from config import places
+from config.version import VERSION
 
 
 def called(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
@@ -79,6 +80,7 @@ def test_help_of_a_command(capsys, monkeypatch):
      'plumb run: error: unknown option --mdoe: did you mean --mode? '
      'write options of reframe after --'),
     (['list'], 'plumb: no command list: did you mean ./plumb run -l? '),
+    (['status'], 'plumb: no command status: did you mean ./plumb verdict? '),
     (['docs'], 'plumb: no command docs: did you mean ./plumb dev docs? '),
     (['references', 'calibate'], 'plumb references: error: unknown argument calibate: '
      'did you mean calibrate? the choice is calibrate, status'),
@@ -91,9 +93,16 @@ def test_help_of_a_command(capsys, monkeypatch):
     (['doctor', '--', '-n'],
      'plumb doctor: error: no argument after -- is expected: -n')])
 def test_a_wrong_word_suggests_the_nearest(capsys, monkeypatch, words, line):
+    monkeypatch.setattr(cli.setup, 'ensure_venv',
+                        lambda tests=False: pytest.fail('it installs packages first'))
     code, out, err = called(capsys, monkeypatch, *words)
     assert code == 2 and not out
     assert err.splitlines()[-1].startswith(line)
+
+
+@pytest.mark.parametrize('option', ['-V', '--version'])
+def test_the_version_is_printed(capsys, monkeypatch, option):
+    assert called(capsys, monkeypatch, option) == (0, f'plumb {VERSION}\n', '')
 
 
 @pytest.mark.parametrize('command, passed', [

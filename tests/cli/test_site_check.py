@@ -205,6 +205,13 @@ def test_cases_that_agree_share_a_line():
 def test_every_site_is_sound(suite):
     done = suite.plumb('site', 'check', '--all')
     assert done.returncode == 0, done.stdout
+    # Test cases with a tolerance: a published value that selects none counts nothing.
+    counts = {site: int(number) for site, number in re.findall(
+        r'^([\w-]+): good, .*; (\d+) of \d+ test cases with a tolerance', done.stdout,
+        re.MULTILINE)}
+    for site, number in {'alps': 5, 'aws-parallelcluster': 13, 'gcp-slurm': 74,
+                         'hgx-h100': 1, 'lumi': 10}.items():
+        assert counts[site] >= number, done.stdout
 
 
 # -------------------------------------------------------------- system.py

@@ -189,6 +189,8 @@ def test_job_scripts_for_pbs(made, tmp_path, suite):
     done = suite.plumb('run', '--site', str(made / 'basalt'), '--dry-run', '-n',
                        'OsuPt2pt', '-E', 'program == "osu_latency"')
     assert done.returncode == 0, done.stdout + done.stderr
+    # A dry run passes without the programs.
+    assert 'programs: ' in done.stdout, done.stdout
     script = next(suite.tmp.rglob('rfm_job.sh'), None)
     lines = (script.read_text() if script else '').splitlines()
     assert '#PBS -q preemptable' in lines, done.stdout

@@ -177,7 +177,7 @@ def test_a_parameter_of_a_condition_does_not_mix_the_other_side(tmp_path):
 @pytest.mark.parametrize('name, a, b', [
     ('mpi', 'mpich 4', 'openmpi 5'), ('environment', 'mpich', 'openmpi'),
     ('version', '4', '5'), ('store', 'keydb', 'redis'), ('pin', 'default', 'off'),
-    ('network', 'eth0', 'ib0')])
+    ('network', 'eth0', 'ib0'), ('deployment', 'colocated', 'standard')])
 def test_fields_of_the_identity_are_compared(tmp_path, capsys, name, a, b):
     """By the names that people give them; other settings stay matched."""
     side = {'mpi': lambda text: {'stack': text, 'environ': text.split()[0]},
@@ -186,7 +186,8 @@ def test_fields_of_the_identity_are_compared(tmp_path, capsys, name, a, b):
             'store': lambda text: {'params': f'db={text}', 'environ': text},
             'pin': lambda text: {'settings': f'iterations=9 pin={text}'.replace(
                 ' pin=default', '')},
-            'network': lambda text: {'params': f'network={text}'}}[name]
+            'network': lambda text: {'params': f'network={text}'},
+            'deployment': lambda text: {'params': f'deployment={text} db_nodes=1'}}[name]
     factory.write(tmp_path, [record for text, factor, day in ((a, 1.0, 0), (b, 2.0, 9))
                              for record in factory.latencies(
                                  [v * factor for v in CALM], (8,), day, **side(text))])

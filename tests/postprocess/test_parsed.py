@@ -321,7 +321,8 @@ def test_the_figures_of_the_study(saved, tmp_path, capsys, monkeypatch):
             'allocated_nodes-latency-osu_allgather-curve',
             'allocated_nodes-bandwidth-osu_put_bibw-curve',
             'allocated_nodes-message_rate-curve',
-            'allocated_nodes-latency-osu_acc_latency-boxes-size'} <= names
+            *(f'allocated_nodes-latency-osu_{program}_latency-boxes-size'
+              for program in ('acc', 'cas', 'fop'))} <= names
     assert sum(name.endswith('wall_time-boxes-allocated_nodes') for name in names) == 22
     for size in ('8-B', '1-KiB', '1-MiB'):
         assert any(f'latency-scaling-allocated_nodes-at-{size}' in n for n in names)

@@ -125,11 +125,12 @@ def judged(tmp_path_factory):
     site.mkdir()
     (site / 'system.py').write_text(SITE)
     runs = {name: run for name, (run, _) in RUNS.items()}
-    # A default size of the original, which sends whole floats.
+    # Default sizes of the original, which sends whole floats.
     runs['original-size'] = {
         'check': 'SmartRedisThroughput', 'commands': 800,
-        'files': program('throughput', 4, 32768, 400),
-        'settings': {'tensor_bytes': [32769]}}
+        'files': {**program('throughput', 4, 32768, 400),
+                  **program('throughput', 4, 65536, 400)},
+        'settings': {'tensor_bytes': [32769, 65538]}}
     done = subprocess.run(
         [sys.executable, HERE / 'judge.py', site, folder / 'runs'],
         input=json.dumps(runs), capture_output=True, text=True, timeout=LIMIT,
@@ -159,5 +160,6 @@ def test_a_run_that_is_none_is_refused(judged, name):
         assert output['bandwidth@1024B'] == pytest.approx(4.096)
 
 
-def test_a_size_of_the_original_is_measured_as_it_is_sent(judged):
-    assert judged['original-size']['put_tensor@32768B'] == pytest.approx(200)
+@pytest.mark.parametrize('size', [32768, 65536])
+def test_a_size_of_the_original_is_measured_as_it_is_sent(judged, size):
+    assert judged['original-size'][f'put_tensor@{size}B'] == pytest.approx(200)

@@ -90,13 +90,14 @@ def test_redisai_runs_a_model_on_a_gpu(suite, tmp_path):
         'SmartRedisInference', '-E', 'scenario.clients_per_node == 1 and '
         'scenario.client_nodes == 0', '-SSmartRedisInference.device=GPU',
         '-SSmartRedisInference.options=--num-devices 2',
+        '-SSmartRedisInference.inter_op_threads=3',
         f'-SSmartRedisInference.network={tmp_path}/own.pt')
     assert done.returncode == 0, done.stdout + done.stderr
     (script,) = [text for path in suite.tmp.rglob('rfm_job.sh')
                  if 'run_services' in (text := path.read_text())]
     assert f'--model {tmp_path}/own.pt' in script
     assert '--device GPU --num-devices 2' in script
-    assert '/redisai.so" THREADS_PER_QUEUE 1' in script
+    assert '/redisai.so" THREADS_PER_QUEUE 1 INTER_OP_PARALLELISM 3' in script
 
 
 def test_the_script_of_a_job_under_pbs(scripts):

@@ -61,7 +61,8 @@ def test_case_details(page: Page) -> list[dict]:
         'a': page.verdict.commands.measure(
             'run', str(case.row.system), str(case.row.test_case)),
         'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
-        'k': str(case.row.not_checked), 'f': str(case.row.file), 'd': page.folders_of_test_case(case),
+        'k': str(case.row.not_checked), 'f': str(case.row.file),
+        'd': page.folders_of_test_case(case),
         'w': power.get(case.number, ''), 'v': curves.get(case.number, []),
         'j': jobs.loc[case.number].tolist(), 'e': nodes.get(case.number, []),
         'h': {name: past[-SESSIONS:] for name, past in

@@ -187,7 +187,7 @@ def test_fields_of_the_identity_are_compared(tmp_path, capsys, name, a, b):
             'pin': lambda text: {'settings': f'iterations=9 pin={text}'.replace(
                 ' pin=default', '')},
             'network': lambda text: {'params': f'network={text}'},
-            'deployment': lambda text: {'params': f'deployment={text} db_nodes=1'}}[name]
+            'deployment': lambda text: {'params': f'deployment={text}'}}[name]
     factory.write(tmp_path, [record for text, factor, day in ((a, 1.0, 0), (b, 2.0, 9))
                              for record in factory.latencies(
                                  [v * factor for v in CALM], (8,), day, **side(text))])

@@ -272,7 +272,8 @@ def test_export_errors(tree, tmp_path, capsys):
 
 def test_history_is_at_most_100_columns_wide(tmp_path, capsys):
     """Whatever the number of sizes."""
-    make.write(tmp_path, make.latencies([1234.567, 1300.0], [1 << n for n in range(24)]))
+    make.write(tmp_path, make.latencies(
+        [1234.567, 1300.0], [1 << n for n in range(24)]))
     assert history.main(['latency', '--perflogs', str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert 80 < max(map(len, lines)) <= 100

@@ -164,6 +164,8 @@ def test_a_saved_result_has_the_time_of_its_file(tmp_path):
 
 #: Family -> metric, parameters of the check in its perflogs, and of another test case.
 OWN = {
+    'osu': ('latency', 'program=osu_allgather layout=4xone buffers=host',
+            'program=osu_allgather layout=2xone buffers=host'),
     'nccl': ('busbw', 'gpus=2 nodes=1 program=all_reduce_perf',
              'gpus=4 nodes=1 program=all_reduce_perf'),
     'keyvalue': ('operations', 'store=redis operation=get payload=64 pipeline=1 '
@@ -199,7 +201,10 @@ def saved_text(family, folder):
     if family == 'nccl':
         return golden / 'formats' / 'all_reduce.json'
     file = folder / 'saved'
-    if family == 'keyvalue':
+    if family == 'osu':
+        file.write_text('$ mpirun -np 4 -map-by ppr:1:node osu_allgather\n'
+                        + (golden / '7.2' / 'osu_allgather.txt').read_text())
+    elif family == 'keyvalue':
         file.write_text('$ memtier_benchmark -t 1 -c 10 -d 64 --ratio 0:1\n'
                         + (golden / 'memtier-2.3.0.get.txt').read_text())
     elif family == 'taobench':
@@ -237,7 +242,7 @@ def test_a_perflog_and_a_saved_text_have_a_metric_in_common(family, tmp_path, ca
     perflogs_factory.write(tmp_path / 'perflogs', [perflogs_factory.record(
         metric, float(one['value']) * factor, int(one['size']) if one['size'] else None,
         unit=one['unit'], family=family, check='Check', params=text, system='mine',
-        program=one['program'] if family in ('nccl', 'optcast') else 'another',
+        program=one['program'] if family in ('nccl', 'optcast', 'osu') else 'another',
         environ='mine', partition='mine') for factor, text in enumerate(params, 1)])
     words = ['study', '--from', str(tmp_path / 'study.csv'), '--perflogs',
              str(tmp_path / 'perflogs'), '--json', '-']

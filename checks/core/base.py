@@ -715,7 +715,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Recorded, Launch,
     def respect_longest_time_of_partition(self) -> None:
         """Ask for no more time than the partition gives a job: the scheduler would
         refuse it."""
-        if longest := self.current_partition.time_limit:
+        longest = self.current_partition.time_limit
+        if longest and self.time_limit:
             self.time_limit = min(self.time_limit, typ.Duration(longest))
 
     @run_before('run')

@@ -42,14 +42,13 @@ class Deviations:
         self.live = (last == newest) & np.isin(
             self.of, ran['of'][ran['session'].isin(this_session)])
         self.reported = last > newest - RECENT
-        first, muting = self._apply_decisions(decisions)
-        self._muting = muting
+        first, self._mutes = self._apply_decisions(decisions)
         self.walk = detect.detect_level_changes(
             hist.x, first=first, pool=_pool_number_of_each_metric(metrics),
             minimum=hist.minimum, runs=hist.runs, within=hist.within,
             caution=np.where(self.named, 0.0, UNNAMED))
         #: Metric -> the decision that mutes it, on the nodes on which it is worse.
-        self.muted = {row: one for row, of_row in muting.items() for one in of_row
+        self.muted = {row: one for one, rows in self._mutes for row in rows
                       if self._is_muted(row, one)}
         state = self.walk.states[self.rows, last]
         #: Worse, but by a change of a kind that passed by itself before.
@@ -75,11 +74,11 @@ class Deviations:
             self.of, self.reported & (state == detect.WORSE), self.cases) > 0
 
     def _apply_decisions(self, decisions: Sequence[Decision]
-                         ) -> tuple[np.ndarray, dict[int, list[Decision]]]:
-        """Position at which each baseline begins; and metric -> the decisions that
-        mute it, or values of it."""
+                         ) -> tuple[np.ndarray, list[tuple[Decision, set[int]]]]:
+        """Position at which each baseline begins; and the decisions that mute, each
+        with the metrics that it mutes, or values of them."""
         first = np.zeros(len(self.rows), int)
-        muting: dict[int, list[Decision]] = {}
+        mutes: list[tuple[Decision, set[int]]] = []
         rows_of_name: dict[str, list[int]] = {}
         if decisions:
             for row, metric in enumerate(self.hist.metrics[[
@@ -93,13 +92,13 @@ class Deviations:
                 continue
             since = int(np.searchsorted(self.hist.sessions, np.datetime64(
                 one.since, 'D')))
-            for row in {row for name in one.metrics
-                        for row in rows_of_name.get(name, ())}:
-                if one.kind == 'muted':
-                    muting.setdefault(row, []).append(one)
-                    continue
+            rows = {row for name in one.metrics for row in rows_of_name.get(name, ())}
+            if one.kind == 'muted':
+                mutes.append((one, rows))
+                continue
+            for row in rows:
                 first[row] = max(first[row], since)
-        return first, muting
+        return first, mutes
 
     def _is_muted(self, row: int, one: Decision) -> bool:
         """Whether a decision about a metric mutes its regression: on the nodes of the
@@ -120,16 +119,9 @@ class Deviations:
 
         :param node: the node that the group is of; '': no node
         """
-        covered: dict[str, set[int]] = {}
-        known: dict[str, Decision] = {}
-        for row, decisions in self._muting.items():
-            for one in decisions:
-                nodes = one.failures.get(REGRESSION)
-                if self.of[row] in cases and (nodes == () or node in (nodes or ())):
-                    covered.setdefault(one.id, set()).add(int(self.of[row]))
-                    known[one.id] = one
-        return next((known[ident] for ident, muted in covered.items()
-                     if 2 * len(muted) > len(cases)), None)
+        return next((one for one, rows in self._mutes if one.hides(REGRESSION, [node])
+                     and 2 * len({*cases} & {*self.of[[*rows]].tolist()}) > len(cases)
+                     ), None)
 
     def _is_worse_beyond_chance(self) -> np.ndarray:
         """Whether each metric is still worse after its last session, by a change that

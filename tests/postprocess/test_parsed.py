@@ -313,7 +313,7 @@ def test_two_files_of_one_name_are_refused(few):
 
 
 def test_the_figures_of_the_study(saved, tmp_path, capsys, monkeypatch):
-    """They are made, and not rendered: nobody looks at these files."""
+    """The plots are made and not rendered, because no assertion reads the files."""
     monkeypatch.setattr(plot.svg, 'render', lambda *_: b'')
     code = plot.main([str(ROOT / 'checks' / 'osu' / 'study.yaml'), '--from',
                       str(saved), '--output', str(tmp_path)])

@@ -273,7 +273,7 @@ class OsuBenchmark(Benchmark, special=True):
         if not self.row.validates or self.memory != 'host':
             self.unchecked.append(
                 'validation: the data in the memory of GPUs' if self.row.validates else
-                f'validation: {self.program} has no option -c')
+                'validation: the program has no option -c')
             return
         words = self.programs.help_words(self.program)
         if not self.validates:

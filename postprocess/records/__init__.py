@@ -127,15 +127,20 @@ def _read_sessions(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
 
 def _read_results(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """The view `results` as the table of `read`."""
-    # A type of DuckDB is a category of pandas; texts would need 2 GiB. There are fewer
-    # measurements than values, so theirs are converted first.
     con.execute('CREATE TEMP TABLE counted_read AS FROM counted '
                 'ORDER BY time, session, test_case, copy')
-    con.execute('CREATE TEMP VIEW values_read AS ' + counting.values_query(
-        _with_categories(con, 'counted_read', counting.COMMON)))
-    table = con.execute(_with_categories(
+    measurements = con.execute(
+        f'SELECT {counting.COMMON_COLUMNS} FROM counted_read').df()
+    for name in measurements.select_dtypes('object'):
+        texts = measurements[name].fillna('').astype('category')
+        measurements[name] = texts.cat.as_ordered()
+    con.execute('CREATE TEMP TABLE values_read AS ' + counting.values_query(
+        'SELECT rowid AS of_measurement, * FROM counted_read', 'of_measurement'))
+    values = con.execute(_with_categories(
         con, 'values_read', ('metric', 'unit', 'better', 'result'))).df()
-    del table['position']
+    # There are fewer measurements than values, and texts of all would need 2 GiB.
+    table = measurements.iloc[values.pop('of_measurement')].reset_index(drop=True)
+    table = table.join(values.drop(columns='position'))
     table['time'] = table['time'].dt.tz_localize('UTC')
     for kind, names in (('Int64', _COUNTS), (bool, _FLAGS), (float, _NUMBERS)):
         for name in names:
@@ -145,12 +150,10 @@ def _read_results(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
 
 def _with_categories(con: duckdb.DuckDBPyConnection, table: str,
                      columns: Collection[str]) -> str:
-    """SQL of a table whose texts of some columns have a type of their own."""
-    texts = [name for name, kind, *_ in con.execute(f'DESCRIBE {table}').fetchall()
-             if kind == 'VARCHAR' and name in columns]
-    for name in texts:
+    """SQL of a table in which the texts of some columns are categories of pandas."""
+    for name in columns:
         con.execute(f'''CREATE TYPE "{name} words" AS ENUM (
             SELECT DISTINCT coalesce("{name}", '') FROM {table} ORDER BY 1)''')
     replaced = ', '.join(f'''coalesce("{name}", '')::"{name} words" AS "{name}"'''
-                         for name in texts)
+                         for name in columns)
     return f'SELECT * REPLACE ({replaced}) FROM {table}'

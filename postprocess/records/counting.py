@@ -27,7 +27,8 @@ COMMON = ('time', *(name for name in TEXTS if name != 'inconclusive'), 'num_node
           'num_tasks', 'tasks_per_node', 'emulated', 'transient', 'copy', 'guard',
           'reason', 'note', 'measurements', 'file')
 
-_COMMON = ', '.join(f'"{name}"' for name in COMMON)
+#: The same in SQL.
+COMMON_COLUMNS = ', '.join(f'"{name}"' for name in COMMON)
 _VIEWS = f'''
 CREATE TEMP VIEW measured AS
     SELECT * REPLACE (getvariable('root') || file AS file),
@@ -64,20 +65,21 @@ CREATE TEMP VIEW judged AS
           FROM measured LEFT JOIN counting ON place = counted);
 
 CREATE TEMP VIEW measurements AS
-    SELECT {_COMMON}, outcome, result, counts, retry, line, vals FROM judged;
+    SELECT {COMMON_COLUMNS}, outcome, result, counts, retry, line, vals FROM judged;
 
 CREATE TEMP VIEW counted AS
-    SELECT {_COMMON}, inconclusive, result, vals FROM judged WHERE counts;
+    SELECT {COMMON_COLUMNS}, inconclusive, result, vals FROM judged WHERE counts;
 '''
 
 
-def values_query(counted: str) -> str:
+def values_query(counted: str, columns: str = COMMON_COLUMNS) -> str:
     """SQL of the values of measurements that count.
 
     :param counted: SQL with the columns of the view `counted`
+    :param columns: columns of each measurement that its values have
     """
     return f'''
-    SELECT {_COMMON}, position, v.metric AS metric,
+    SELECT {columns}, position, v.metric AS metric,
         v.point AS point, v.repetition AS repetition, v.value AS "value",
         v.unit AS unit, coalesce(v.better, CASE
             WHEN v.lower IS NOT NULL AND v.upper IS NULL THEN 'higher'

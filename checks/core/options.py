@@ -5,6 +5,9 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+#: What a message says of an option that no setting replaces.
+SET_BY_CHECK = 'no option: the check sets it'
+
 
 def split_options(text: str, setting: str, refused: Mapping[str, str],
                   flags: str = '') -> list[str]:

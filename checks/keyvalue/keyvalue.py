@@ -1,7 +1,8 @@
 """Checks of in-memory stores under a load of clients."""
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
@@ -17,7 +18,9 @@ from config.records import metrics
 from config.sessions import selection
 
 from ..core import base, guards
+from ..core.options import SET_BY_CHECK, split_options
 from ..loadgen import BUILD, EMBEDDED
+from ..loadgen import RESERVED as RESERVED_OF_MEMTIER
 from ..loadgen.memtier import PROGRAM, read_run
 from ..machine import builds
 from ..nccl import programs as gpu_collectives
@@ -28,7 +31,15 @@ from ..services.service import (
     cpus_of_largest_node,
     has_partition_with_nodes,
 )
-from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, make_server_role
+from ..stores.servers import (
+    MEMCACHED_FLAGS,
+    REDIS_LIKE,
+    RESERVED,
+    RESP,
+    STORES,
+    Needs,
+    make_server_role,
+)
 from .parser import parse
 from .scenarios import GENERATORS, Scenario, modes_of, store_scenarios_with_first_mode
 
@@ -54,6 +65,21 @@ FILL = ('--ratio', '1:0', '--key-pattern', 'P:P', '--requests', 'allkeys')
 #: lack /dev/stdout.)
 JSON = ('--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1',
         '--print-percentiles', '50,90,99,99.9,99.99,100')
+
+#: Options of each load generator that decide what is measured, and what replaces them.
+RESERVED_OF_CLIENTS = {
+    PROGRAM: {
+        '-t --threads -c --clients --ratio --command --pipeline -d --data-size '
+        '--data-size-list --data-size-range --data-offset --data-import '
+        '--reconnect-interval': 'another scenario',
+        '-n --requests': 'the settings duration and requests',
+        '--test-time --warmup-time': 'the settings duration and warmup',
+        '--rate-limiting': 'the setting rate of StoreServes',
+        '--key-maximum': SET_BY_CHECK, **RESERVED_OF_MEMTIER},
+    'redis-benchmark': {
+        '-t -c -d -P': 'another scenario', '-n': 'the setting requests',
+        '-s -h -p -a -u -r -q -l -x -I --csv --user --cluster --dbnum --precision '
+        '--version --help': SET_BY_CHECK}}
 
 #: Values in flight on each connection while the store is filled. Unit: bytes.
 FILL_AT_ONCE = 2048
@@ -122,6 +148,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     node or on others."""
 
     family = 'keyvalue'
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        **ServiceBenchmark.SETTINGS, 'options': '', 'client_options': ''}
     SMALLEST = {**ServiceBenchmark.SMALLEST, 'requests': 20, 'duration': 0.1,
                 'ready_limit': 0.1}
 
@@ -133,6 +161,12 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     #: Memory of a server for its data. Unit: MiB; 0: the memory that the data
     #: need.
     memory = variable(int, value=0)
+
+    #: More options of the server, by the rules of the shell.
+    options = variable(str, value='')
+
+    #: More options of the load generator during the measurement.
+    client_options = variable(str, value='')
 
     #: Number of requests, for GROWING operations and for redis-benchmark.
     requests = variable(int, value=200_000)
@@ -173,6 +207,18 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         other = GENERATORS.get(self.scenario.generator)
         return f' +{other}' if other else ''
 
+    def option_words(self) -> tuple[list[str], list[str]]:
+        store, client = self.scenario.store, 'redis-benchmark'
+        if self.scenario.generator != 'benchmark':
+            client = PROGRAM
+        if store in REDIS_LIKE:
+            # Names of directives have no case.
+            split_options(self.options.lower(), 'options', RESERVED[store])
+        return (split_options(self.options, 'options', RESERVED[store],
+                              MEMCACHED_FLAGS if store == 'memcached' else ''),
+                split_options(self.client_options, 'client_options',
+                              RESERVED_OF_CLIENTS[client]))
+
     @property
     def key_count(self) -> int:
         """Number of keys: more than a CPU cache holds, but not too many."""
@@ -201,6 +247,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                 scenario.persistence,
                 scenario.shards > 1,
                 socket,
+                options=tuple(self.option_words()[0]),
             ),
             nodes=1,
             instances=scenario.shards,
@@ -271,7 +318,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 class StoreServes(StoreBenchmark):
     """A store under the embedded memtier_benchmark."""
 
-    SETTINGS = {**ServiceBenchmark.SETTINGS, 'rate': 0}
+    SETTINGS = {**StoreBenchmark.SETTINGS, 'rate': 0}
 
     #: The store and its load.
     scenario = parameter(
@@ -298,7 +345,9 @@ class StoreServes(StoreBenchmark):
         fill = (*FILL, '--pipeline', str(max(1, FILL_AT_ONCE // payload)))
         return Plan(self.store_server_role(), (clients,), (
             Step('fill', (Program(commands=((*command, *keys, *fill),)),), limit=120),
-            Step('measure', (Program((*command, *self.load_options(clients), *JSON)),),
+            Step('measure', (Program((
+                *command, *self.load_options(clients), *JSON,
+                *self.option_words()[1])),),
                  limit=self.duration + self.warmup + 60, gate=True)))
 
     def load_options(self, clients: Clients) -> list[str]:
@@ -398,7 +447,8 @@ class StoreGenerators(StoreBenchmark):
                   '--requests', str(-(-10 * self.key_count // scenario.connections)))
         return Plan(self.store_server_role(socket=True), (clients,), (
             Step('fill', (Program(commands=((*check, *fill),)),), limit=120),
-            Step('measure', (Program(commands=(command,)),), limit=120),
+            Step('measure', (Program(commands=((*command, *self.option_words()[1]),)),),
+                 limit=120),
             Step('verify', (Program(commands=((*check, *verify),)),), limit=120,
                  check=True)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.options import SET_BY_CHECK
 from ..services.plan import Server
 
 #: Stores that speak RESP, and those with a configuration like Redis.
@@ -15,6 +16,27 @@ ADMIN = 'plumbline'
 
 #: All stores: features of environments.
 STORES = (*RESP, 'memcached')
+
+
+_OF_REDIS = {
+    '--maxmemory': 'the setting memory',
+    **dict.fromkeys(('--io-threads', '--server-threads', '--appendonly', '--save',
+                     '--cluster-enabled'), 'another scenario'),
+    '--bind --port --unixsocket --protected-mode --requirepass --masterauth --user '
+    '--aclfile --rename-command --tls-port --dir --daemonize --include': SET_BY_CHECK}
+#: Store -> options of its server that decide what is measured, and what replaces them.
+RESERVED = {
+    **dict.fromkeys(REDIS_LIKE, _OF_REDIS),
+    'dragonfly': {
+        '--maxmemory': 'the setting memory', '--proactor_threads': 'another scenario',
+        '--bind --port --requirepass --dir --dbfilename --flagfile': SET_BY_CHECK},
+    'memcached': {
+        '-m --memory-limit': 'the setting memory',
+        '-t --threads -c --conn-limit': 'another scenario',
+        '-p --port -l --listen -s --unix-socket -U --udp-port -u --user -d --daemon '
+        '-S --enable-sasl -Y --auth-file -Z --enable-ssl': SET_BY_CHECK}}
+#: Letters of memcached's options without a value.
+MEMCACHED_FLAGS = 'AdkhivVLMrCFSZ'
 
 
 @dataclass(frozen=True)
@@ -36,6 +58,8 @@ class Needs:
     open: bool = False
     #: Arguments of `loadmodule`, for Redis and its forks.
     modules: tuple[str, ...] = ()
+    #: More options of the command line; what they set has precedence.
+    options: tuple[str, ...] = ()
 
 
 def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
@@ -80,7 +104,8 @@ def _start_of_redis(store: str, folder: str, needs: Needs) -> dict[str, Any]:
     lines += [f'loadmodule {module}' for module in needs.modules]
     if needs.cluster:
         lines += ['cluster-enabled yes', 'cluster-config-file nodes.conf']
-    return {'command': (f'{folder}/{store}-server', '-'),
+    # A - is standard input only as the last word.
+    return {'command': (f'{folder}/{store}-server', *needs.options, '-'),
             'config': ''.join(f'{line}\n' for line in lines),
             'password': not needs.socket, 'user': ADMIN if needs.open else ''}
 
@@ -91,7 +116,8 @@ def _start_of_dragonfly(store: str, folder: str, needs: Needs) -> dict[str, Any]
              '--dir={data}', f'--maxmemory={needs.memory}mb',
              f'--proactor_threads={needs.threads}', '--dbfilename=',
              '--logtostderr']
-    return {'command': (f'{folder}/dragonfly', '--flagfile=/dev/stdin'),
+    return {'command': (f'{folder}/dragonfly', '--flagfile=/dev/stdin',
+                        *needs.options),
             'config': ''.join(f'{flag}\n' for flag in flags)}
 
 
@@ -106,4 +132,5 @@ def _start_of_memcached(store: str, folder: str, needs: Needs) -> dict[str, Any]
                '-I', '2m']
     command += (['-s', '{data}/socket'] if needs.socket else
                 ['-l', '{address}', '-p', '{port}'])
-    return {'command': tuple(command), 'dialect': 'memcached', 'password': False}
+    return {'command': (*command, *needs.options), 'dialect': 'memcached',
+            'password': False}

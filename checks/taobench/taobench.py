@@ -18,10 +18,12 @@ from reframe.core.builtins import fixture, parameter, run_after, variable
 from ..core import base, guards
 from ..core.parsers import ParseError
 from ..loadgen import BUILD, EMBEDDED, memtier
+from ..loadgen import RESERVED as RESERVED_OF_MEMTIER
 from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark
+from ..stores.servers import MEMCACHED_FLAGS, RESERVED
 from . import parser as tao
 from . import results, sizing, validity
 from .scenarios import (
@@ -243,15 +245,14 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     client."""
 
     SETTINGS = {**TaoBenchmark.SETTINGS, 'servers': 0, 'connections': 0, 'keys': 0}
-    REFUSED = {'-m': 'the setting memory', '-t': 'another job, or fewer CPUs',
-               '-p': 'the free port that the job selects', '-l': 'the address of the '
-               'job', '-c': 'the setting connections'}
-    FLAGS = 'AdkhivVLMrCFSZ'            # memcached's
+    REFUSED = {'-t --threads': 'another job, or fewer CPUs',
+               '-c --conn-limit': 'the setting connections',
+               **RESERVED['memcached']}
+    FLAGS = MEMCACHED_FLAGS
     REFUSED_OF_CLIENTS = {
-        '--test-time': 'the settings warmup_time and test_time',
-        '--requests': 'the setting test_time', '--key-maximum': 'the setting keys',
-        '--clients': 'the setting connections',
-        '--service': 'the servers of the job'}
+        '--test-time --warmup-time': 'the settings warmup_time and test_time',
+        '-n --requests': 'the setting test_time', '--key-maximum': 'the setting keys',
+        '-c --clients': 'the setting connections', **RESERVED_OF_MEMTIER}
 
     #: Number of servers; 0: one per 72 CPUs.
     servers = variable(int, value=0)

@@ -112,6 +112,33 @@ def test_a_setting_out_of_range(suite):
     assert 'is too small; the smallest value is 20' in done.stdout + done.stderr
 
 
+def test_options_reach_the_server_and_the_load_generator(suite, store):
+    done = measure(suite, store, 'get', '-SStoreServes.options=--hz 50',
+                   '-SStoreServes.client_options=--timeout 7')
+    assert done.returncode == 0, done.stdout
+    script = next(suite.tmp.rglob('StoreServes_*/rfm_job.sh'))
+    assert re.search(r'-server --hz 50 -\n', script.read_text())
+    assert script.read_text().count(' --timeout 7') == 1
+    assert suite.records[0]['settings'].startswith(
+        'options=--hz 50 client_options=--timeout 7')
+
+
+@pytest.mark.parametrize('store, setting, option, instead', [
+    ('redis', 'options', '--PORT 9', '--port: use no option: the check sets it'),
+    ('redis', 'options', '--maxmemory=9', '--maxmemory=9: use the setting memory'),
+    ('memcached', 'options', '-Mt9', '-Mt9: use another scenario'),
+    ('redis', 'client_options', '-d9', '-d9: use another scenario'),
+    ('redis', 'client_options', '--test-t=9', 'use the settings duration and warmup'),
+    ('redis', 'client_options', '--json-out-file x', 'use no option: the check sets')])
+def test_options_that_decide_what_is_measured_are_refused(
+        suite, store, setting, option, instead):
+    done = suite.reframe('--dry-run', *OF_IT, '-Sbringup=1', '-n', 'StoreServes', '-E',
+                         f'str(scenario) == "{store} get"',
+                         f'-SStoreServes.{setting}={option}')
+    assert done.returncode == 1, done.stdout
+    assert f'{setting}: remove ' in done.stdout and instead in done.stdout, done.stdout
+
+
 def test_memory_below_the_data(suite, store):
     done = measure(suite, store, 'get', '-SStoreServes.memory=2')
     output = refused(suite, done, 'service')

@@ -91,9 +91,9 @@ page. Options that are not listed above are passed on to ReFrame (-n, -t, -p,
 -x, -E, -S, -l, --dry-run and others). Options after -- are always passed on.
 
 `./plumb run ID...` runs exactly the test cases with these IDs, of any mode.
-The table, the verdict and the page show the ID of each test case. Test cases of
-several partitions, environments or settings need one session of ReFrame for each
-of them. IDs come before the options of ReFrame.
+The table, the verdict and the page show the ID of each test case. The command
+starts one session of ReFrame for each partition, environment and settings
+(-S) of these test cases. Write IDs before the options of ReFrame.
 
 """ + STATE_CODES
 
@@ -248,7 +248,7 @@ Sphinx from config/python/sphinx.lock; no other step needs a network.
 Exit codes: 0 built; 1 a page has an error; 2 wrong usage.
 """
 
-DEV = """Commands for developers of the suite, its documentation or its stacks.
+DEV = """Commands for developers of the suite: documentation, families, software stacks.
 
 `plumb dev ACTION --help` lists the options of an action.
 """
@@ -483,8 +483,9 @@ def _add_references_actions(actions: Any) -> None:
                              'previous round, so that the rounds show how much the '
                              'values vary (default: 60)')
     calibrate.add_argument_group('output').add_argument(
-        '--all', action='store_true', help='after each round list all test cases that '
-        'are not ready, and not only those that failed; at the end list all names')
+        '--all', action='store_true', help='after each round, list also the test cases '
+        'that need more sessions, not only those that failed; at the end list all '
+        'test cases by name')
     _add_no_wait_option(calibrate)
     # Only for the help: postprocess/references/status.py parses its options.
     actions.add_parser('status', add_help=False,

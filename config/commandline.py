@@ -15,9 +15,10 @@ WIDTH = 100
 #: Exit codes of commands that report the state of a session, and of commands that
 #: answer questions about records; docs/reference/results.md has the table of all.
 STATE_CODES = """\
-Exit codes: 0 good, or nothing was compared; 1 failed, regressed, cut short or degraded,
-or the perflogs are damaged; 2 wrong usage or unreadable input; 3 nothing was compared,
-with --require-compared.
+Exit codes: 0 good, or nothing was compared; 1 something failed, became worse
+(regressed) or was cut short, too little was compared (degraded), or the perflogs are
+damaged; 2 wrong usage or unreadable input; 3 nothing was compared, with
+--require-compared.
 """
 ANSWER_CODES = """\
 Exit codes: 0 good; 1 the perflogs are damaged, with a list on stderr; 2 wrong usage,

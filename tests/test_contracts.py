@@ -122,7 +122,7 @@ def test_an_unknown_feature_of_a_check_suggests_the_nearest():
 
 
 @pytest.mark.parametrize('extras, words', [
-    ({}, "feature 'redis' needs an entry keyvalue"),
+    ({}, "feature 'redis': add the family 'keyvalue'"),
     ({'programs': {'keyvlue': {'source': 'system'}}}, "'keyvalue'"),
     ({'programs': {'keyvalue': {'source': 'spak'}}}, "'spack'"),
     ({'programs': {'keyvalue': {}}}, 'expected a mapping with the key'),

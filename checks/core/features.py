@@ -131,7 +131,7 @@ def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
         label = f'{where}: programs: {family}'
         if not isinstance(origin, Mapping) or 'source' not in origin:
             raise GlossaryError(f'{label}: expected a mapping with the key '
-                                'source')
+                                '`source`')
         _refuse_unknown_names(origin, ORIGIN, label)
         _refuse_unknown_names([origin['source']], SOURCES, f'{label}: source')
         allowed = families()[family].sources
@@ -146,8 +146,9 @@ def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
     for feature in env.get('features', ()):
         for family in families().values():
             if feature in family.features and family.name not in offered:
-                raise GlossaryError(f'{where}: feature {feature!r} needs an '
-                                    f'entry {family.name} in programs')
+                raise GlossaryError(f'{where}: feature {feature!r}: add the '
+                                    f'family {family.name!r} to the extra `programs` '
+                                    'of this environment')
     if 'transport' in extras:
         _refuse_unknown_names(extras['transport'], TRANSPORT + PUBLISHED,
                               f'{where}: transport')

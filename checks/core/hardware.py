@@ -86,8 +86,8 @@ def find_model(name: str, site: str | os.PathLike[str] | None = None
         raise HardwareError(
             f'unknown NIC or GPU {name!r}: the nearest in config/'
             f'{TABLE.name} are {", ".join(closest_names(name, known))}; add a row '
-            "for it there, or in the site's own hardware.yaml (with "
-            'site=__file__)')
+            "for it there, or in a file hardware.yaml beside system.py; then call "
+            'the functions of hardware with site=__file__')
     return known[name]
 
 

@@ -36,8 +36,8 @@ def own_cpus(roles: str, role: str, slot: int) -> list[int]:
         slot = next((int(os.environ[name]) for name in LOCAL_RANK
                      if name in os.environ), -1)
         if slot < 0:
-            raise Failed('the launcher does not pass the number of the rank on its '
-                         f'node: none of {", ".join(LOCAL_RANK)} is set')
+            raise Failed('the launcher does not number the processes of a node: '
+                         f'none of {", ".join(LOCAL_RANK)} is set')
     if slot >= len(sets[role]):
         raise Failed(f'the launcher started more than {len(sets[role])} {role} '
                      f'processes on {host_name()}')

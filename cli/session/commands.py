@@ -157,8 +157,8 @@ def env(args: argparse.Namespace) -> int:
         programs = programs[1:]
         if not shutil.which('reframe', path=':'.join(others)):
             raise SetupError('--own-reframe: no reframe on PATH; load its module, or '
-                             'omit --own-reframe, which selects the ReFrame of the '
-                             'suite')
+                             'omit --own-reframe to use the ReFrame that Plumbline '
+                             'installed')
     for name, value in {**variables, 'PATH': ':'.join(programs + others)}.items():
         print(f'export {name}={shlex.quote(value)}')
     return 0

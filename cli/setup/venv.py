@@ -88,7 +88,7 @@ def _hold_setup_lock() -> Iterator[None]:
                              'this, or set PLUMBLINE_WORK to a folder that '
                              'you can write to') from None
         except locks.LockError as err:
-            raise SetupError(f'{err}, or set PLUMBLINE_WORK to another folder'
+            raise SetupError(f'{err}; or set PLUMBLINE_WORK to another folder'
                              ) from None
         yield
 

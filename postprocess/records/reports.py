@@ -51,7 +51,8 @@ def check_report(path: Path) -> int:
     version = re.search(r'"data_version":\s*("[^"]*"|[\d.]+)', head)
     if version and json.loads(version[1]).partition('.')[0] != DATA_VERSION:
         raise ReportError(f'its data_version is {json.loads(version[1])}, and this '
-                          f'checkout reads only {DATA_VERSION}.x; use a newer one')
+                          f'checkout reads only {DATA_VERSION}.x; use a newer '
+                          'checkout of Plumbline')
     if not tail.endswith(b'}'):
         raise ReportError('it is cut off')
     return size

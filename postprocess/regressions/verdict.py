@@ -66,12 +66,12 @@ Exit codes: 0 accepted; 2 wrong usage, or an unknown ID.
     'mute': ("""\
 Marks a regression, or the failures of a test case, as a known problem until a date.
 
-`plumb verdict` shows the ID. Until the end of that day the verdict lists the
-regression as muted, and the failures as known faults, and does not fail because of
-them. After the date they count again. A later regression, failure of the same sanity
-check, or value out of tolerance is muted if it shares a node with the muted ones.
-Others count. If the nodes of a regression differ from session to session, it is muted
-on all nodes.
+`plumb verdict` shows the ID. Until the end of the day --until, the verdict lists the
+problem as muted, and does not fail because of it.
+
+The mute is for the nodes of the problem: if the test case gets worse or fails again on
+one of them, that is muted, too; on other nodes it counts. A problem whose nodes differ
+from session to session is muted on all nodes.
 
 Exit codes: 0 muted; 2 wrong usage, a date that is over, or an unknown ID.
 """, 'ID', 'the ID of the regression or test case',

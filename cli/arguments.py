@@ -253,7 +253,7 @@ DEV = """Commands for developers of the suite: documentation, families, software
 `plumb dev ACTION --help` lists the options of an action.
 """
 
-SPACK = """Solves stacks of spack-envs/ with Spack, and keeps the solutions.
+SPACK = """Lets Spack solve stacks of spack-envs/, and writes lock files.
 
 Spack is found by SPACK_ROOT or on PATH. The solution is written to locks/ in the folder
 of the site. docs/how-to/spack.md has the commands of Spack that install a stack.
@@ -471,8 +471,9 @@ def _add_references_actions(actions: Any) -> None:
                         help='sound sessions that each test case gets (default: 5, '
                              'the smallest number)')
     rounds.add_argument('--new-level', action='store_true',
-                        help='after an intended change: use only the sessions of this '
-                             'command, also those that only their reference failed')
+                        help='after an intended change: use only what this command '
+                             'measures, also values that failed only because they '
+                             'are out of the old tolerance')
     rounds.add_argument('--minutes', type=_number(float, 0.001), default=60,
                         metavar='T', help='end after T minutes; the first round is '
                              'always measured (default: 60)')
@@ -557,13 +558,13 @@ def _add_dev_actions(actions: Any) -> None:
     actions.add_parser('docs', text=DOCS, help='build the documentation as HTML',
                        example='./plumb dev docs')
     new = actions.add_parser(
-        'benchmark', text=BENCHMARK, help='create a family, which can run at once',
+        'benchmark', text=BENCHMARK, help='create a family of benchmarks that runs',
         example='./plumb dev benchmark new copy')
     new.add_argument('new', choices=('new',), metavar='new', help='the only action')
     new.add_argument('name', metavar='NAME',
                      help='the name of the family: a-z, 0-9 and _')
     spack = actions.add_parser(
-        'spack', text=SPACK, help='keep the solutions of stacks',
+        'spack', text=SPACK, help='let Spack solve the stacks of a site',
         example='./plumb dev spack lock --site mycluster')
     spack.add_argument('what', choices=('lock',), metavar='lock',
                        help='the only action')

@@ -41,9 +41,9 @@ the median over the points of a test case. Of several repetitions in a session t
 median counts. With CASE, the tables end with what the verdict reports on these test
 cases.
 
---csv and --json write one row per session, test case, source and point: time,
-session, system, partition, environ, check, params, settings, test_case, metric,
-point, value, unit, better, result, source.
+--csv and --json write one row per session, test case, metric, point, and source of
+the program (spack, module, system, ...): time, session, system, partition, environ,
+check, params, settings, test_case, metric, point, value, unit, better, result, source.
 
 """ + ANSWER_CODES
 #: Test cases that have a table of their own.

@@ -126,7 +126,7 @@ def test_an_unknown_feature_of_a_check_suggests_the_nearest():
     ({'programs': {'keyvlue': {'source': 'system'}}}, "'keyvalue'"),
     ({'programs': {'keyvalue': {'source': 'spak'}}}, "'spack'"),
     ({'programs': {'keyvalue': {}}}, 'expected a mapping with the key'),
-    ({'programs': {'keyvalue': {'source': 'spack'}}}, 'extras have no stack'),
+    ({'programs': {'keyvalue': {'source': 'spack'}}}, 'add the extra `stack`'),
     ({'programs': {'keyvalue': {'source': 'system'}},
       'transport': {'name': 'x', 'env': {}}}, 'evidence is missing'),
 ])

@@ -141,8 +141,8 @@ def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
                 f'possible: {", ".join(allowed)} '
                 f'(checks/{family}/family.yaml)')
         if origin['source'] == 'spack' and 'stack' not in extras:
-            raise GlossaryError(f'{label}: source is spack, but the extras '
-                                'have no stack; add it')
+            raise GlossaryError(f'{label}: source is spack: add the extra `stack`, '
+                                'the name of a folder of spack-envs/')
     for feature in env.get('features', ()):
         for family in families().values():
             if feature in family.features and family.name not in offered:

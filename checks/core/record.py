@@ -299,8 +299,9 @@ class Recorded(Checked):
                 samples.remove_old_samples(files, self.test_case)
         except OSError as err:
             raise PerformanceError(
-                f'disk: cannot write to {files} ({err.strerror}); free '
-                'space, or set PLUMBLINE_PERFLOGS to another folder') from None
+                f'disk: cannot write to {files} ({err.strerror}); check '
+                'the disk and the permissions, or set PLUMBLINE_PERFLOGS to another '
+                'folder') from None
 
     def save_machine_facts(self) -> None:
         """Save the facts of the job's nodes beside the rows of the system."""

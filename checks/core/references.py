@@ -98,9 +98,9 @@ def _level_of_test_case(check: Any, level: str) -> Any:
     name = type(check).variant_name()
     line = load_references(check.family).checks[name].lines['$index']
     raise ReferenceError_(
-        f'{reference_file(check.family)}:{line}: {name}: no test case '
-        f'has the level {level!r} of $index; remove the level, or remove the check and '
-        f'run {places.calibrate_command()}')
+        f'{reference_file(check.family)}:{line}: {name}: $index has '
+        f'{level!r}, which is neither a parameter nor a variable of this check; remove '
+        f'all of {name} from the file and run {places.calibrate_command()}')
 
 
 def entries_of_test_case(check: Any) -> Iterator[Entry]:
@@ -190,8 +190,9 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
             raise ReferenceError_(
                 f'{file}: {type(check).variant_name()}: {check.params}: '
                 f'{why.partition(":")[0]}, on {check.current_partition.fullname} '
-                f'{check.current_environ.name} {check.source}, but the file has '
-                f'`complete: true`; {places.calibrate_command()}')
+                f'{check.current_environ.name} {check.source}, but `complete: true` at '
+                'the top of the file requires a reference for each test case; '
+                f'{places.calibrate_command()}')
         return {}, why
     where = f'{file}:{entry.line}: {type(check).variant_name()}: {check.params}'
     sound = {f: strip_xfail_mark(e) for f, e in entry.values.items()}

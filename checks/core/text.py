@@ -68,10 +68,11 @@ def decode(data: bytes) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise ValueError(f'not UTF-8 at byte {error.start}: not the text of a program'
-                         ) from None
+        raise ValueError(f'not UTF-8 at byte {error.start}: give a file with '
+                         'the printed output of a program') from None
     if '\0' in text:
-        raise ValueError('a binary file, not the text of a program')
+        raise ValueError('a binary file: give a file with the printed output of a '
+                         'program')
     text = _CONTROL.sub('', text).replace('\xa0', ' ')
     return '\n'.join(line.rstrip(' \t\r') for line in text.split('\n'))
 
@@ -116,7 +117,7 @@ def refuse_cut_off(lines: Sequence[str]) -> None:
     """
     if lines[-1]:
         raise ParseError(len(lines), lines[-1],
-                         'the output is cut off: its last line has no end')
+                         'the output is cut off: its last line has no newline')
 
 
 def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],

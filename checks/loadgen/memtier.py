@@ -551,12 +551,13 @@ def read_run(text: str, count: int = 1) -> Run:
     """
     tables = [table for table in read_tables(text) if table.title == 'ALL STATS']
     if len(tables) != count:
-        raise ParseError(1, '', f'{len(tables)} outputs of {count} clients')
+        raise ParseError(1, '', f'{count} clients ran, but the text has '
+                         f'{len(tables)} outputs')
     rows, clients = [table.used[-1] for table in tables], [
         table.client for table in tables if table.client]
     if count > 1 and len(clients) < count:
         raise ParseError(1, '', f'{count - len(clients)} of {count} clients printed no '
-                         'histogram, without which several cannot be added up')
+                         'histogram, and without it their latencies cannot be combined')
     row = rows[0] if count == 1 else _sum_of_rows(rows, clients)
     values = [*_values_of_row(row, True)]
     if clients:

@@ -89,7 +89,7 @@ class OptcastOriginal(OptcastAllReduce):
         """
         of = self.run_setup
         if len(of.sizes) > 1:
-            raise ValueError('sizes: run.py measures one size')
+            raise ValueError('sizes: run.py measures one size; give one')
         more, more_of_clients = self.option_words()
         settings = of.to_run_script_settings()
         settings['nccl_test_options'] = ' '.join([settings['nccl_test_options'],

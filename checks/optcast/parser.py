@@ -316,8 +316,8 @@ def analyse_log_folder(folder: Path) -> Analysis:
     if kind == 'optcast':
         server = read('server.log', functools.partial(logs.read_log, 'server'))
         if client.spans and not server.spans:
-            raise ParseError(1, '', 'the log has no span: start the first server '
-                             'with RUST_LOG=TRACE', 'server.log')
+            raise ParseError(1, '', 'the log has no times of reductions (spans): '
+                             'start the first server with RUST_LOG=TRACE', 'server.log')
     if (folder / 'ring.txt').exists():
         ring = read('ring.txt', lambda text: read_table(enumerate(text.split('\n'), 1)))
     # The parameters of the test case, as the check names them.

@@ -112,7 +112,8 @@ def parse_json_logs(text: str) -> list[Output]:
         lines = log.split('\n') if isinstance(log, str) else log
         if not isinstance(lines, list) or not lines or not all(
                 isinstance(line, str) for line in lines):
-            raise ParseError(1, '', 'no lines of a log in data or data.data', name)
+            raise ParseError(1, '', 'the key data, or data.data, must have the '
+                             'lines of a log', name)
         try:
             outputs += [one._replace(log=name)
                         for one in _parse_lines('\n'.join(lines).split('\n'))]
@@ -229,7 +230,8 @@ def _parse_segment(segment: _Segment, lines: list[str], allocated: list[str],
     row = programs.find_program(program)
     about |= parse_setup(text, row.validation_type if row else '')
     if ('sender_threads' in about) != ('receiver_threads' in about):
-        raise ParseError(first + 1, '', 'a number of threads is missing')
+        raise ParseError(first + 1, '', 'only one of the lines "Number of Sender '
+                         'threads" and "Number of Receiver threads" is there')
     nodes, ranks = None, next(
         (int(one.value) for one in records if one.metric == 'ranks'), None)
     if pairs := about.pop('pairs', None):

@@ -39,8 +39,9 @@ def own_cpus(roles: str, role: str, slot: int) -> list[int]:
             raise Failed('the launcher does not number the processes of a node: '
                          f'none of {", ".join(LOCAL_RANK)} is set')
     if slot >= len(sets[role]):
-        raise Failed(f'the launcher started more than {len(sets[role])} {role} '
-                     f'processes on {host_name()}')
+        raise Failed(f'the launcher started more than {len(sets[role])} processes '
+                     f'{role!r} on {host_name()}; check the options of the launcher in '
+                     'the job script')
     return sets[role][slot]
 
 

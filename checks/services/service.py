@@ -200,7 +200,9 @@ class ServiceBenchmark(Benchmark, special=True):
             raise ValueError('server_access: this test case has no nodes for servers '
                              'alone; select one whose clients have their own nodes')
         if self.pinned_nodes or '.nid' in type(self).raw_params:    # --distribute
-            raise ValueError('server_access: the nodes of such a job cannot be pinned')
+            raise ValueError('server_access: a job with nodes of two types cannot '
+                             'be bound to named nodes; omit --distribute, or '
+                             'server_access')
         self.server_access_options()
 
     def server_access_options(self) -> list[str]:

@@ -149,8 +149,9 @@ def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[st
     name, pool = partition['name'], query_pool(partition)
     there = pool.nodes
     if host_list is None and pool.chooses:
-        raise SetupError(f'the access of {name} has {pool.chooses[0]}, which '
-                         'chooses unknown nodes; name the nodes with --nodes')
+        raise SetupError(f'partition {name}: its access has {pool.chooses[0]}, '
+                         'so that it is not known which nodes its jobs may use; name '
+                         'the nodes with --nodes')
     try:
         names = list(dict.fromkeys(
             there if host_list is None else topology.expand_host_list(host_list)))

@@ -240,8 +240,8 @@ def refuse_several_partitions(system: Mapping[str, Any], words: Sequence[str]) -
     """
     names = [part['name'] for part in system['partitions']]
     if len(names) > 1 and not any(word.startswith('--system') for word in words):
-        raise SetupError(f'--inside: the allocation is of the partitions '
-                         f'{", ".join(names)}: select one, for example '
+        raise SetupError('--inside: several partitions of the site have nodes of '
+                         f'this allocation: {", ".join(names)}; select one, such as '
                          f'--system={system["name"]}:{names[0]}')
 
 

@@ -21,8 +21,9 @@ def spack(args: argparse.Namespace) -> int:
                          '`spack` on PATH')
     names = args.stack or stacks.stacks_of_site(_reframe_site_configuration(folder))
     if not names:
-        raise SetupError(f'{folder}: no environment has a stack; choose one with '
-                         f'--stack: {", ".join(stacks.stack_names())}')
+        raise SetupError(f'{folder}: no environment names a software stack (its '
+                         'extra `stack`); choose one of spack-envs/ with --stack: '
+                         f'{", ".join(stacks.stack_names())}')
     try:
         for name in names:
             stacks.read_stack_yaml(name)

@@ -43,10 +43,10 @@ def _parse_sample_row(rank: str, call: str, iteration: str, start: str, seconds:
     :raises ValueError: what is wrong with it
     """
     if not CALL.fullmatch(call):
-        raise ValueError(f'call {call[:40]!r} is not the name of a call')
+        raise ValueError(f'call {call[:40]!r} is not the name of a function')
     step = attached.parse_nonnegative_integer('every', every)
     if not step:
-        raise ValueError("every '0' is less than 1")
+        raise ValueError("every is 0; it must be 1 or more")
     return (attached.parse_nonnegative_integer('rank', rank), call,
             attached.parse_nonnegative_integer('iteration', iteration),
             attached.parse_nonnegative_number('start', start) if start else math.nan,

@@ -287,8 +287,8 @@ def _retired(pattern: str, verdict: Verdict) -> tuple[str, list[Subject]]:
         fnmatchcase(name, pattern) for name in (one.id, one.text, *nodes))]
     if not chosen:
         names = '; '.join(f'{one.id} {one.text}' for one, _ in owed)
-        raise ValueError(f'nothing that is missing or open matches {pattern!r}: the '
-                         f'verdict has {names or "nothing of these"}')
+        raise ValueError(f'{pattern!r} matches no missing test case and no open '
+                         f'failure; the verdict has {names or "neither"}')
     metrics = [name for one in chosen for name in one.metrics]
     return (metrics[0] if len(metrics) == 1 and ' ' not in metrics[0] else
             hashlib.sha1('|'.join(metrics).encode()).hexdigest()[:8]), chosen

@@ -411,7 +411,7 @@ def test_references_in_a_run(judged, name):
 @pytest.mark.parametrize('text, words, options', [
     ('OsuPt2pt: [\n', 'osu.yaml:2: not YAML', []),
     ('OsuPt2pt: {$index: [speed], x: {latency@8B: [1.0, null, 0.1, us]}}',
-     "osu.yaml:1: OsuPt2pt: no test case has the level 'speed'", ['-Sbringup=1']),
+     "osu.yaml:1: OsuPt2pt: $index has 'speed', which is neither", ['-Sbringup=1']),
     # Unit, name, range, NaN: one message counts them.
     ('OsuPt2pt:\n  $index: [source]\n  system:\n'
      '    latency@8B: [1.0, null, 0.1, ms]\n'
@@ -440,7 +440,7 @@ def test_what_has_no_reference_fails_where_all_must_have_one(complete):
     result, why, records = complete.of('case-none')
     assert result == 'fail'
     assert 'no reference yet, on local:thishost' in why
-    assert 'the file has `complete: true`' in why
+    assert 'but `complete: true` at the top of the file requires' in why
     # Else a case that was added later could never get one.
     assert {r['metric'] for r in records} >= {'completed', 'latency'}
     assert {r['guard'] for r in records} == {'reference'}

@@ -502,8 +502,7 @@ def test_a_reference_is_that_of_the_same_test_case(loaded, case, lacks):
 def test_a_level_that_no_test_case_has_is_refused(loaded):
     loaded(LEVELS.replace('version', 'speed'))
     with pytest.raises(references.ReferenceError_,
-                       match='osu.yaml:2: OsuPt2pt: no test case has the level '
-                       "'speed'"):
+                       match=r"osu.yaml:2: OsuPt2pt: \$index has 'speed'"):
         references.find_entry(OsuPt2pt())
 
 

@@ -110,6 +110,5 @@ def test_what_is_no_text_is_refused(tmp_path, data, reason):
     err = io.StringIO()
     assert parse.convert_output_to_csv(
         'osu', [str(tmp_path / 'saved')], io.StringIO(), err) == 2
-    assert err.getvalue() == f'{tmp_path / "saved"}: {reason}' + (
-        ': not the text of a program\n' if 'UTF' in reason
-        else ', not the text of a program\n')
+    assert err.getvalue() == (f'{tmp_path / "saved"}: {reason}: give a file with '
+        'the printed output of a program\n')

@@ -66,10 +66,10 @@ def test_more_ranks_than_rows_are_refused(monkeypatch):
 
 @pytest.mark.parametrize(('bad', 'reason'), [
     ('-1,a,0,,1,1', "rank '-1' is not a whole number"),
-    ('0,a b,0,,1,1', "call 'a b' is not the name of a call"),
+    ('0,a b,0,,1,1', "call 'a b' is not the name of a function"),
     ('0,a,0,-1,1,1', "start '-1' is less than 0"),
     ('0,a,0,,nan,1', "seconds 'nan' is not a finite number"),
-    ('0,a,0,,1,0', "every '0' is less than 1")])
+    ('0,a,0,,1,0', "every is 0; it must be 1 or more")])
 def test_a_file_with_a_bad_row_is_refused(tmp_path, bad, reason):
     """tests/postprocess/test_series.py has the other ways to be damaged."""
     rows, [fault] = read(tmp_path, f'{HEAD}\n{GOOD}\n{bad}\n')

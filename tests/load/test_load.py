@@ -923,7 +923,7 @@ def test_a_limited_client_is_reported(document):
     (r'"Histogram": \[\[(\d+),(\d+)\]', r'"Histogram": [[\1,1\2]', 'histogram'),
     (r'"CPU Seconds": ', '"CPU Seconds": -', 'CPU time is not possible'),
     (r'"Busiest Thread"', '"Busy Thread"', "'Busiest Thread' is missing"),
-    (r'(?s)"Client": \{.*', '"x": {}\\n}\\n}\\n', 'no histogram,'),
+    (r'(?s)"Client": \{.*', '"x": {}\\n}\\n}\\n', 'no histogram, and'),
 ])
 def test_damaged_documents_give_no_metric(document, old, new, reason):
     broken = re.sub(old, new, document, count=1)

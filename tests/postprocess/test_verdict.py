@@ -474,7 +474,7 @@ NOT_DECIDED = [
     ('mute', ['ID', '--until', '2020-01-31', '--reason', 'x'],
      ['--until 2020-01-31 is in the past: today is ']),
     ('retire', ['*', '--reason', 'x'],
-     ["nothing that is missing or open matches '*': the verdict has nothing"])]
+     ["'*' matches no missing test case and no open failure; the verdict has neither"])]
 
 
 def test_what_cannot_be_decided(tmp_path, capsys, regressed):

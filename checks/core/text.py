@@ -111,7 +111,7 @@ def refuse_failed_run(lines: Sequence[str], first: int = 1,
 
 
 def refuse_cut_off(lines: Sequence[str]) -> None:
-    """Refuse the lines of a text whose last line has no end.
+    """Refuse the lines of a text whose last line has no newline.
 
     :raises ParseError: the last line
     """

@@ -357,7 +357,7 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     references(site, both[:1], 'latency@8B', complete=True)
     result = findings(site)
     assert 'osu.yaml:1: no reference yet for OsuPt2pt' in result
-    assert 'but `complete: true` at the top' in result
+    assert 'but the file has `complete: true`' in result
     references(site, both, 'latency@8B', complete=True)
     verdict = sites.examine_site(site)
     # The ratio of a curve asks for one of its own where it has points.

@@ -108,7 +108,7 @@ def test_requests_of_nccl():
 
 
 @pytest.mark.parametrize('text, why', [
-    (NCCL.rpartition('node1')[0], 'has no newline'),
+    (NCCL.rpartition('node1')[0], 'has no end'),
     (NCCL.replace(' send done', ' sent done', 1), 'trace is damaged'),
     (re.sub('node1.*send done\n', '', NCCL, count=1), '"send done" must'),
     (NCCL.replace('2.500000', '0.500000', 1), 'time stamp before its')])

@@ -136,9 +136,9 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
 
 @each([
     ('nothing\n', 'no title'),
-    (LATENCY[:-1], 'no end'),
+    (LATENCY[:-1], 'no newline'),
     (LATENCY[:-5] + '\n' + TIMES, 'decimals'),
-    (LATENCY + TIMES[:-15], 'no end'),
+    (LATENCY + TIMES[:-15], 'no newline'),
     (LATENCY + TIMES + TIMES, 'once for each output'),
     ('\n'.join(TIMES.split('\n')[:2]) + '\n' + LATENCY, 'incomplete'),
     (f'time {RUN}{HELLO}', 'the lines of `time` are missing'),

@@ -558,7 +558,7 @@ def _add_dev_actions(actions: Any) -> None:
     actions.add_parser('docs', text=DOCS, help='build the documentation as HTML',
                        example='./plumb dev docs')
     new = actions.add_parser(
-        'benchmark', text=BENCHMARK, help='create a family of benchmarks that runs',
+        'benchmark', text=BENCHMARK, help='create a working family of checks',
         example='./plumb dev benchmark new copy')
     new.add_argument('new', choices=('new',), metavar='new', help='the only action')
     new.add_argument('name', metavar='NAME',

@@ -33,13 +33,15 @@ from .records.typed import sql_text
 HELP = """\
 Shows a metric of test cases, session by session.
 
-If CASE is a short ID, or at most 3 test cases match, each has a table with one row
-per session and one column per point. `change` compares the last session with
-the median of the earlier sessions in the table; if it is 5 % or more, the next line has
-`worse` or `better`. If more test cases match, one table lists them: `change` is then
-the median over the points of a test case. Of several repetitions in a session the
-median counts. With CASE, the tables end with what the verdict reports on these test
-cases.
+If CASE is a short ID, or at most 3 test cases match, each has a table with one row per
+session and one column per size of a message (point). `change` compares the last session
+with the median of the earlier ones. If it is 5 % or more, the next line has `worse` or
+`better`.
+
+If more test cases match, one table lists them. `change` is then the median of the
+changes at all points. A session with several repetitions has their median.
+
+With CASE, the tables end with what the verdict reports on these test cases.
 
 --csv and --json write one row per session, test case, metric, point, and source of
 the program (spack, module, system, ...): time, session, system, partition, environ,

@@ -106,7 +106,8 @@ def parse_folder(folder: Path, options: argparse.Namespace | None = None
     given = vars(options) if options else {}
     statistics, perflogs = given.get('statistics'), given.get('perflogs')
     if (statistics or perflogs) and len(given['files']) > 1:
-        raise ValueError('--statistics and --perflogs need exactly one folder')
+        raise ValueError('--statistics and --perflogs are for one folder of timings; '
+                         'give only one')
     rows, parts = [], []
     sessions: list[tuple[Path, Output | ParseError]] = []
     for path, one in read_sessions(folder):

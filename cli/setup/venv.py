@@ -147,7 +147,8 @@ def _ensure_installed(folder: Path, lock: str, install: Callable[[Path], None],
     path = LOCKS / f'{lock}.lock'
     if not (text := _read_or_empty(path)):
         raise SetupError(f'{path} does not exist: restore it with git checkout '
-                         'config/python, or correct the name in the extras of the site')
+                         'config/python, or correct the name in system.py of the '
+                         'site')
     stamp = hashlib.sha256('\0'.join(
         (str(ROOT), sys.base_prefix, sys.version, text)).encode()).hexdigest()
 

@@ -83,7 +83,8 @@ Test cases that match are no longer missing, and their open failures are closed.
 pattern is compared with the ID, with the name that `plumb verdict` prints, and with
 the nodes of an open failure. A test case that is measured again counts again.
 
-Exit codes: 0 retired; 2 wrong usage, or nothing that is missing or open matches.
+Exit codes: 0 retired; 2 wrong usage, or no missing test case and no open failure
+matches.
 """, 'ID|PATTERN', 'the ID of a test case, a node, or a shell pattern',
         '"*on mycluster:gpu*" --reason "partition removed"'),
     'undo': ("""\

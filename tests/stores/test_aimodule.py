@@ -145,7 +145,8 @@ def test_a_tensor_without_dimensions(ask):
     ('ERR a tensor has at most 512 MiB', ['k', 'FLOAT', 2 ** 40]),
     ('ERR a tensor has at most 32', ['k', 'FLOAT', *[1] * 33]),
     ('ERR data length does not match', ['k', 'FLOAT', 2, 'BLOB', '1234']),
-    ('ERR a single binary string', ['k', 'FLOAT', 1, 'BLOB']),
+    ('ERR invalid or negative value', ['k', 'FLOAT', 1, 'BLOB']),
+    ('ERR invalid or negative value', ['k', 'FLOAT', 1, 'BLOB', '1234', 1]),
     ('ERR wrong number of arguments', ['k', 'FLOAT']),
     ('WRONGTYPE', ['text', 'FLOAT', 1]),
 ])

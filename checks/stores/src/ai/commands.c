@@ -2,45 +2,29 @@
 #include "module.h"
 #include <string.h>
 
-/* From argv[2] on: type, shape, data. */
-static struct tensor *tensor_parse(String **argv, int argc,
-                                   const char **error)
-{
-    int type = 0, dims = 0, at = 3;
-    while (type < TYPES && !is_word(argv[2], type_names[type]))
-        type++;
-    if (type == TYPES) {
-        *error = "ERR invalid data type";
-        return NULL;
-    }
-    long long shape[MAX_DIMS];
-    for (; at < argc && !is_word(argv[at], "BLOB"); at++, dims++) {
-        if (dims == MAX_DIMS) {
-            *error = "ERR a tensor has at most 32 dimensions";
-            return NULL;
-        }
-        if (RM_StringToLongLong(argv[at], &shape[dims]) != GOOD)
-            shape[dims] = 0;            /* refused like a zero */
-    }
-    if (at == argc || argc - at == 2)
-        return tensor_new(type, shape, dims,
-                          at == argc ? NULL : argv[at + 1], error);
-    *error = "ERR a single binary string should come after the BLOB argument "
-             "in 'AI.TENSORSET' command";
-    return NULL;
-}
-
 /* AI.TENSORSET key type dims.. [BLOB data] */
 int tensor_set(Context *context, String **argv, int argc)
 {
     if (argc < 4)
         return RM_WrongArity(context);
+    String *blob = argc > 4 && is_word(argv[argc - 2], "BLOB") ? argv[argc - 1]
+                                                             : NULL;
+    int type = 0, dims = argc - (blob ? 5 : 3);
+    while (type < TYPES && !is_word(argv[2], type_names[type]))
+        type++;
+    if (type == TYPES)
+        return RM_ReplyWithError(context, "ERR invalid data type");
+    if (dims > MAX_DIMS)
+        return RM_ReplyWithError(context, "ERR a tensor has at most 32 "
+                                 "dimensions");
+    long long shape[MAX_DIMS];
+    for (int i = 0; i < dims; i++)
+        if (RM_StringToLongLong(argv[3 + i], &shape[i]) != GOOD)
+            shape[i] = 0;               /* refused like a zero */
     const char *error = NULL;
-    struct tensor *tensor = tensor_parse(argv, argc, &error);
-    if (tensor && (error = put(context, argv[1], tensor_type, tensor)))
-        tensor_drop(tensor);
-    return error ? RM_ReplyWithError(context, error)
-                 : RM_ReplyWithSimpleString(context, "OK");
+    struct tensor *tensor = tensor_new(type, shape, dims, blob, &error);
+    return tensor ? put(context, argv[1], tensor)
+                  : RM_ReplyWithError(context, error);
 }
 
 static void reply_word(Context *context, const char *word)
@@ -88,12 +72,9 @@ static int store(Context *context, String **argv, Type *type,
         : program_of_script(blob, size, &error);
     if (!program)
         return RM_ReplyWithError(context, error);
-    struct object *object = RM_Calloc(1, sizeof *object);
-    *object = (struct object){1, queue, batch, program};
-    if ((error = put(context, argv[1], type, object)))
-        object_drop(object);
-    return error ? RM_ReplyWithError(context, error)
-                 : RM_ReplyWithSimpleString(context, "OK");
+    struct object *object = RM_Alloc(sizeof *object);
+    *object = (struct object){{type, 1}, queue, batch, program};
+    return put(context, argv[1], object);
 }
 
 /* AI.MODELSTORE key TORCH device [TAG t] [BATCHSIZE n] BLOB blob */

@@ -1,8 +1,22 @@
 /* A module for Redis, Valkey and KeyDB that answers the commands of RedisAI
  * which SmartRedis sends. */
 #include "module.h"
+#include <string.h>
+#include <strings.h>
 
 enum { VERSION = 200 };
+
+#define DEFINED(result, name, arguments) result (*RM_##name) arguments;
+API(DEFINED)
+
+struct settings settings = {1, 1, 1};
+
+int is_word(const String *string, const char *word)
+{
+    size_t size;
+    const char *text = RM_StringPtrLen(string, &size);
+    return size == strlen(word) && !strncasecmp(text, word, size);
+}
 
 /* Takes the functions of the server; the name of a missing one, or NULL. */
 static const char *take_api(Context *context)
@@ -21,9 +35,8 @@ static const char *take_api(Context *context)
 /* AI.CONFIG GET MODEL_CHUNK_SIZE: clients ask before they store a model. */
 static int config(Context *context, String **argv, int argc)
 {
-    if (argc != 3)
-        return RM_WrongArity(context);
-    if (!is_word(argv[1], "GET") || !is_word(argv[2], "MODEL_CHUNK_SIZE"))
+    if (argc != 3 || !is_word(argv[1], "GET") ||
+        !is_word(argv[2], "MODEL_CHUNK_SIZE"))
         return RM_ReplyWithError(context, "ERR unsupported subcommand");
     return RM_ReplyWithLongLong(context, 511ll << 20);
 }
@@ -47,8 +60,6 @@ static const char *take_settings(String **argv, int argc)
 }
 
 __attribute__((visibility("default")))
-int RedisModule_OnLoad(Context *context, String **argv, int argc);
-
 int RedisModule_OnLoad(Context *context, String **argv, int argc)
 {
     static const struct {

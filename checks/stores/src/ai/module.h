@@ -7,9 +7,19 @@ enum type { FLOAT, DOUBLE, INT8, INT16, INT32, INT64, UINT8, UINT16, BOOL,
             TYPES };
 enum { MAX_DIMS = 32 };
 
-/* Never changed once it is in a key; a user holds a reference. */
-struct tensor {
+extern Type *tensor_type, *model_type, *script_type;
+
+/* Every value of a key begins with this. A value is never changed once it is in a
+ * key; a user holds a reference. */
+struct value {
+    Type *of;
     int refs;
+};
+void *hold(void *value);
+void drop(void *value);                 /* or NULL */
+
+struct tensor {
+    struct value value;
     unsigned char type, dims;
     /* The server's string that holds the data, or NULL: it is our own. */
     String *blob;
@@ -23,17 +33,14 @@ extern const char *const type_names[TYPES];
  * own. NULL, and *error has the reason. */
 struct tensor *tensor_new(enum type type, const long long *shape, int dims,
                           String *blob, const char **error);
-struct tensor *tensor_hold(struct tensor *tensor);
-void tensor_drop(struct tensor *tensor);
 
-/* A model or a script. Never changed; a user holds a reference. */
+/* A model or a script. */
 struct object {
-    int refs;
+    struct value value;
     struct queue *queue;
     long long batch;                    /* rows of a run; 0: no batches */
     struct program *program;
 };
-void object_drop(struct object *object);
 
 /* A request that a queue runs: one input and one output, as the applications
  * of SmartSim-Scaling send them. */
@@ -41,9 +48,9 @@ struct job {
     struct job *next;
     Blocked *client;
     struct object *object;
-    String *function;                   /* of a script, or NULL */
     String *name;                       /* of the output */
     struct tensor *in, *out;
+    char function[128];                 /* of a script; empty: a model */
     char error[300];
 };
 
@@ -53,14 +60,14 @@ struct settings {
 };
 extern struct settings settings;
 
-extern Type *tensor_type, *model_type, *script_type;
 /* Creates the types of keys; GOOD or BAD. */
 int types_register(Context *context);
 Command tensor_set, tensor_get, model_store, script_set, model_execute,
     script_run;
 
-/* The key takes the reference to the value. An error, or NULL. */
-const char *put(Context *context, String *name, Type *type, void *value);
+/* The key takes the reference to the value, which is dropped if this is an error.
+ * Replies to the client. */
+int put(Context *context, String *name, void *value);
 /* The value of a key of the type, or NULL; *error has the reason, `empty` if
  * there is no such key. */
 void *value_at(Context *context, String *name, Type *type, const char *empty,
@@ -86,9 +93,8 @@ struct program *program_of_model(const char *blob, size_t size,
 struct program *program_of_script(const char *source, size_t size,
                                   const char **error);
 void program_drop(struct program *program);
-/* Runs a model, or the function of a script: the outputs of jobs, whose inputs
- * differ only in their rows. An error, as above, or NULL. */
-const char *program_run(struct program *program, const char *function,
-                        struct job *jobs);
+/* Runs a model, or the function of a script: the outputs of jobs of one object,
+ * whose inputs differ only in their rows. An error, as above, or NULL. */
+const char *program_run(struct program *program, struct job *jobs);
 
 #endif

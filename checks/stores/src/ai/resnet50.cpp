@@ -32,12 +32,8 @@ void convolution(const std::string &to, const std::string &from, int inputs,
 
 }
 
-int main(int argc, char **argv)
+int main(int, char **argv)
 try {
-    if (argc != 2) {
-        std::cerr << "usage: resnet50 OUT\n";
-        return 2;
-    }
     torch::manual_seed(1);
     source << "def forward(self, x: Tensor) -> Tensor:\n";
     convolution("x", "x", 3, 64, 7, 2);

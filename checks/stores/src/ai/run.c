@@ -3,16 +3,17 @@
 #include "module.h"
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEVICES = 64 };
 
-struct queue {
+static struct queue {
     pthread_mutex_t lock;
     pthread_cond_t added;
-    struct job *first, **last;
-};
+    struct job *first;
+    int threads;
+} queues[DEVICES] = {[0 ... DEVICES - 1] = {
+    PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0}};
 
 /* --- what a thread runs --------------------------------------------------- */
 
@@ -52,9 +53,6 @@ static struct job *take_jobs(struct queue *queue)
         end = &job->next;
     }
     *end = NULL;
-    while (*at)
-        at = &(*at)->next;
-    queue->last = at;
     return first;
 }
 
@@ -68,15 +66,7 @@ static void *work(void *argument)
             pthread_cond_wait(&queue->added, &queue->lock);
         struct job *jobs = take_jobs(queue), *next;
         pthread_mutex_unlock(&queue->lock);
-        char function[128];
-        size_t size = 0;
-        if (jobs->function) {
-            /* The server does not promise that a 0 ends it. */
-            const char *name = RM_StringPtrLen(jobs->function, &size);
-            snprintf(function, sizeof function, "%.*s", (int)size, name);
-        }
-        const char *error = program_run(
-            jobs->object->program, jobs->function ? function : NULL, jobs);
+        const char *error = program_run(jobs->object->program, jobs);
         for (struct job *job = jobs; job; job = next) {
             next = job->next;
             /* The text is this thread's; answers are the server's thread's. */
@@ -88,35 +78,19 @@ static void *work(void *argument)
     return NULL;
 }
 
-void queue_add(struct queue *queue, struct job *job)
+static void queue_add(struct queue *queue, struct job *job)
 {
     pthread_mutex_lock(&queue->lock);
-    *queue->last = job;
-    queue->last = &job->next;
+    struct job **end = &queue->first;
+    while (*end)
+        end = &(*end)->next;
+    *end = job;
     pthread_cond_signal(&queue->added);
     pthread_mutex_unlock(&queue->lock);
 }
 
-static struct queue *queue_start(void)
-{
-    struct queue *queue = calloc(1, sizeof *queue);
-    if (!queue)
-        return NULL;
-    queue->last = &queue->first;
-    pthread_mutex_init(&queue->lock, NULL);
-    pthread_cond_init(&queue->added, NULL);
-    for (int i = 0; i < settings.threads_per_queue; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, work, queue))
-            return i ? queue : NULL;    /* fewer do the same work */
-        pthread_detach(thread);
-    }
-    return queue;
-}
-
 struct queue *queue_named(const String *name, const char **error)
 {
-    static struct queue *queues[DEVICES];
     unsigned number = 0;
     int end = 0;
     size_t size;
@@ -127,12 +101,17 @@ struct queue *queue_named(const String *name, const char **error)
         *error = "ERR Invalid DEVICE: this stand-in has CPU and CPU:n";
         return NULL;
     }
-    if (number >= DEVICES ||
-        (!queues[number] && !(queues[number] = queue_start()))) {
-        *error = "ERR Could not initialize queue on requested device";
-        return NULL;
+    struct queue *queue = number < DEVICES ? &queues[number] : NULL;
+    pthread_t thread;
+    while (queue && queue->threads < settings.threads_per_queue &&
+           !pthread_create(&thread, NULL, work, queue)) {
+        pthread_detach(thread);
+        queue->threads++;
     }
-    return queues[number];
+    if (queue && queue->threads)        /* fewer do the same work */
+        return queue;
+    *error = "ERR Could not initialize queue on requested device";
+    return NULL;
 }
 
 /* --- requests ------------------------------------------------------------- */
@@ -142,14 +121,9 @@ static int answer(Context *context, String **argv, int argc)
 {
     (void)argv, (void)argc;
     struct job *job = RM_GetBlockedClientPrivateData(context);
-    const char *error = job->error;
-    if (!*error) {
-        error = put(context, job->name, tensor_type, job->out);
-        if (!error)
-            job->out = NULL;
-    }
-    return error ? RM_ReplyWithError(context, error)
-                 : RM_ReplyWithSimpleString(context, "OK");
+    if (*job->error)
+        return RM_ReplyWithError(context, job->error);
+    return put(context, job->name, hold(job->out));
 }
 
 /* In the server's own thread, whether it was answered or not. */
@@ -157,12 +131,10 @@ static void discard(Context *context, void *data)
 {
     (void)context;
     struct job *job = data;
-    tensor_drop(job->in);
-    tensor_drop(job->out);
+    drop(job->in);
+    drop(job->out);
+    drop(job->object);
     RM_FreeString(NULL, job->name);
-    if (job->function)
-        RM_FreeString(NULL, job->function);
-    object_drop(job->object);
     RM_Free(job);
 }
 
@@ -182,11 +154,15 @@ static int execute(Context *context, String **argv, Type *type,
     if (error)
         return RM_ReplyWithError(context, error);
     struct job *job = RM_Calloc(1, sizeof *job);
-    job->object = object;
-    __atomic_add_fetch(&object->refs, 1, __ATOMIC_RELAXED);
-    job->in = tensor_hold(tensor);
+    job->object = hold(object);
+    job->in = hold(tensor);
     job->name = RM_HoldString(NULL, argv[out]);
-    job->function = function ? RM_HoldString(NULL, function) : NULL;
+    if (function) {
+        /* The server does not promise that a 0 ends it. */
+        size_t size;
+        const char *text = RM_StringPtrLen(function, &size);
+        snprintf(job->function, sizeof job->function, "%.*s", (int)size, text);
+    }
     /* Not within a transaction or a script: the server refuses that itself. */
     job->client = RM_BlockClient(context, answer, NULL, discard, 0);
     queue_add(object->queue, job);

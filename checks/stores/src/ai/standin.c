@@ -150,8 +150,7 @@ static void run_image(const struct program *n, const float *weights,
     memcpy(scores, x, n->classes * sizeof *scores);
 }
 
-static const char *run_job(const struct program *n, const float *weights,
-                           float *room, struct job *job)
+static const char *run_network(const struct program *n, struct job *job)
 {
     static __thread char words[128];
     const struct tensor *in = job->in;
@@ -166,22 +165,15 @@ static const char *run_job(const struct program *n, const float *weights,
     const long long out[] = {in->shape[0], n->classes};
     if (!(job->out = tensor_new(FLOAT, out, 2, NULL, &error)))
         return error;
+    const float *weights = packed_weights(n);
+    float *room = malloc(2 * sizeof *room * n->side * n->columns);
+    if (!weights || !room)
+        error = "ERR not enough memory to run the network";
     size_t pixels = in->length / in->shape[0];
-    for (long long i = 0; i < out[0]; i++)
+    for (long long i = 0; !error && i < out[0]; i++)
         run_image(n, weights, (float *)in->data + i * pixels, room,
                   room + (size_t)n->side * n->columns,
                   (float *)job->out->data + i * n->classes);
-    return NULL;
-}
-
-static const char *run_network(const struct program *n, struct job *jobs)
-{
-    const float *weights = packed_weights(n);
-    float *room = malloc(2 * sizeof *room * n->side * n->columns);
-    const char *error = weights && room ? NULL
-        : "ERR not enough memory to run the network";
-    for (struct job *job = jobs; !error && job; job = job->next)
-        error = run_job(n, weights, room, job);
     free(room);
     return error;
 }
@@ -223,14 +215,16 @@ static const char *pre_process_3ch(struct job *job)
 
 /* --- programs ------------------------------------------------------------- */
 
-const char *program_run(struct program *program, const char *function,
-                        struct job *jobs)
+const char *program_run(struct program *program, struct job *jobs)
 {
-    if (program->name)
-        return run_network(program, jobs);
-    return strcmp(function, "pre_process_3ch")
-        ? "ERR Function does not exist: this stand-in has pre_process_3ch"
-        : pre_process_3ch(jobs);
+    const char *error = NULL;
+    if (!program->name)
+        return strcmp(jobs->function, "pre_process_3ch")
+            ? "ERR Function does not exist: this stand-in has pre_process_3ch"
+            : pre_process_3ch(jobs);
+    for (struct job *job = jobs; !error && job; job = job->next)
+        error = run_network(program, job);
+    return error;
 }
 
 void program_drop(struct program *program)

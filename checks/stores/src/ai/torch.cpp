@@ -78,26 +78,21 @@ struct tensor *result_of(const at::Tensor &value)
     return made;
 }
 
-torch::jit::IValue run(struct program *program, const char *name,
-                       const at::Tensor &argument)
-{
-    if (!program->script)
-        return program->model.forward({argument});
-    torch::jit::Function *function = program->script->find_function(
-        c10::QualifiedName(name));
-    if (!function)
-        throw std::runtime_error("no such function");
-    return (*function)({argument});
-}
-
-void run_jobs(struct program *program, const char *name, struct job *jobs)
+void run_jobs(struct program *program, struct job *jobs)
 {
     at::NoGradGuard no_gradients;
     std::vector<at::Tensor> parts;
     for (struct job *job = jobs; job; job = job->next)
         parts.push_back(argument_of(job->in));
     at::Tensor all = jobs->next ? at::cat(parts) : parts[0];
-    torch::jit::IValue value = run(program, name, all);
+    torch::jit::IValue value;
+    if (!program->script)
+        value = program->model.forward({all});
+    else if (auto *function = program->script->find_function(
+                 c10::QualifiedName(jobs->function)))
+        value = (*function)({all});
+    else
+        throw std::runtime_error("no such function");
     if (!value.isTensor())
         throw std::runtime_error("it gives back " + value.tagKind() +
                                  ", and no tensor");
@@ -149,14 +144,13 @@ void program_drop(struct program *program)
     delete program;
 }
 
-const char *program_run(struct program *program, const char *function,
-                        struct job *jobs)
+const char *program_run(struct program *program, struct job *jobs)
 {
     try {
-        run_jobs(program, function, jobs);
+        run_jobs(program, jobs);
         return nullptr;
     } catch (const std::exception &thrown) {
-        return one_line(function ? function : "forward", thrown);
+        return one_line(*jobs->function ? jobs->function : "forward", thrown);
     }
 }
 

@@ -197,7 +197,7 @@ class OptcastAllReduce(ServiceBenchmark):
             cpus=max(1, cores // (2 * each if beside else each)))
 
     def client_step(self, name: str, *options: str) -> Step:
-        """A step in which all clients measure all sizes; the first one traces."""
+        """A step in which all clients measure all sizes. The first one traces servers."""
         of = self.run_setup
         command = (
             f'{self.programs.stagedir}/optcast', '--client', '--nrank', str(of.clients),
@@ -205,8 +205,9 @@ class OptcastAllReduce(ServiceBenchmark):
             '--data-type', of.data_type, '--chunksize', str(of.chunksize),
             '--size', ','.join(map(str, of.sizes)), '-n', str(of.iterations),
             '-w', str(of.warmup), *self.option_words()[1], *options)
+        trace = () if '--ring' in options else ('--trace', '{output}.trace')
         return Step(name, (Program(commands=(
-            (*command, '--trace', '{output}.trace'), *[command] * (of.clients - 1))),),
+            (*command, *trace), *[command] * (of.clients - 1))),),
             self.step_time_limit, gate=True)
 
     # Results ----------------------------------------------------------------

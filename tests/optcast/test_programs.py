@@ -45,13 +45,13 @@ class Run:
     """Servers and clients of one all-reduce, in a folder."""
 
     def __init__(self, program, folder, ranks, servers=1, type='f32',
-                 chunk=16, nsplit=1, ring=False, more=(), timeout=20):
+                 chunk=16, ring=False, more=(), timeout=20):
         self.program, self.folder, self.ranks = program, Path(folder), ranks
         self.common = ['--nrank', str(ranks), '--data-type', type,
                        '--timeout', str(timeout)]
-        self.chunk, self.nsplit = chunk, nsplit
+        self.chunk = chunk
         self.more = (*more, '--ring') if ring else more
-        self.count = chunk * 1024 // (4 if type == 'f32' else 2) // nsplit
+        self.count = chunk * 1024 // (4 if type == 'f32' else 2)
         self.ports = [free_port() for _ in range(servers)]
         self.servers, self.clients = [], []
 
@@ -76,15 +76,15 @@ class Run:
             self.servers.append(one)
         return self
 
-    def ask(self, sizes='64K,100K', secret=SECRET, ranks=None, nsplit=0):
+    def ask(self, sizes='64K,100K', secret=SECRET, ranks=None, chunk=0):
         service = self.folder / 'service'
         service.write_text(''.join(f'server 127.0.0.1 {port}\n'
                                    for port in self.ports) + secret)
         for rank in ranks if ranks is not None else range(self.ranks):
             self.clients.append(self.start(
                 ['--client', '--rank', rank, '--service', service,
-                 '--chunksize', f'{self.chunk}K', '--nsplit',
-                 nsplit or self.nsplit, '--size', sizes, *self.common,
+                 '--chunksize', f'{chunk or self.chunk}K', '--size', sizes,
+                 *self.common,
                  *self.more, *(['--trace', self.folder / 'client0.trace']
                                if rank == 0 else [])], f'client{rank}'))
         return self
@@ -124,11 +124,10 @@ def run(optcast, tmp_path):
 
 
 @pytest.mark.parametrize('type', ['f32', 'f16', 'bf16'])
-@pytest.mark.parametrize('ranks, servers, nsplit, ring', [
-    (3, 2, 1, False), (2, 3, 2, False), (3, 1, 1, True)])
-def test_results_are_right_bit_for_bit(run, type, ranks, servers, nsplit,
-                                       ring):
-    job = run(ranks, servers, type, 16, nsplit, ring, more=('-n', '3'))
+@pytest.mark.parametrize('ranks, servers, ring', [
+    (3, 2, False), (2, 3, False), (4, 1, False), (8, 1, False), (3, 1, True)])
+def test_results_are_right_bit_for_bit(run, type, ranks, servers, ring):
+    job = run(ranks, servers, type, 16, ring, more=('-n', '3'))
     assert job.serve().ask('4,64K,100K').ends() == [0] * ranks, [
         file.read_text() for file in sorted(job.folder.glob('*.err'))]
     text = (job.folder / 'client0.out').read_text()
@@ -138,7 +137,7 @@ def test_results_are_right_bit_for_bit(run, type, ranks, servers, nsplit,
 
 
 def test_its_logs_are_read_as_the_originals(run):
-    job = run(2, 2, nsplit=2)
+    job = run(2, 2, chunk=8)
     assert job.serve(reduce_threads=1, recv_threads=1, send_threads=2
                      ).ask('256K').ends() == [0, 0]
     job.servers[0].terminate()
@@ -149,11 +148,11 @@ def test_its_logs_are_read_as_the_originals(run):
     result = parser.analyse_log_folder(job.folder)
     names = [(log.side, one.name, one.len) for log in (
         result.client, result.server) for one in log.statistics]
-    # 16 chunks, measured once after one warm-up, half of them dropped: of 32
+    # 32 parts, measured once after one warm-up, half of them dropped: of 64
     # requests, of 32 parts that the first server got.
     assert names == [
-        ('client', 'e2e', 16), ('client', 'req', 16), ('client', 'send', 16),
-        ('client', 'recv', 16), ('server', 'recv', 16),
+        ('client', 'e2e', 32), ('client', 'req', 32), ('client', 'send', 32),
+        ('client', 'recv', 32), ('server', 'recv', 16),
         ('server', 'reduce', 16), ('server', 'send', 32)]
 
 
@@ -168,15 +167,6 @@ def test_a_small_all_reduce_goes_in_small_parts(run):
     assert log.count('recv latency') == 2 * 2 * (32 + 33)
     assert {span.kind for span in logs.read_log('server', log).spans} == {
         'recv', 'reduce', 'send'}
-
-
-def test_traces_of_a_ring(run):
-    job = run(3, ring=True)
-    assert job.serve().ask('96K').ends() == [0] * 3
-    result = logs.read_log('client', job.client_log())
-    # A block of 32 K is two chunks; four steps, of which two add; twice.
-    assert {one.name: one.len for one in result.statistics} == {
-        'send': 8, 'recv': 8, 'reduce': 4}
 
 
 #: A link that can hold nothing at every other attempt that need not wait.
@@ -196,17 +186,18 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 """
 
 
-def test_each_message_begins_once_in_the_trace_of_a_ring(run, tmp_path):
+def test_each_message_begins_once_in_the_trace(run, tmp_path):
     """Also if it has to wait before its first byte."""
     (tmp_path / 'busy_link.c').write_text(BUSY_LINK)
     subprocess.run(['cc', *FLAGS, '-Wl,--wrap=sendmsg', '-o', tmp_path / 'optcast',
                     *SOURCES, tmp_path / 'busy_link.c'], check=True)
-    job = run(3, ring=True)
+    job = run(3, 2)
     job.program = tmp_path / 'optcast'
     assert job.serve().ask('96K').ends() == [0] * 3
     result = logs.read_log('client', job.client_log())
+    # Twelve parts of 8 K, twice.
     assert {one.name: one.len for one in result.statistics} == {
-        'send': 8, 'recv': 8, 'reduce': 4}
+        'e2e': 12, 'req': 12, 'send': 12, 'recv': 12}
 
 
 @pytest.mark.parametrize('threads', [3, 1])
@@ -281,10 +272,10 @@ def test_another_program_on_the_port_of_a_server(run):
     assert 'another program uses the server' in job.output('client1')
 
 
-def test_wrong_nsplit(run):
-    job = run(2, 2, chunk=16, nsplit=1)
-    assert job.serve().ask(nsplit=2, ranks=[0]).ends() == [1]
-    assert 'is nsplit the same?' in job.output()
+def test_a_wrong_count(run):
+    job = run(2, 2)
+    assert job.serve().ask(chunk=8, ranks=[0]).ends() == [1]
+    assert 'the server was started with --count 4096' in job.output()
 
 
 def test_different_chunks(run):

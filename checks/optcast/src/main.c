@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 const char program_name[] = "optcast";
+char host[64];
 
 static const char HELP[] =
 "usage: optcast [OPTION]...            start a reduction server\n"
@@ -25,8 +26,8 @@ static const char HELP[] =
 
 static const char *const type_names[] = {"f32", "f16", "bf16", NULL};
 
-static struct options o = {
-    .address = "127.0.0.1", .nrank = 1, .jobs = 2, .threads = 2, .nsplit = 1,
+struct options o = {
+    .address = "127.0.0.1", .nrank = 1, .jobs = 2, .threads = 2,
     .iterations = 1, .warmup = 1, .timeout = 60, .count = 1 << 20,
     .chunk = 512 << 10, .service.family = AF_INET};
 
@@ -87,8 +88,6 @@ static const struct setting rows[] = {
     {"chunksize", "SIZE", "size of the parts of an array "
      "(512K)", SIZE, &o.chunk,
      1, .high = 1ull << 50},
-    {"nsplit", "N", "parts of a chunk, each for another server (1)", COUNT,
-     &o.nsplit, 1, .high = MAX_SERVERS},
     {"-n", "N", "measured all-reduces of each size (1)", COUNT,
      &o.iterations, 1, .high = 1e6},
     {"-w", "N", "all-reduces of the warm-up (1)", COUNT, &o.warmup, 0,
@@ -97,6 +96,11 @@ static const struct setting rows[] = {
 enum { ROWS = sizeof rows / sizeof *rows };
 static bool given[ROWS];
 static const struct settings settings = {rows, ROWS, given, "--", " "};
+
+static const char *service_name(void)
+{
+    return o.service_file ? o.service_file : "standard input";
+}
 
 static void read_options(int argc, char **argv)
 {
@@ -109,36 +113,28 @@ static void read_options(int argc, char **argv)
     if (o.service_file)
         open_service(&o.service, o.service_file);
     else
-        read_service(&o.service, stdin, "standard input");
+        read_service(&o.service, stdin, service_name());
     if (!o.service.password)
-        fail("%s has no line 'password WORD' with the secret of the "
-             "run", o.service_file ? o.service_file
-             : "standard input");
+        fail("%s has no line 'password WORD' with the secret of the run",
+             service_name());
     if (strlen(o.service.password) >= SECRET)
-        fail("the secret in %s has more than %d characters", o.service_file
-             ? o.service_file : "standard input", SECRET - 1);
+        fail("the secret in %s has more than %d characters", service_name(),
+             SECRET - 1);
 }
 
 static void check_client(void)
 {
     size_t each = size_of(o.type);
     if (!o.service.count)
-        fail("%s names no server",
-             o.service_file ? o.service_file : "standard input");
+        fail("%s names no server", service_name());
     if (o.rank >= o.nrank)
         fail("--rank %u must be below --nrank %u", o.rank, o.nrank);
     if (o.ring && o.nrank < 2)
         fail("a ring needs at least two ranks");
-    if (o.ring)
-        o.nsplit = 1;
-    if (o.nsplit > (uint32_t)o.service.count)
-        fail("--nsplit %u exceeds the number of servers, "
-             "%d", o.nsplit, o.service.count);
-    if (o.chunk > 1u << 30 || o.chunk % (each * o.nsplit))
-        fail("--chunksize %llu is not a multiple of nsplit (%u) elements, or "
-             "exceeds 1G", (unsigned long long)o.chunk, o.nsplit);
-    o.count = o.chunk / each / o.nsplit;
-    o.nreq = 4 * o.service.count;
+    if (o.chunk > 1u << 30 || o.chunk % each)
+        fail("--chunksize %llu is not a multiple of an element, or exceeds 1G",
+             (unsigned long long)o.chunk);
+    o.count = o.chunk / each;
     if (!o.sizes)
         o.size[o.sizes++] = 512u << 20;
     for (int i = 0; i < o.sizes; i++)
@@ -159,17 +155,15 @@ static void check_server(void)
 
 int main(int argc, char **argv)
 {
-    char host[64] = "";
     signal(SIGPIPE, SIG_IGN);
     gethostname(host, sizeof host - 1);
     host[strcspn(host, ".")] = 0;
-    o.host = host;
     read_options(argc, argv);
     if (o.client) {
         check_client();
-        return run_client(&o);
+        return run_client();
     }
     check_server();
-    trace_open(o.trace, o.host);
-    return serve(&o);
+    trace_open(o.trace);
+    return serve();
 }

@@ -24,22 +24,22 @@
 #define MAX_JOBS 64
 #define MAX_THREADS 256
 #define SECRET 64                   /* with the zero at its end              */
+#define ADDRESS 64                  /* HOST:PORT, with the zero at its end   */
 
-enum { MAGIC = 0x3243504f, DATA = 0x41544144, BARRIER = 0x52524142,
+enum { MAGIC = 0x3343504f, DATA = 0x41544144, BARRIER = 0x52524142,
        BYE = 0x00455942 };
 enum type { F32, F16, BF16, TYPES };
 
 struct join {
     uint32_t magic, rank, nrank, type;
     uint64_t count;                 /* elements of a message, at most         */
-    uint32_t ring, address, port;   /* where its neighbour in a ring connects */
-    uint32_t unused;
+    char ring[ADDRESS];             /* where its neighbour in a ring connects */
     char secret[SECRET];
 };
 
 struct answer {
-    uint32_t magic, refused;
-    char why[216];
+    uint32_t magic;
+    char why[220];                  /* empty: the client may stay             */
 };
 
 struct header {
@@ -47,22 +47,19 @@ struct header {
     uint64_t bytes;
 };
 
-struct neighbour {                  /* of a ring: who comes next              */
-    uint32_t magic, address, port;
-};
-
 /* What the command line says; names are those of Optcast's server. */
-struct options {
+extern struct options {
     bool client, ring;
-    const char *address, *service_file, *trace, *host;
-    uint32_t port, rank, nrank, jobs, threads, recvs, sends, nreq, nsplit;
+    const char *address, *service_file, *trace;
+    uint32_t port, rank, nrank, jobs, threads, recvs, sends;
     uint32_t iterations, warmup, timeout;
     enum type type;
     uint64_t count, chunk;          /* elements; bytes                        */
     uint64_t size[64];              /* bytes                                  */
     int sizes;
     struct service service;         /* servers, the secret, the gate          */
-};
+} o;
+extern char host[64];               /* name of this machine                   */
 
 static inline size_t size_of(enum type type)
 {
@@ -71,8 +68,7 @@ static inline size_t size_of(enum type type)
 
 /* trace.c: the original's lines; silent until it is opened. Without a path: on
  * standard output, and no spans. */
-void trace_open(const char *path, const char *host);
-bool tracing(void);
+void trace_open(const char *path);
 void trace_rust(const char *level, const char *module, const char *, ...)
     __attribute__((format(printf, 3, 4)));
 void trace_nccl(int line, const char *, ...)
@@ -80,36 +76,15 @@ void trace_nccl(int line, const char *, ...)
 void trace_flush(void);
 
 /* net.c */
-/* A connection to HOST:PORT, which may come up within the timeout. */
-int connect_to(const char *where, uint32_t timeout);
-const char *peer_of(int fd, char out[64]);
 bool read_whole(int fd, void *, size_t);    /* false: closed, late, an error */
-bool write_whole(int fd, const void *, size_t);
-
-/* One direction of a connection, and the message that is under way. */
-struct flow {
-    int fd, least;
-    struct header head;
-    size_t done;                    /* bytes of it that have passed           */
-};
-/* Whether it has passed as a whole; then another one may begin. */
-bool has_passed(struct flow *);
-/* Pass what is left of a message. Both return the bytes that passed now; 0: the
- * peer has closed; LINK_AGAIN: none passed; LINK_BROKEN: errno says why, EBADMSG:
- * another header than the one that is due. */
-ssize_t send_message(struct flow *, const void *data, int flags);
-ssize_t take_message(struct flow *, void *data, const struct header *due);
-/* What a peer did after one of them returned 0 or LINK_BROKEN. */
-const char *failure_of(ssize_t);
-/* Has poll() wait until a message of this size is there, which must be on its
- * way: fewer, larger reads. */
-void wait_for_message(struct flow *, size_t size);
-
-/* Both sides of the handshake; accept_peer tells who came. */
-bool accept_peer(int fd, const struct options *, struct join *, char *why,
-                  size_t);
-void join_server(int fd, const struct options *, const char *where,
-                 uint32_t ring_address, uint32_t ring_port);
+/* HOST:PORT of this end of a connection, or of its peer. */
+void name_of(int fd, bool peer, char out[ADDRESS]);
+/* A connection to HOST:PORT, which may come up within the timeout. */
+int connect_to(const char *where);
+/* Both sides of the handshake. accept_peer: whether the peer may stay; otherwise
+ * *why, which is empty if it sent nothing. ring: see struct join, or "". */
+bool accept_peer(int fd, struct join *, const char **why);
+void join_server(int fd, const char *name, const char *ring);
 
 /* reduce.c */
 void *get(size_t);                  /* memory at the begin of a page          */
@@ -117,18 +92,41 @@ void reduce(enum type, void *out, const void *const *in, int inputs,
             size_t count);
 void to_number(enum type, void *, size_t at, float);
 
-/* server.c, client.c, ring.c */
-int serve(const struct options *);
-int run_client(struct options *);
+/* server.c, client.c */
+int serve(void);
+int run_client(void);
 
-/* An all-reduce over some way: in and out of `bytes`; a barrier. */
-struct way {
-    void (*all_reduce)(void *self, const void *in, void *out, uint64_t bytes,
-                       bool traced);
-    void (*barrier)(void *self);
-    void (*end)(void *self);
+/* One direction of a connection of a client. */
+struct flow {
+    int fd, least;
+    char peer[160];                 /* for messages                           */
+    uint32_t seq;                   /* messages that have passed, ever        */
+    uint64_t passed;                /* messages of this all-reduce            */
+    struct header head;             /* of the message under way               */
+    size_t done;                    /* bytes of it, with the header           */
 };
-void *optcast_way(const struct options *, struct way *);
-void *ring_way(const struct options *, struct way *);
+
+/* How clients all-reduce: servers.c or ring.c says which messages pass its links,
+ * all_reduce() passes them. */
+struct way {
+    int count;
+    struct link { struct flow out, in; } *links;
+    /* Prepares an all-reduce of the sizes below. */
+    void (*begin)(struct way *);
+    /* Message k of a link: its data and *bytes; NULL: it is not due yet. */
+    uint8_t *(*due)(struct way *, int link, bool out, uint64_t k,
+                    uint64_t *bytes);
+    /* Message k has begun to pass, or has passed as a whole. */
+    void (*progress)(struct way *, int link, bool out, uint64_t k, bool whole);
+    /* The all-reduce under way. */
+    uint8_t *from, *to;
+    uint64_t bytes;
+    uint32_t magic;
+};
+void servers_way(struct way *);
+void ring_way(struct way *);
+/* magic: DATA or BARRIER */
+void all_reduce(struct way *, void *in, void *out, uint64_t bytes,
+                uint32_t magic);
 
 #endif

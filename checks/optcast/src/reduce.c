@@ -80,90 +80,59 @@ static inline uint16_t to_f16(float x)
     return half | (all >> 16 & 0x8000);
 }
 
-VECTORS static void sum2(float *restrict out, const float *restrict a,
-                         const float *restrict b, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = a[i] + b[i];
-}
+/* Adds up two to four arrays in one pass; the first may be `out` itself. */
+#define SUM(terms) \
+    _Pragma("GCC ivdep") \
+    for (size_t i = 0; i < n; i++) \
+        out[i] = terms
 
-VECTORS static void sum3(float *restrict out, const float *restrict a,
-                         const float *restrict b, const float *restrict c,
-                         size_t n)
+VECTORS static void sum(float *out, const float *const *in, int inputs,
+                        size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        out[i] = a[i] + b[i] + c[i];
-}
-
-VECTORS static void sum4(float *restrict out, const float *restrict a,
-                         const float *restrict b, const float *restrict c,
-                         const float *restrict d, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = a[i] + b[i] + c[i] + d[i];
-}
-
-VECTORS static void more2(float *restrict out, const float *restrict a,
-                          const float *restrict b, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] += a[i] + b[i];
-}
-
-VECTORS static void more1(float *restrict out, const float *restrict a,
-                          size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] += a[i];
-}
-
-VECTORS static void widen_f16(float *restrict out, const uint16_t *restrict a,
-                              size_t n, float keep)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = out[i] * keep + of_f16(a[i]);
-}
-
-VECTORS static void widen_bf16(float *restrict out,
-                               const uint16_t *restrict a, size_t n,
-                               float keep)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = out[i] * keep + of_bf16(a[i]);
-}
-
-VECTORS static void narrow_f16(uint16_t *restrict out,
-                               const float *restrict a, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = to_f16(a[i]);
-}
-
-VECTORS static void narrow_bf16(uint16_t *restrict out,
-                                const float *restrict a, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = to_bf16(a[i]);
-}
-
-static void reduce_f32(float *out, const float *const *in, int inputs,
-                       size_t n)
-{
-    int first = inputs < 4 ? inputs : 4;
-    if (first == 1)
-        memcpy(out, in[0], n * sizeof *out);
-    else if (first == 2)
-        sum2(out, in[0], in[1], n);
-    else if (first == 3)
-        sum3(out, in[0], in[1], in[2], n);
+    const float *a = in[0], *b = in[1], *c = in[2], *d = in[3];
+    if (inputs == 2)
+        SUM(a[i] + b[i]);
+    else if (inputs == 3)
+        SUM(a[i] + b[i] + c[i]);
     else
-        sum4(out, in[0], in[1], in[2], in[3], n);
-    for (int i = first; i < inputs; i += 2)
-        if (i + 1 < inputs)
-            more2(out, in[i], in[i + 1], n);
-        else
-            more1(out, in[i], n);
+        SUM(a[i] + b[i] + c[i] + d[i]);
 }
+
+static void reduce_f32(float *out, const void *const *in, int inputs,
+                       size_t at, size_t n)
+{
+    const float *from[4] = {0};
+    int have = 0;
+    if (inputs == 1)
+        memcpy(out, (const float *)in[0] + at, n * sizeof *out);
+    for (int i = 0; i < inputs; i++) {
+        from[have++] = (const float *)in[i] + at;
+        if (have == 4 || (have > 1 && i + 1 == inputs)) {
+            sum(out, from, have, n);
+            from[0] = out;
+            have = 1;
+        }
+    }
+}
+
+/* Half precision to and from sums in single; keep 0: the first array. */
+#define HALF(kind) \
+    VECTORS static void widen_##kind(float *restrict out, \
+                                     const uint16_t *restrict a, size_t n, \
+                                     float keep) \
+    { \
+        for (size_t i = 0; i < n; i++) \
+            out[i] = out[i] * keep + of_##kind(a[i]); \
+    } \
+    \
+    VECTORS static void narrow_##kind(uint16_t *restrict out, \
+                                      const float *restrict a, size_t n) \
+    { \
+        for (size_t i = 0; i < n; i++) \
+            out[i] = to_##kind(a[i]); \
+    }
+HALF(f16)
+HALF(bf16)
 
 void reduce(enum type type, void *out, const void *const *in, int inputs,
             size_t count)
@@ -171,10 +140,7 @@ void reduce(enum type type, void *out, const void *const *in, int inputs,
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
         if (type == F32) {
-            const float *from[MAX_RANKS];
-            for (int i = 0; i < inputs; i++)
-                from[i] = (const float *)in[i] + at;
-            reduce_f32((float *)out + at, from, inputs, n);
+            reduce_f32((float *)out + at, in, inputs, at, n);
             continue;
         }
         float sums[BLOCK] = {0};

@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 static FILE *out;
-static char name[64];
 static bool spans;
 
-void trace_open(const char *path, const char *host)
+void trace_open(const char *path)
 {
     out = path && strcmp(path, "-") ? fopen(path, "w") : stdout;
     if (!out)
@@ -22,13 +21,7 @@ void trace_open(const char *path, const char *host)
     if (path)
         setvbuf(out, NULL, _IOFBF, 1 << 18);
     before_failure = trace_flush;
-    snprintf(name, sizeof name, "%s", host);
     spans = path;
-}
-
-bool tracing(void)
-{
-    return spans;
 }
 
 /* One line whole, whatever other threads write. */
@@ -53,7 +46,7 @@ void trace_rust(const char *level, const char *module, const char *format,
     clock_gettime(CLOCK_REALTIME, &t);
     gmtime_r(&t.tv_sec, &day);
     snprintf(head, sizeof head, "[%s] [%04d-%02d-%02dT%02d:%02d:%02d.%09ldZ "
-             "%-5s optcast_reduction_server::%s] ", name, day.tm_year + 1900,
+             "%-5s optcast_reduction_server::%s] ", host, day.tm_year + 1900,
              day.tm_mon + 1, day.tm_mday, day.tm_hour, day.tm_min, day.tm_sec,
              t.tv_nsec, level, module);
     va_start(args, format);
@@ -71,7 +64,7 @@ void trace_nccl(int number, const char *format, ...)
     if (!first)
         first = now();
     snprintf(head, sizeof head, "%s:%d:%d [0] %.6f optcast:%d NCCL TRACE ",
-             name, (int)getpid(), (int)getpid(), (now() - first) * 1e3,
+             host, (int)getpid(), (int)getpid(), (now() - first) * 1e3,
              number);
     va_start(args, format);
     line(head, format, args);

@@ -151,6 +151,22 @@ ssize_t link_write(int fd, const struct iovec *v, int count)
     return outcome(put);
 }
 
+ssize_t link_write_all(int fd, struct iovec *v, int count)
+{
+    while (count) {
+        ssize_t put = link_write(fd, v, count);
+        if (put < 0)
+            return put;
+        for (; count && (size_t)put >= v->iov_len; v++, count--)
+            put -= (ssize_t)v->iov_len;
+        if (count) {
+            v->iov_base = (char *)v->iov_base + put;
+            v->iov_len -= (size_t)put;
+        }
+    }
+    return 0;
+}
+
 void link_close(int fd, bool abort)
 {
     struct linger at_once = {.l_onoff = 1};

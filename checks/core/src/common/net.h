@@ -31,6 +31,8 @@ void set_timeout(int fd, unsigned seconds);       /* of send and receive   */
 /* Bytes; 0 at the end; LINK_AGAIN (also: the timeout); LINK_BROKEN. */
 ssize_t link_read(int fd, void *buffer, size_t n);
 ssize_t link_write(int fd, const struct iovec *v, int count);
+/* Everything, on a socket that blocks; changes v. 0, LINK_AGAIN or LINK_BROKEN. */
+ssize_t link_write_all(int fd, struct iovec *v, int count);
 void link_close(int fd, bool abort);
 /* Why a link is broken. */
 const char *link_error(void);

@@ -134,21 +134,6 @@ void wire_close(struct wire *w)
     w->input = NULL;
 }
 
-static void wire_send(struct wire *w, struct iovec *v, int count)
-{
-    while (count) {
-        ssize_t put = link_write(w->fd, v, count);
-        if (put < 0)
-            lost(w, put);
-        for (; count && (size_t)put >= v->iov_len; v++, count--)
-            put -= (ssize_t)v->iov_len;
-        if (count) {
-            v->iov_base = (char *)v->iov_base + put;
-            v->iov_len -= (size_t)put;
-        }
-    }
-}
-
 static size_t read_some(struct wire *w, void *to, size_t room)
 {
     errno = 0;
@@ -225,7 +210,9 @@ void resp_ask(struct wire *w, const struct word *words, int count)
     }
     v[n++] = (struct iovec){last, 2};
     w->asked = words->at;
-    wire_send(w, v, n);
+    ssize_t sent = link_write_all(w->fd, v, n);
+    if (sent < 0)
+        lost(w, sent);
 }
 
 char *resp_head(struct wire *w, struct head *h)

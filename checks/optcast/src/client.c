@@ -111,6 +111,7 @@ int run_client(void)
     if (o.trace)
         trace_open(o.trace);
     (o.ring ? ring_way : servers_way)(&w);
+    start_way(&w);
     if (o.service.gate)
         pass_gate();
     if (o.rank == 0)
@@ -135,9 +136,8 @@ int run_client(void)
     }
     barrier(&w);
     for (int i = 0; i < w.count && !o.ring; i++) {
-        struct flow *f = &w.links[i].out;
-        struct header bye = {BYE, f->seq, 0};
-        send(f->fd, &bye, sizeof bye, 0);
+        struct header bye = {BYE, w.links[i].out.seq, 0};
+        send(w.links[i].out.fd, &bye, sizeof bye, 0);
     }
     if (o.rank == 0)
         printf("# Out of bounds values : %llu %s\n"

@@ -47,47 +47,44 @@ static void add_sizes(const char *text)
 
 static const struct setting rows[] = {
     {"servers and clients", .type = TITLE},
-    {"nrank", "N", "number of clients "
-     "(1)", COUNT, &o.nrank, 1, .high = MAX_RANKS},
+    {"nrank", "N", "number of clients (1)", COUNT, &o.nrank, 1,
+     .high = MAX_RANKS},
     {"data-type", NULL, "type of the elements (f32)", CHOICE, &o.type,
      .choices = type_names},
     {"timeout", "S", "timeout for a silent peer, seconds (60)", COUNT,
      &o.timeout, 1, .high = 86400},
-    {"trace", "FILE", "write log lines in the original's format; -: "
-     "standard output", WORD, .target = &o.trace},
+    {"trace", "FILE", "write log lines in the original's format; -: standard "
+     "output; not of a ring", WORD, .target = &o.trace},
     {"help", NULL, "print this help", .type = FLAG},
 
     {"servers; a line 'password WORD' is read from standard input",
      .type = TITLE},
     {"address", "A", "address on which it listens (127.0.0.1)", WORD,
      .target = &o.address},
-    {"port", "P", "port on which it "
-     "listens", COUNT, &o.port, 1, .high = 65535},
-    {"count", "N", "elements of a message; not used by clients of a "
-     "ring", LONG, &o.count, 1, .high = 1u << 30},
+    {"port", "P", "port on which it listens", COUNT, &o.port, 1,
+     .high = 65535},
+    {"count", "N", "elements of a message; not used by clients of a ring",
+     LONG, &o.count, 1, .high = 1u << 30},
     {"reduce-jobs", "N", "sets of buffers (2)", COUNT, &o.jobs, 1,
      .high = MAX_JOBS},
-    {"reduce-threads", "N", "threads that add up a job "
-     "(2)", COUNT, &o.threads, 1,
-     .high = MAX_THREADS},
-    {"recv-threads", "N", "receive threads; 0: "
-     "nrank", COUNT, &o.recvs, 0, .high = MAX_RANKS},
-    {"send-threads", "N", "send threads; 0: "
-     "nrank", COUNT, &o.sends, 0, .high = MAX_RANKS},
+    {"reduce-threads", "N", "threads that add up a job (2)", COUNT, &o.threads,
+     1, .high = MAX_THREADS},
+    {"recv-threads", "N", "receive threads; 0: nrank", COUNT, &o.recvs, 0,
+     .high = MAX_RANKS},
+    {"send-threads", "N", "send threads; 0: nrank", COUNT, &o.sends, 0,
+     .high = MAX_RANKS},
 
     {"clients", .type = TITLE},
     {"client", NULL, "this is a client", FLAG, .target = &o.client},
     {"ring", NULL, "all-reduce in a ring", FLAG, .target = &o.ring},
     {"rank", "R", "number of this client, from 0", COUNT, &o.rank, 0,
      .high = MAX_RANKS - 1},
-    {"service", "FILE", "file with lines 'server HOST PORT', 'password "
-     "WORD', 'gate' "
-     "(standard input)", WORD, .target = &o.service_file},
+    {"service", "FILE", "file with lines 'server HOST PORT', 'password WORD', "
+     "'gate' (standard input)", WORD, .target = &o.service_file},
     {"size", "SIZE,...", "sizes of the arrays, in bytes with K, M or G (512M)",
      CALL, .call = add_sizes},
-    {"chunksize", "SIZE", "size of the parts of an array "
-     "(512K)", SIZE, &o.chunk,
-     1, .high = 1ull << 50},
+    {"chunksize", "SIZE", "size of the parts of an array (512K)", SIZE,
+     &o.chunk, 1, .high = 1ull << 50},
     {"-n", "N", "measured all-reduces of each size (1)", COUNT,
      &o.iterations, 1, .high = 1e6},
     {"-w", "N", "all-reduces of the warm-up (1)", COUNT, &o.warmup, 0,
@@ -97,11 +94,6 @@ enum { ROWS = sizeof rows / sizeof *rows };
 static bool given[ROWS];
 static const struct settings settings = {rows, ROWS, given, "--", " "};
 
-static const char *service_name(void)
-{
-    return o.service_file ? o.service_file : "standard input";
-}
-
 static void read_options(int argc, char **argv)
 {
     read_arguments(&settings, argc, argv);
@@ -110,23 +102,24 @@ static void read_options(int argc, char **argv)
         print_settings(&settings);
         exit(0);
     }
+    const char *name = o.service_file ? o.service_file : "standard input";
     if (o.service_file)
-        open_service(&o.service, o.service_file);
+        open_service(&o.service, name);
     else
-        read_service(&o.service, stdin, service_name());
+        read_service(&o.service, stdin, name);
     if (!o.service.password)
         fail("%s has no line 'password WORD' with the secret of the run",
-             service_name());
+             name);
     if (strlen(o.service.password) >= SECRET)
-        fail("the secret in %s has more than %d characters", service_name(),
+        fail("the secret in %s has more than %d characters", name,
              SECRET - 1);
+    if (o.client && !o.service.count)
+        fail("%s names no server", name);
 }
 
 static void check_client(void)
 {
     size_t each = size_of(o.type);
-    if (!o.service.count)
-        fail("%s names no server", service_name());
     if (o.rank >= o.nrank)
         fail("--rank %u must be below --nrank %u", o.rank, o.nrank);
     if (o.ring && o.nrank < 2)

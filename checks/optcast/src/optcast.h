@@ -96,28 +96,29 @@ void to_number(enum type, void *, size_t at, float);
 int serve(void);
 int run_client(void);
 
-/* One direction of a connection of a client. */
-struct flow {
-    int fd, least;
-    char peer[160];                 /* for messages                           */
-    uint32_t seq;                   /* messages that have passed, ever        */
-    uint64_t passed;                /* messages of this all-reduce            */
-    struct header head;             /* of the message under way               */
-    size_t done;                    /* bytes of it, with the header           */
-};
-
-/* How clients all-reduce: servers.c or ring.c says which messages pass its links,
+/* How clients all-reduce: servers.c or ring.c says which messages there are,
  * all_reduce() passes them. */
+struct end {                        /* one direction of a connection          */
+    int fd;
+    uint32_t seq;                   /* of its next message                    */
+    char peer[160];                 /* for messages                           */
+};
+struct message {
+    struct end *end;
+    uint8_t *data;
+    uint64_t bytes;
+};
+enum { WINDOW = 4 };                /* parts per server that are under way    */
 struct way {
     int count;
-    struct link { struct flow out, in; } *links;
-    /* Prepares an all-reduce of the sizes below. */
+    struct link { struct end out, in; } *links;
+    /* Sets how many messages an all-reduce of so many bytes sends, and takes; and
+     * so many are sent before one was taken. */
     void (*begin)(struct way *);
-    /* Message k of a link: its data and *bytes; NULL: it is not due yet. */
-    uint8_t *(*due)(struct way *, int link, bool out, uint64_t k,
-                    uint64_t *bytes);
-    /* Message k has begun to pass, or has passed as a whole. */
-    void (*progress)(struct way *, int link, bool out, uint64_t k, bool whole);
+    uint64_t messages, window;
+    struct message (*message)(struct way *, uint64_t k, bool out);
+    /* Adds what was taken in message k to it; or NULL. */
+    void (*add)(struct way *, uint64_t k);
     /* The all-reduce under way. */
     uint8_t *from, *to;
     uint64_t bytes;
@@ -125,6 +126,8 @@ struct way {
 };
 void servers_way(struct way *);
 void ring_way(struct way *);
+/* Before the first all-reduce. */
+void start_way(struct way *);
 /* magic: DATA or BARRIER */
 void all_reduce(struct way *, void *in, void *out, uint64_t bytes,
                 uint32_t magic);

@@ -17,17 +17,17 @@
 static uint8_t *taken;                  /* one chunk                        */
 static uint64_t each;                   /* chunks of a block                */
 
-/* Chunk k that passes a link: returns where it lies, as an element. */
+/* Chunk k that passes a link: where it lies, and its size. */
 static uint64_t place(const struct way *w, bool out, uint64_t k,
-                      uint64_t *elements)
+                      uint64_t *bytes)
 {
-    uint64_t n = o.nrank, all = w->bytes / size_of(o.type);
+    uint64_t n = o.nrank, size = size_of(o.type), all = w->bytes / size;
     uint64_t block = (o.rank + 2 * n - k / each - !out) % n;
     uint64_t first = all * block / n, last = all * (block + 1) / n;
     uint64_t at = first + k % each * o.count;
     at = at < last ? at : last;
-    *elements = last - at < o.count ? last - at : o.count;
-    return at;
+    *bytes = (last - at < o.count ? last - at : o.count) * size;
+    return at * size;
 }
 
 /* Whether what comes in chunk k is to be added. */
@@ -36,32 +36,29 @@ static bool adds(uint64_t k)
     return k < each * (o.nrank - 1);
 }
 
+/* The first block that is sent is this rank's own; then what was taken. */
 static void begin(struct way *w)
 {
     uint64_t all = w->bytes / size_of(o.type);
     each = ((all + o.nrank - 1) / o.nrank + o.count - 1) / o.count;
+    w->messages = each * 2 * (o.nrank - 1);
+    w->window = each;
 }
 
-static uint8_t *due(struct way *w, int link, bool out, uint64_t k,
-                    uint64_t *bytes)
+static struct message message(struct way *w, uint64_t k, bool out)
 {
-    /* The first block that is sent is this rank's own; then what was taken. */
-    if (k == each * 2 * (o.nrank - 1)
-            || (out && k >= each + w->links[link].in.passed))
-        return NULL;
-    uint64_t at = place(w, out, k, bytes) * size_of(o.type);
-    *bytes *= size_of(o.type);
-    return !out && adds(k) ? taken : (out && k < each ? w->from : w->to) + at;
+    struct message m = {out ? &w->links->out : &w->links->in, NULL, 0};
+    uint64_t at = place(w, out, k, &m.bytes);
+    m.data = !out && adds(k) ? taken : (out && k < each ? w->from : w->to) + at;
+    return m;
 }
 
-static void progress(struct way *w, int link, bool out, uint64_t k, bool whole)
+static void add(struct way *w, uint64_t k)
 {
-    (void)link;
-    if (out || !whole || !adds(k))
-        return;
-    uint64_t elements, at = place(w, out, k, &elements) * size_of(o.type);
+    uint64_t bytes, at = place(w, false, k, &bytes);
     const void *both[] = {taken, w->from + at};
-    reduce(o.type, w->to + at, both, 2, elements);
+    if (adds(k))
+        reduce(o.type, w->to + at, both, 2, bytes / size_of(o.type));
 }
 
 /* The neighbour that comes before; others are dropped. */
@@ -98,10 +95,10 @@ void ring_way(struct way *w)
     uint32_t next = (o.rank + 1) % o.nrank;
     uint32_t before = (o.rank + o.nrank - 1) % o.nrank;
     char here[ADDRESS], where[ADDRESS];
-    *w = (struct way){.count = 1, .begin = begin, .due = due,
-                      .progress = progress};
+    *w = (struct way){.count = 1, .begin = begin, .message = message,
+                      .add = add};
     w->links = get(sizeof *w->links);
-    struct flow *in = &w->links->in, *out = &w->links->out;
+    struct end *in = &w->links->in, *out = &w->links->out;
     taken = get(o.count * size_of(o.type));
     /* The server only says who comes next. */
     const char *meeting = o.service.servers[0].name;

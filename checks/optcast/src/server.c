@@ -80,20 +80,6 @@ static _Noreturn void lost(uint32_t rank, const char *what)
          "of that rank", rank, name);
 }
 
-/* What a client may send next. */
-static void check(uint32_t rank, const struct header *head, uint32_t seq)
-{
-    if (head->magic != DATA && head->magic != BARRIER && head->magic != BYE)
-        fail("rank %u sent an invalid message", rank);
-    if (head->seq != seq)
-        fail("rank %u sent message %u instead of %u", rank, head->seq, seq);
-    if (head->bytes > room || head->bytes % size_of(o.type)
-            || (head->bytes && head->magic == BYE))
-        fail("rank %u announced %llu bytes, but a message has at most %zu: "
-             "is chunksize the same?", rank,
-             (unsigned long long)head->bytes, room);
-}
-
 /* Once all ranks are there: they must have sent the same. */
 static void agree(const struct job *job)
 {
@@ -137,16 +123,23 @@ static void wait_for_rank(uint32_t rank, uint32_t first, uint32_t count,
 
 /* --- the part of one thread, number i of its kind, in a job ---------------- */
 
+/* A message of each rank. Returns the header of the first one. */
 static struct header receive(struct job *job, uint32_t i, uint32_t seq)
 {
     uint32_t each = o.nrank / o.recvs, first = i * each;
     for (uint32_t r = first; r < first + each; r++) {
         struct header *head = &job->head[r];
         wait_for_rank(r, first, each, job->head);
-        bool good = read_whole(peers.fd[r], head, sizeof *head);
-        if (good)
-            check(r, head, seq);
-        if (!good || !read_whole(peers.fd[r], job->in[r], head->bytes))
+        if (!read_whole(peers.fd[r], head, sizeof *head))
+            lost(r, "stopped in the middle of a message");
+        bool bye = head->magic == BYE;
+        if ((!bye && head->magic != DATA && head->magic != BARRIER)
+                || head->seq != seq || head->bytes > (bye ? 0 : room)
+                || head->bytes % size_of(o.type))
+            fail("rank %u sent message %u of %llu bytes instead of message %u "
+                 "of at most %zu: is chunksize the same?", r, head->seq,
+                 (unsigned long long)head->bytes, seq, room);
+        if (!read_whole(peers.fd[r], job->in[r], head->bytes))
             lost(r, "stopped in the middle of a message");
     }
     return job->head[first];
@@ -177,24 +170,18 @@ static void send_sum(struct job *job, uint32_t i, struct header head)
 
 /* --- threads -------------------------------------------------------------- */
 
-static void trace_begin(enum kind kind, uint32_t i, uint32_t j)
-{
-    static const char *const steps[] = {"recv requested", "reduce start",
-                                        "send requested"};
-    trace_rust("TRACE", "server", "rank(%u)/job(%u) %s", i, j, steps[kind]);
-}
+static const char *const names[] = {"recv", "reduce", "send"};
 
-static void trace_end(enum kind kind, uint32_t i, uint32_t j, double since,
-                      uint64_t bytes)
+static void trace_latency(enum kind kind, uint32_t i, uint32_t j, double us,
+                          uint64_t bytes)
 {
-    double us = (now() - since) * 1e6;
     if (kind == REDUCE)
         trace_rust("TRACE", "server", "rank(%u)/job(%u) reduce latency: %uus",
                    i, j, (unsigned)us);
     else
         trace_rust("TRACE", "server", "rank(%u)/job(%u) %s latency: %uus, "
-                   "%.2fGbps", i, j, kind == RECV ? "recv" : "send",
-                   (unsigned)us, bytes * 8e-3 / us);
+                   "%.2fGbps", i, j, names[kind], (unsigned)us,
+                   bytes * 8e-3 / us);
 }
 
 /* Sleeps until all threads of a kind have done the job so often. */
@@ -227,7 +214,8 @@ static void *go_through_jobs(void *argument)
         pthread_mutex_unlock(&job->lock);
 
         if (kind == RECV || head.magic == DATA)
-            trace_begin(kind, i, j);
+            trace_rust("TRACE", "server", "rank(%u)/job(%u) %s %s", i, j,
+                       names[kind], kind == REDUCE ? "start" : "requested");
         double start = now();
         if (kind == RECV)
             head = receive(job, i, n);
@@ -236,7 +224,7 @@ static void *go_through_jobs(void *argument)
         else if (head.magic != BYE)
             send_sum(job, i, head);
         if (head.magic == DATA)
-            trace_end(kind, i, j, start, head.bytes);
+            trace_latency(kind, i, j, (now() - start) * 1e6, head.bytes);
         else if (kind == RECV)
             trace_rust("TRACE", "server", "rank(%u)/job(%u) recv barrier", i,
                        j);

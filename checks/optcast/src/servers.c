@@ -13,37 +13,9 @@
 
 /* So many parts go to each server, and none is smaller than LEAST bytes, below
  * which a message costs more than its bytes. */
-enum { OVERLAP = 32, LEAST = 8 << 10, WINDOW = 4 };
+enum { OVERLAP = 32, LEAST = 8 << 10 };
 
-static uint64_t part, parts, started;
-
-/* Message k of a link is this part. */
-static uint64_t part_of(const struct way *w, int link, uint64_t k)
-{
-    return link + k * w->count;
-}
-
-static void trace_part(const struct way *w, uint64_t p, int line,
-                       const char *what)
-{
-    static char requests[WINDOW * MAX_SERVERS];
-    int slot = p % (WINDOW * w->count);
-    if (w->magic == DATA)
-        trace_nccl(line, "req(%p)/idx(%d) %s", (void *)(requests + slot),
-                   slot % 10, what);
-}
-
-/* Starts parts as those before them end. */
-static void start(const struct way *w)
-{
-    uint64_t oldest = parts;
-    for (int i = 0; i < w->count; i++) {
-        uint64_t p = part_of(w, i, w->links[i].in.passed);
-        oldest = p < oldest ? p : oldest;
-    }
-    for (; started < parts && started < oldest + WINDOW * w->count; started++)
-        trace_part(w, started, 259, "allreduce start");
-}
+static uint64_t part;                   /* bytes                            */
 
 static void begin(struct way *w)
 {
@@ -51,47 +23,36 @@ static void begin(struct way *w)
     part = w->bytes / (OVERLAP * w->count) / LEAST * LEAST;
     part = part < LEAST ? LEAST : part;
     part = part < most ? part : most;
-    parts = (w->bytes + part - 1) / part;
-    started = 0;
-    start(w);
+    w->messages = (w->bytes + part - 1) / part;
+    w->window = WINDOW * w->count;
 }
 
-static uint8_t *due(struct way *w, int link, bool out, uint64_t k,
-                    uint64_t *bytes)
+static struct message message(struct way *w, uint64_t k, bool out)
 {
-    uint64_t p = part_of(w, link, k), at = p * part;
-    if (out ? p >= started : k >= w->links[link].out.passed)
-        return NULL;
-    *bytes = w->bytes - at < part ? w->bytes - at : part;
-    return (out ? w->from : w->to) + at;
-}
-
-static void progress(struct way *w, int link, bool out, uint64_t k, bool whole)
-{
-    uint64_t p = part_of(w, link, k);
-    if (out && !whole)
-        trace_part(w, p, 281, "allreduce requested");
-    else if (out)
-        trace_part(w, p, 305, "send done");
-    else if (whole) {
-        trace_part(w, p, 322, "recv done");
-        start(w);
-    }
+    /* Clients begin with different servers, else all of them would send to the
+     * first one at once. */
+    uint64_t first = k - k % w->count, left = w->messages - first;
+    uint64_t turn = left < (uint64_t)w->count ? left : (uint64_t)w->count;
+    uint64_t p = first + (k + o.rank) % turn, at = p * part;
+    struct link *link = &w->links[p % w->count];
+    return (struct message){
+        out ? &link->out : &link->in, (out ? w->from : w->to) + at,
+        w->bytes - at < part ? w->bytes - at : part};
 }
 
 void servers_way(struct way *w)
 {
-    *w = (struct way){.count = o.service.count, .begin = begin, .due = due,
-                      .progress = progress};
+    *w = (struct way){.count = o.service.count, .begin = begin,
+                      .message = message};
     w->links = get(w->count * sizeof *w->links);
     for (int i = 0; i < w->count; i++) {
         const char *name = o.service.servers[i].name;
-        struct flow *f = &w->links[i].out;
+        struct end *end = &w->links[i].out;
         trace_rust("INFO", "client", "connecting to %s", name);
-        f->fd = connect_to(name);
-        snprintf(f->peer, sizeof f->peer, "the server %s", name);
-        join_server(f->fd, name, "");
-        w->links[i].in = *f;
+        end->fd = connect_to(name);
+        snprintf(end->peer, sizeof end->peer, "the server %s", name);
+        join_server(end->fd, name, "");
+        w->links[i].in = *end;
     }
     trace_rust("INFO", "client", "client connected");
 }

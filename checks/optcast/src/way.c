@@ -1,135 +1,103 @@
-/* way.c - passes the messages of an all-reduce over all links of a client, in one
- * thread. */
+/* way.c - passes the messages of an all-reduce: a second thread sends them, in the
+ * order in which the calling thread takes those of the peers. */
 #define _GNU_SOURCE
 #include "optcast.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <pthread.h>
 #include <string.h>
-#include <sys/socket.h>
 
-static _Noreturn void gone(const struct way *w, const struct flow *f, ssize_t n)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+/* Messages of the all-reduce under way. */
+static uint64_t sent, taken;
+
+static _Noreturn void gone(const struct end *end, const char *what)
 {
-    fail("rank %u: %s %s in the middle of an all-reduce of %llu B: see the "
-         "message of that process", o.rank, f->peer,
-         n == 0 || errno == ECONNRESET || errno == EPIPE
-         ? "closed the connection" : errno == EBADMSG
-         ? "sent another message than expected" : strerror(errno),
-         (unsigned long long)w->bytes);
+    if (errno == EAGAIN)
+        fail("rank %u: %s %s nothing for %u s: it hangs, or its link is down",
+             o.rank, end->peer, what, o.timeout);
+    fail("rank %u: %s %s in the middle of an all-reduce: see the message of "
+         "that process", o.rank, end->peer,
+         !errno || errno == ECONNRESET || errno == EPIPE
+         ? "closed the connection" : strerror(errno));
 }
 
-/* What is left of a message, in one call. Returns the bytes that passed now; 0: the
- * peer has closed; LINK_AGAIN: none passed; LINK_BROKEN: errno says why, EBADMSG:
- * another header than the one that is due. */
-static ssize_t pass(struct flow *f, uint8_t *data, const struct header *due,
-                    bool out)
+/* The lines of NCCL's plugin about one message. */
+static void trace(const struct way *w, uint64_t k, int line, const char *what)
 {
-    struct iovec parts[2];
-    struct msghdr message = {.msg_iov = parts};
-    size_t head = sizeof f->head, before = f->done;
-    size_t at = before < head ? 0 : before - head;
-    if (out)
-        f->head = *due;
-    if (before < head)
-        parts[message.msg_iovlen++] = (struct iovec){
-            (uint8_t *)&f->head + before, head - before};
-    parts[message.msg_iovlen++] = (struct iovec){data + at, due->bytes - at};
-    ssize_t n;
-    do {
-        errno = 0;
-        n = out ? sendmsg(f->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
-            : recvmsg(f->fd, &message, MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return errno == EAGAIN ? LINK_AGAIN : LINK_BROKEN;
-    f->done += n;
-    if (!out && before < head && f->done >= head
-            && memcmp(&f->head, due, head))
-        return errno = EBADMSG, LINK_BROKEN;
-    return n;
+    static char requests[WINDOW * MAX_SERVERS];
+    int slot = k % (WINDOW * w->count);
+    if (w->magic == DATA && !o.ring && k < w->messages)
+        trace_nccl(line, "req(%p)/idx(%d) %s", (void *)(requests + slot),
+                   slot % 10, what);
 }
 
-/* Passes one message, or a part of it; whether anything has moved. */
-static bool move(struct way *w, int link, bool out)
+static void *send_messages(void *way)
 {
-    struct flow *f = out ? &w->links[link].out : &w->links[link].in;
-    struct header due = {w->magic, f->seq, 0};
-    uint8_t *data = w->due(w, link, out, f->passed, &due.bytes);
-    if (!data)
-        return false;
-    bool begins = !f->done;
-    ssize_t n = pass(f, data, &due, out);
-    if (n == LINK_AGAIN)
-        return false;
-    if (n <= 0)
-        gone(w, f, n);
-    if (begins)
-        w->progress(w, link, out, f->passed, false);
-    if (f->done == sizeof f->head + due.bytes) {
-        f->done = 0;
-        f->seq++;
-        w->progress(w, link, out, f->passed++, true);
+    struct way *w = way;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (sent == w->messages || sent == taken + w->window)
+            pthread_cond_wait(&moved, &lock);
+        pthread_mutex_unlock(&lock);
+        struct message m = w->message(w, sent, true);
+        struct header head = {w->magic, m.end->seq++, m.bytes};
+        struct iovec parts[] = {{&head, sizeof head}, {m.data, m.bytes}};
+        trace(w, sent, 281, "allreduce requested");
+        if (link_write_all(m.end->fd, parts, 2) < 0)
+            gone(m.end, "took");
+        trace(w, sent, 305, "send done");
+        pthread_mutex_lock(&lock);
+        sent++;
+        pthread_cond_signal(&moved);
     }
-    return true;
+    return NULL;
 }
 
-/* Has poll() wait until a message of this size is there, which must be on its
- * way: fewer, larger reads. */
-static void wait_for_message(struct flow *f, size_t size)
+void start_way(struct way *w)
 {
-    size_t left = sizeof f->head + size - f->done;
-    int least = left < 128 << 10 ? (int)left : 128 << 10;
-    if (least != f->least && setsockopt(f->fd, SOL_SOCKET, SO_RCVLOWAT,
-                                        &least, sizeof least) == 0)
-        f->least = least;
-}
-
-/* Sleeps until a message that is due can move; false: none is due any more. */
-static bool wait_for_links(struct way *w)
-{
-    static struct pollfd polled[2 * MAX_SERVERS];
-    static struct flow *flows[2 * MAX_SERVERS];
-    int count = 0;
-    for (int i = 0; i < 2 * w->count; i++) {
-        bool out = i % 2;
-        struct flow *f = out ? &w->links[i / 2].out : &w->links[i / 2].in;
-        uint64_t bytes;
-        if (!w->due(w, i / 2, out, f->passed, &bytes))
-            continue;
-        if (!out)
-            wait_for_message(f, bytes);
-        flows[count] = f;
-        polled[count++] = (struct pollfd){f->fd, out ? POLLOUT : POLLIN, 0};
-    }
-    if (count && poll(polled, count, o.timeout * 1000) == 0)
-        fail("rank %u: %s sent nothing for %u s: it hangs, or its link is "
-             "down", o.rank, flows[0]->peer, o.timeout);
-    for (int i = 0; i < count; i++)
-        if (polled[i].revents & (POLLERR | POLLHUP)
-                && !(polled[i].revents & POLLIN))
-            gone(w, flows[i], 0);
-    return count;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, send_messages, w))
+        fail("cannot start a thread");
 }
 
 void all_reduce(struct way *w, void *in, void *out, uint64_t bytes,
                 uint32_t magic)
 {
+    pthread_mutex_lock(&lock);
     w->from = in;
     w->to = out;
     w->bytes = bytes;
     w->magic = magic;
-    for (int i = 0; i < w->count; i++)
-        w->links[i].out.passed = w->links[i].in.passed = 0;
     w->begin(w);
-    bool moved = true;
-    while (moved || wait_for_links(w)) {
-        moved = false;
-        for (int i = 0; i < w->count; i++) {
-            /* Clients begin with different servers, else all of them would
-             * send to the first one at once. */
-            int link = (i + o.rank) % w->count;
-            moved |= move(w, link, false);
-            moved |= move(w, link, true);
-        }
+    sent = taken = 0;
+    for (uint64_t k = 0; k < w->window; k++)
+        trace(w, k, 259, "allreduce start");
+    pthread_cond_signal(&moved);
+    while (taken < w->messages) {
+        pthread_mutex_unlock(&lock);
+        struct message m = w->message(w, taken, false);
+        struct header head, due = {w->magic, m.end->seq++, m.bytes};
+        if (!read_whole(m.end->fd, &head, sizeof head))
+            gone(m.end, "sent");
+        if (memcmp(&head, &due, sizeof head))
+            fail("rank %u: %s sent another message than expected", o.rank,
+                 m.end->peer);
+        if (!read_whole(m.end->fd, m.data, m.bytes))
+            gone(m.end, "sent");
+        if (w->add)
+            w->add(w, taken);
+        pthread_mutex_lock(&lock);
+        /* The trace has the end of what was sent before its sum. */
+        while (!o.ring && sent == taken)
+            pthread_cond_wait(&moved, &lock);
+        trace(w, taken, 322, "recv done");
+        trace(w, taken + w->window, 259, "allreduce start");
+        taken++;
+        pthread_cond_signal(&moved);
     }
+    while (sent < w->messages)
+        pthread_cond_wait(&moved, &lock);
+    pthread_mutex_unlock(&lock);
 }

@@ -135,10 +135,8 @@ int run_client(void)
         trace_flush();
     }
     barrier(&w);
-    for (int i = 0; i < w.count && !o.ring; i++) {
-        struct header bye = {BYE, w.links[i].out.seq, 0};
-        send(w.links[i].out.fd, &bye, sizeof bye, 0);
-    }
+    for (int i = 0; i < w.count && !o.ring; i++)
+        send_message(&w.links[i].out, BYE, NULL, 0);
     if (o.rank == 0)
         printf("# Out of bounds values : %llu %s\n"
                "# Avg bus bandwidth    : %.6g\n#\n", (unsigned long long)bad,

@@ -107,3 +107,38 @@ void join_server(int fd, const char *name, const char *ring)
     if (*answer.why)
         fail("%s refuses the connection: %s", name, answer.why);
 }
+
+void lost(const struct end *end, const char *what)
+{
+    if (errno == EAGAIN)
+        fail("%s %s for %u s: it hangs, or its link is down", end->peer, what,
+             o.timeout);
+    fail("%s %s: see the message of that process", end->peer,
+         !errno || errno == ECONNRESET || errno == EPIPE
+         ? "closed the connection before its end" : strerror(errno));
+}
+
+void send_message(struct end *to, uint32_t magic, void *data, uint64_t bytes)
+{
+    struct header head = {magic, to->seq++, bytes};
+    struct iovec parts[] = {{&head, sizeof head}, {data, bytes}};
+    if (link_write_all(to->fd, parts, 2) < 0)
+        lost(to, "took no data");
+}
+
+struct header take_message(struct end *from, void *data, uint64_t most)
+{
+    struct header head;
+    if (!read_whole(from->fd, &head, sizeof head))
+        lost(from, "sent nothing");
+    if ((head.magic != DATA && head.magic != BARRIER && head.magic != BYE)
+            || head.seq != from->seq++ || head.bytes > most
+            || head.bytes % size_of(o.type))
+        fail("%s sent message %u of %llu bytes instead of message %u of at "
+             "most %llu: is chunksize the same?", from->peer, head.seq,
+             (unsigned long long)head.bytes, from->seq - 1,
+             (unsigned long long)most);
+    if (!read_whole(from->fd, data, head.bytes))
+        lost(from, "stopped in the middle of a message");
+    return head;
+}

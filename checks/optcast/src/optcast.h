@@ -76,6 +76,13 @@ void trace_nccl(int line, const char *, ...)
 void trace_flush(void);
 
 /* net.c */
+struct end {                        /* one direction of a connection          */
+    int fd;
+    uint32_t seq;                   /* of its next message                    */
+    char peer[160];                 /* for messages                           */
+};
+struct link { struct end out, in; };
+
 bool read_whole(int fd, void *, size_t);    /* false: closed, late, an error */
 /* HOST:PORT of this end of a connection, or of its peer. */
 void name_of(int fd, bool peer, char out[ADDRESS]);
@@ -85,6 +92,11 @@ int connect_to(const char *where);
  * *why, which is empty if it sent nothing. ring: see struct join, or "". */
 bool accept_peer(int fd, struct join *, const char **why);
 void join_server(int fd, const char *name, const char *ring);
+/* The end of the program: the peer hangs, or has closed the connection. */
+_Noreturn void lost(const struct end *, const char *what);
+void send_message(struct end *, uint32_t magic, void *data, uint64_t bytes);
+/* A message of at most so many bytes. */
+struct header take_message(struct end *, void *data, uint64_t most);
 
 /* reduce.c */
 void *get(size_t);                  /* memory at the begin of a page          */
@@ -98,11 +110,6 @@ int run_client(void);
 
 /* How clients all-reduce: servers.c or ring.c says which messages there are,
  * all_reduce() passes them. */
-struct end {                        /* one direction of a connection          */
-    int fd;
-    uint32_t seq;                   /* of its next message                    */
-    char peer[160];                 /* for messages                           */
-};
 struct message {
     struct end *end;
     uint8_t *data;
@@ -111,7 +118,7 @@ struct message {
 enum { WINDOW = 4 };                /* parts per server that are under way    */
 struct way {
     int count;
-    struct link { struct end out, in; } *links;
+    struct link *links;
     /* Sets how many messages an all-reduce of so many bytes sends, and takes; and
      * so many are sent before one was taken. */
     void (*begin)(struct way *);

@@ -121,6 +121,8 @@ void ring_way(struct way *w)
         out->fd = join_next(where, next);
     close(listener);
     send_at_once(in->fd);
-    snprintf(out->peer, sizeof out->peer, "its neighbour, rank %u,", next);
-    snprintf(in->peer, sizeof in->peer, "its neighbour, rank %u,", before);
+    snprintf(out->peer, sizeof out->peer, "rank %u: its neighbour, rank %u,",
+             o.rank, next);
+    snprintf(in->peer, sizeof in->peer, "rank %u: its neighbour, rank %u,",
+             o.rank, before);
 }

@@ -34,11 +34,10 @@ static size_t room;                     /* bytes of a buffer                */
 
 /* Who is connected: a session begins when all are. */
 static struct {
-    int fd[MAX_RANKS];
-    uint32_t joined;
-    bool of_ring;
+    struct link links[MAX_RANKS];
     char ring[MAX_RANKS][ADDRESS];      /* see struct join                  */
-    char name[MAX_RANKS][ADDRESS];      /* a closed peer has none any more  */
+    bool joined[MAX_RANKS], of_ring;
+    uint32_t count;
 } peers;
 
 /* The handshake with one peer, which stays or is dropped. */
@@ -49,18 +48,22 @@ static void admit(int fd)
     char name[ADDRESS];
     bool stays = accept_peer(fd, &join, &why);
     name_of(fd, true, name);
-    if (stays && peers.fd[join.rank] >= 0)
+    if (stays && peers.joined[join.rank])
         why = "its rank is here already";
-    else if (stays && peers.joined && !*join.ring == peers.of_ring)
+    else if (stays && peers.count && !*join.ring == peers.of_ring)
         why = "all ranks of a session have --ring, or none";
     else if (stays) {
         set_timeout(fd, o.timeout);
         send_at_once(fd);
-        peers.fd[join.rank] = fd;
-        peers.of_ring = *join.ring;
+        struct link *link = &peers.links[join.rank];
+        link->in = (struct end){.fd = fd};
+        snprintf(link->in.peer, sizeof link->in.peer, "rank %u (%s)",
+                 join.rank, name);
+        link->out = link->in;
         strcpy(peers.ring[join.rank], join.ring);
-        strcpy(peers.name[join.rank], name);
-        peers.joined++;
+        peers.of_ring = *join.ring;
+        peers.joined[join.rank] = true;
+        peers.count++;
         trace_rust("INFO", "server", "server connected");
         return;
     }
@@ -68,16 +71,6 @@ static void admit(int fd)
         trace_rust("WARN", "server", "%s dropped: %s", name, why);
     trace_flush();
     close(fd);
-}
-
-static _Noreturn void lost(uint32_t rank, const char *what)
-{
-    const char *name = peers.name[rank];
-    if (errno == EAGAIN || errno == EWOULDBLOCK)
-        fail("rank %u (%s) %s for %u s: it hangs, or its link is down", rank,
-             name, what, o.timeout);
-    fail("rank %u (%s) closed its connection before its end: see the message "
-         "of that rank", rank, name);
 }
 
 /* Once all ranks are there: they must have sent the same. */
@@ -103,7 +96,7 @@ static void wait_for_rank(uint32_t rank, uint32_t first, uint32_t count,
     for (uint32_t k = 0; k < count; k++) {
         bool said_bye = first + k < rank && heads[first + k].magic == BYE;
         polled[k] = (struct pollfd){
-            said_bye ? -1 : peers.fd[first + k],
+            said_bye ? -1 : peers.links[first + k].in.fd,
             first + k == rank ? POLLIN : POLLRDHUP, 0};
     }
     while (!polled[rank - first].revents) {
@@ -115,7 +108,7 @@ static void wait_for_rank(uint32_t rank, uint32_t first, uint32_t count,
             errno = 0;
             if (recv(polled[k].fd, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT)
                     != sizeof next || next.magic != BYE)
-                lost(first + k, "sent nothing");
+                lost(&peers.links[first + k].in, "sent nothing");
             polled[k].fd = -1;
         }
     }
@@ -124,23 +117,12 @@ static void wait_for_rank(uint32_t rank, uint32_t first, uint32_t count,
 /* --- the part of one thread, number i of its kind, in a job ---------------- */
 
 /* A message of each rank. Returns the header of the first one. */
-static struct header receive(struct job *job, uint32_t i, uint32_t seq)
+static struct header receive(struct job *job, uint32_t i)
 {
     uint32_t each = o.nrank / o.recvs, first = i * each;
     for (uint32_t r = first; r < first + each; r++) {
-        struct header *head = &job->head[r];
         wait_for_rank(r, first, each, job->head);
-        if (!read_whole(peers.fd[r], head, sizeof *head))
-            lost(r, "stopped in the middle of a message");
-        bool bye = head->magic == BYE;
-        if ((!bye && head->magic != DATA && head->magic != BARRIER)
-                || head->seq != seq || head->bytes > (bye ? 0 : room)
-                || head->bytes % size_of(o.type))
-            fail("rank %u sent message %u of %llu bytes instead of message %u "
-                 "of at most %zu: is chunksize the same?", r, head->seq,
-                 (unsigned long long)head->bytes, seq, room);
-        if (!read_whole(peers.fd[r], job->in[r], head->bytes))
-            lost(r, "stopped in the middle of a message");
+        job->head[r] = take_message(&peers.links[r].in, job->in[r], room);
     }
     return job->head[first];
 }
@@ -158,14 +140,11 @@ static void add_up(struct job *job, uint32_t i, const struct header *head)
     reduce(o.type, job->out + from * each, in, o.nrank, to - from);
 }
 
-static void send_sum(struct job *job, uint32_t i, struct header head)
+static void send_sum(struct job *job, uint32_t i, const struct header *head)
 {
     uint32_t each = o.nrank / o.sends;
-    for (uint32_t r = i * each; r < (i + 1) * each; r++) {
-        struct iovec parts[] = {{&head, sizeof head}, {job->out, head.bytes}};
-        if (link_write_all(peers.fd[r], parts, 2) < 0)
-            lost(r, "took no data");
-    }
+    for (uint32_t r = i * each; r < (i + 1) * each; r++)
+        send_message(&peers.links[r].out, head->magic, job->out, head->bytes);
 }
 
 /* --- threads -------------------------------------------------------------- */
@@ -218,11 +197,11 @@ static void *go_through_jobs(void *argument)
                        names[kind], kind == REDUCE ? "start" : "requested");
         double start = now();
         if (kind == RECV)
-            head = receive(job, i, n);
+            head = receive(job, i);
         else if (kind == REDUCE)
             add_up(job, i, &head);
         else if (head.magic != BYE)
-            send_sum(job, i, head);
+            send_sum(job, i, &head);
         if (head.magic == DATA)
             trace_latency(kind, i, j, (now() - start) * 1e6, head.bytes);
         else if (kind == RECV)
@@ -262,9 +241,9 @@ static void run_threads(void)
 static void run_ring(void)
 {
     for (uint32_t r = 0; r < o.nrank; r++)
-        if (write(peers.fd[r], peers.ring[(r + 1) % o.nrank], ADDRESS)
+        if (write(peers.links[r].out.fd, peers.ring[(r + 1) % o.nrank], ADDRESS)
                 != ADDRESS)
-            lost(r, "took no data");
+            lost(&peers.links[r].out, "took no data");
 }
 
 int serve(void)
@@ -281,8 +260,6 @@ int serve(void)
             jobs[j].in[r] = get(room);
         jobs[j].out = get(room);
     }
-    for (uint32_t r = 0; r < o.nrank; r++)
-        peers.fd[r] = -1;
     /* SIGTERM ends the server between two sessions: its log is whole. */
     sigset_t ends, before;
     sigemptyset(&ends);
@@ -295,7 +272,7 @@ int serve(void)
                o.address, o.port, o.nrank);
     for (;;) {
         trace_flush();
-        while (peers.joined < o.nrank) {
+        while (peers.count < o.nrank) {
             int fd = ppoll(&door, 1, NULL, &before) > 0
                 ? accept4(door.fd, NULL, NULL, SOCK_CLOEXEC) : -1;
             if (fd >= 0)
@@ -308,9 +285,8 @@ int serve(void)
         for (uint32_t r = 0; r < o.nrank; r++) {
             trace_rust("INFO", "server", "handle_connection: exiting ret "
                        "Ok(0)");
-            close(peers.fd[r]);
-            peers.fd[r] = -1;
+            close(peers.links[r].in.fd);
         }
-        peers.joined = 0;
+        memset(&peers, 0, sizeof peers);
     }
 }

@@ -50,7 +50,8 @@ void servers_way(struct way *w)
         struct end *end = &w->links[i].out;
         trace_rust("INFO", "client", "connecting to %s", name);
         end->fd = connect_to(name);
-        snprintf(end->peer, sizeof end->peer, "the server %s", name);
+        snprintf(end->peer, sizeof end->peer, "rank %u: the server %s", o.rank,
+                 name);
         join_server(end->fd, name, "");
         w->links[i].in = *end;
     }

@@ -40,15 +40,13 @@ void trace_rust(const char *level, const char *module, const char *format,
     if (!out || (!spans && level[0] == 'T'))
         return;
     struct timespec t;
-    struct tm day;
-    char head[192];
+    char time[32], head[192];
     va_list args;
     clock_gettime(CLOCK_REALTIME, &t);
-    gmtime_r(&t.tv_sec, &day);
-    snprintf(head, sizeof head, "[%s] [%04d-%02d-%02dT%02d:%02d:%02d.%09ldZ "
-             "%-5s optcast_reduction_server::%s] ", host, day.tm_year + 1900,
-             day.tm_mon + 1, day.tm_mday, day.tm_hour, day.tm_min, day.tm_sec,
-             t.tv_nsec, level, module);
+    strftime(time, sizeof time, "%FT%T", gmtime_r(&t.tv_sec, &(struct tm){0}));
+    snprintf(head, sizeof head, "[%s] [%s.%09ldZ %-5s "
+             "optcast_reduction_server::%s] ", host, time, t.tv_nsec, level,
+             module);
     va_start(args, format);
     line(head, format, args);
     va_end(args);

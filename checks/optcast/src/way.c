@@ -1,27 +1,13 @@
 /* way.c - passes the messages of an all-reduce: a second thread sends them, in the
  * order in which the calling thread takes those of the peers. */
-#define _GNU_SOURCE
 #include "optcast.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 /* Messages of the all-reduce under way. */
 static uint64_t sent, taken;
-
-static _Noreturn void gone(const struct end *end, const char *what)
-{
-    if (errno == EAGAIN)
-        fail("rank %u: %s %s nothing for %u s: it hangs, or its link is down",
-             o.rank, end->peer, what, o.timeout);
-    fail("rank %u: %s %s in the middle of an all-reduce: see the message of "
-         "that process", o.rank, end->peer,
-         !errno || errno == ECONNRESET || errno == EPIPE
-         ? "closed the connection" : strerror(errno));
-}
 
 /* The lines of NCCL's plugin about one message. */
 static void trace(const struct way *w, uint64_t k, int line, const char *what)
@@ -42,11 +28,8 @@ static void *send_messages(void *way)
             pthread_cond_wait(&moved, &lock);
         pthread_mutex_unlock(&lock);
         struct message m = w->message(w, sent, true);
-        struct header head = {w->magic, m.end->seq++, m.bytes};
-        struct iovec parts[] = {{&head, sizeof head}, {m.data, m.bytes}};
         trace(w, sent, 281, "allreduce requested");
-        if (link_write_all(m.end->fd, parts, 2) < 0)
-            gone(m.end, "took");
+        send_message(m.end, w->magic, m.data, m.bytes);
         trace(w, sent, 305, "send done");
         pthread_mutex_lock(&lock);
         sent++;
@@ -78,14 +61,9 @@ void all_reduce(struct way *w, void *in, void *out, uint64_t bytes,
     while (taken < w->messages) {
         pthread_mutex_unlock(&lock);
         struct message m = w->message(w, taken, false);
-        struct header head, due = {w->magic, m.end->seq++, m.bytes};
-        if (!read_whole(m.end->fd, &head, sizeof head))
-            gone(m.end, "sent");
-        if (memcmp(&head, &due, sizeof head))
-            fail("rank %u: %s sent another message than expected", o.rank,
-                 m.end->peer);
-        if (!read_whole(m.end->fd, m.data, m.bytes))
-            gone(m.end, "sent");
+        struct header head = take_message(m.end, m.data, m.bytes);
+        if (head.magic != magic || head.bytes != m.bytes)
+            fail("%s sent another message than expected", m.end->peer);
         if (w->add)
             w->add(w, taken);
         pthread_mutex_lock(&lock);

@@ -101,7 +101,7 @@ static double print_row(uint64_t size, double took, uint64_t differ)
 
 int run_client(void)
 {
-    static struct way w;                /* the thread that sends reads it */
+    struct way w;
     size_t each = size_of(o.type);
     uint64_t most = 0, bad = 0;
     double sum = 0;
@@ -111,7 +111,6 @@ int run_client(void)
     if (o.trace)
         trace_open(o.trace);
     (o.ring ? ring_way : servers_way)(&w);
-    start_way(&w);
     if (o.service.gate)
         pass_gate();
     if (o.rank == 0)

@@ -80,6 +80,10 @@ struct end {                        /* one direction of a connection          */
     int fd;
     uint32_t seq;                   /* of its next message                    */
     char peer[160];                 /* for messages                           */
+    /* Of a client: the message under way, of which so many bytes have passed. */
+    struct header head;
+    size_t done;
+    int least;                      /* SO_RCVLOWAT                            */
 };
 struct link { struct end out, in; };
 
@@ -128,13 +132,11 @@ struct way {
     void (*add)(struct way *, uint64_t k);
     /* The all-reduce under way. */
     uint8_t *from, *to;
-    uint64_t bytes;
+    uint64_t bytes, sent, taken;
     uint32_t magic;
 };
 void servers_way(struct way *);
 void ring_way(struct way *);
-/* Before the first all-reduce. */
-void start_way(struct way *);
 /* magic: DATA or BARRIER */
 void all_reduce(struct way *, void *in, void *out, uint64_t bytes,
                 uint32_t magic);

@@ -32,11 +32,11 @@ static struct job jobs[MAX_JOBS];
 static uint32_t threads_of[KINDS];
 static size_t room;                     /* bytes of a buffer                */
 
-/* Who is connected: a session begins when all are. */
+/* Who is connected: the others have no name. A session begins when all are. */
 static struct {
     struct link links[MAX_RANKS];
     char ring[MAX_RANKS][ADDRESS];      /* see struct join                  */
-    bool joined[MAX_RANKS], of_ring;
+    bool of_ring;
     uint32_t count;
 } peers;
 
@@ -48,7 +48,7 @@ static void admit(int fd)
     char name[ADDRESS];
     bool stays = accept_peer(fd, &join, &why);
     name_of(fd, true, name);
-    if (stays && peers.joined[join.rank])
+    if (stays && *peers.links[join.rank].in.peer)
         why = "its rank is here already";
     else if (stays && peers.count && !*join.ring == peers.of_ring)
         why = "all ranks of a session have --ring, or none";
@@ -62,7 +62,6 @@ static void admit(int fd)
         link->out = link->in;
         strcpy(peers.ring[join.rank], join.ring);
         peers.of_ring = *join.ring;
-        peers.joined[join.rank] = true;
         peers.count++;
         trace_rust("INFO", "server", "server connected");
         return;

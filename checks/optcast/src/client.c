@@ -58,7 +58,7 @@ static void head(void)
     printf("# optcast %s type %s servers %d ranks %u chunksize %llu nsplit 1 "
            "nreq %d\n", VERSION, o.ring ? "ring" : "optcast",
            o.service.count, o.nrank, (unsigned long long)o.chunk,
-           4 * o.service.count);
+           WINDOW * o.service.count);
     printf("# nThread 1 nGpus 1 minBytes %llu maxBytes %llu warmup iters: %u "
            "iters: %u agg iters: 1 validation: 1 graph: 0\n#\n"
            "# Using devices\n", (unsigned long long)o.size[0],

@@ -81,24 +81,25 @@ static int accept_before(int listener, uint32_t rank)
          o.rank, rank, o.timeout);
 }
 
-static int join_next(const char *where, uint32_t rank)
+static int join_next(const char *where, const struct end *next)
 {
-    char name[ADDRESS + 32];
     int fd = connect_to(where);
-    snprintf(name, sizeof name, "%s (rank %u)", where, rank);
-    join_server(fd, name, where);
+    join_server(fd, next->peer, where);
     return fd;
 }
 
 void ring_way(struct way *w)
 {
-    uint32_t next = (o.rank + 1) % o.nrank;
     uint32_t before = (o.rank + o.nrank - 1) % o.nrank;
     char here[ADDRESS], where[ADDRESS];
     *w = (struct way){.count = 1, .begin = begin, .message = message,
                       .add = add};
     w->links = get(sizeof *w->links);
     struct end *in = &w->links->in, *out = &w->links->out;
+    snprintf(out->peer, sizeof out->peer, "rank %u: its neighbour, rank %u,",
+             o.rank, (o.rank + 1) % o.nrank);
+    snprintf(in->peer, sizeof in->peer, "rank %u: its neighbour, rank %u,",
+             o.rank, before);
     taken = get(o.count * size_of(o.type));
     /* The server only says who comes next. */
     const char *meeting = o.service.servers[0].name;
@@ -115,14 +116,10 @@ void ring_way(struct way *w)
     /* The connection to the next is accepted by the kernel at once, so that
      * no rank waits for another that waits too; the handshake needs both. */
     if (o.rank == 0)
-        out->fd = join_next(where, next);
+        out->fd = join_next(where, out);
     in->fd = accept_before(listener, before);
     if (o.rank > 0)
-        out->fd = join_next(where, next);
+        out->fd = join_next(where, out);
     close(listener);
     send_at_once(in->fd);
-    snprintf(out->peer, sizeof out->peer, "rank %u: its neighbour, rank %u,",
-             o.rank, next);
-    snprintf(in->peer, sizeof in->peer, "rank %u: its neighbour, rank %u,",
-             o.rank, before);
 }

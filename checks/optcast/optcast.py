@@ -197,7 +197,8 @@ class OptcastAllReduce(ServiceBenchmark):
             cpus=max(1, cores // (2 * each if beside else each)))
 
     def client_step(self, name: str, *options: str) -> Step:
-        """A step in which all clients measure all sizes. The first one traces servers."""
+        """A step in which all clients measure all sizes; the first one traces, unless
+        it is of a ring."""
         of = self.run_setup
         command = (
             f'{self.programs.stagedir}/optcast', '--client', '--nrank', str(of.clients),

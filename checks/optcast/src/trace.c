@@ -27,11 +27,9 @@ void trace_open(const char *path)
 /* One line whole, whatever other threads write. */
 static void line(const char *head, const char *format, va_list args)
 {
-    flockfile(out);
-    fputs(head, out);
-    vfprintf(out, format, args);
-    putc_unlocked('\n', out);
-    funlockfile(out);
+    char words[512];
+    vsnprintf(words, sizeof words, format, args);
+    fprintf(out, "%s%s\n", head, words);
 }
 
 void trace_rust(const char *level, const char *module, const char *format,

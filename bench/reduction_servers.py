@@ -9,7 +9,7 @@ the same rate: 4 clients and 1, 2, 4 servers, each on a node of its own, and a
 ring of the same clients. The ratio is busbw of the servers over busbw of the
 ring. The model is min(1, m/n) 2(n-1)/n for n clients and m servers: 0.375,
 0.75 and 1.5. Goal: every ratio at 4 MiB and above reaches --minimum (0.9) of
-the model; otherwise the class of threads that limits it is printed.
+the model; the others are listed.
 """
 from __future__ import annotations
 
@@ -196,8 +196,7 @@ def print_ratio_table(runs: dict[int, list[parser.Analysis]], minimum: float) ->
                 short.append((size, servers, ratio / limit))
         print_table_row(f'{size >> 20} MiB', f'{ring[size] * 1e3:.2f}', *cells)
     for size, servers, share in short:
-        print(f'{size >> 20} MiB, {servers} servers: {share:.0%} of the '
-              'model: ' + runs[servers][-1].bottleneck())
+        print(f'{size >> 20} MiB, {servers} servers: {share:.0%} of the model')
     return not short
 
 

@@ -62,6 +62,22 @@ def test_the_headers_of_usr_keep_their_place(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize('text, expected', [
+    ('RKSs', ['-D_GLIBCXX_USE_CXX11_ABI=0']),
+    ('RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE', [])])
+def test_the_abi_is_that_of_libtorch(tmp_path, text, expected):
+    """std::string of Python packages before 2.6 has other names in the libraries."""
+    (tmp_path / 'lib').mkdir()
+    (tmp_path / 'lib' / 'libtorch_cpu.so').touch()
+    (tmp_path / 'lib' / 'libc10.so').write_text(
+        f'\0_ZN3c106detail14torchCheckFailEPKcS2_j{text}\0')
+    done = subprocess.run(
+        aimodule.module_build_command(str(tmp_path / 'ai.so'), 'true'), shell=True,
+        text=True, capture_output=True, check=True,
+        env={**os.environ, 'TORCH_PREFIX': str(tmp_path), 'CXX': 'echo'})
+    assert [word for word in done.stdout.split() if 'ABI' in word] == expected
+
+
 @pytest.fixture(scope='module')
 def torch_module(once):
     prefix = os.environ.get('PLUMBLINE_LIBTORCH')

@@ -32,9 +32,15 @@ mkdir -p "$objects"
 include=
 [ "$TORCH_PREFIX/include" -ef /usr/include ] ||
     include=$TORCH_PREFIX/include
+# Python packages before 2.6 have std::string of the old ABI, which the linker finds
+# only by its names.
+abi=
+if grep -qs torchCheckFailEPKcS2_jRKSs "$lib/libc10.so"; then
+    abi=-D_GLIBCXX_USE_CXX11_ABI=0
+fi
 cxx() {
     # shellcheck disable=SC2086
-    ${CXX:-c++} $flags -std=c++17 ${CXXFLAGS:-} \
+    ${CXX:-c++} $flags -std=c++17 $abi ${CXXFLAGS:-} \
         ${include:+-isystem "$include"} \
         -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
         "$@" -L"$lib" -Wl,-rpath,"$lib" -Wl,--allow-shlib-undefined \

@@ -1,7 +1,8 @@
 """An installed RedisAI instead of the embedded module, and an own model on it.
 
-RedisAI cannot be built here. Its place has the embedded module with RedisAI's line in
-the log, which takes the name of a network as a model, and any script.
+RedisAI needs a libtorch, which few machines have. Its place has the embedded module
+with RedisAI's line in the log, which takes the name of a network as a model, and any
+script.
 """
 from __future__ import annotations
 

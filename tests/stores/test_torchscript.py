@@ -62,20 +62,26 @@ def test_the_headers_of_usr_keep_their_place(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize('text, expected', [
-    ('RKSs', ['-D_GLIBCXX_USE_CXX11_ABI=0']),
-    ('RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE', [])])
-def test_the_abi_is_that_of_libtorch(tmp_path, text, expected):
-    """std::string of Python packages before 2.6 has other names in the libraries."""
+@pytest.mark.parametrize('text, header, expected', [
+    ('RKSs', 'C++17 or later', ['-std=c++17', '-D_GLIBCXX_USE_CXX11_ABI=0']),
+    ('RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE', 'C++20 or later',
+     ['-std=c++20'])])
+def test_the_build_finds_the_language_of_libtorch(tmp_path, text, header, expected):
+    """Newer headers need C++20; std::string of Python packages before 2.6 has other
+    names in the libraries."""
     (tmp_path / 'lib').mkdir()
     (tmp_path / 'lib' / 'libtorch_cpu.so').touch()
     (tmp_path / 'lib' / 'libc10.so').write_text(
         f'\0_ZN3c106detail14torchCheckFailEPKcS2_j{text}\0')
+    (tmp_path / 'include' / 'ATen').mkdir(parents=True)
+    (tmp_path / 'include' / 'ATen' / 'ATen.h').write_text(
+        f'#error {header} compatible compiler is required to use ATen.\n')
     done = subprocess.run(
         aimodule.module_build_command(str(tmp_path / 'ai.so'), 'true'), shell=True,
         text=True, capture_output=True, check=True,
         env={**os.environ, 'TORCH_PREFIX': str(tmp_path), 'CXX': 'echo'})
-    assert [word for word in done.stdout.split() if 'ABI' in word] == expected
+    assert [word for word in done.stdout.split()
+            if word.startswith('-std=c++') or 'ABI' in word] == expected
 
 
 @pytest.fixture(scope='module')

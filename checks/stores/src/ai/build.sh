@@ -32,19 +32,23 @@ mkdir -p "$objects"
 include=
 [ "$TORCH_PREFIX/include" -ef /usr/include ] ||
     include=$TORCH_PREFIX/include
-# Python packages before 2.6 have std::string of the old ABI, which the linker finds
-# only by its names.
-abi=
-if grep -qs torchCheckFailEPKcS2_jRKSs "$lib/libc10.so"; then
-    abi=-D_GLIBCXX_USE_CXX11_ABI=0
+# The headers of newer versions need C++20. Python packages before 2.6 have std::string
+# of the old ABI, which shows only in the names of their functions.
+language=-std=c++17
+if grep -qs 'C++20 or later' "$TORCH_PREFIX/include/ATen/ATen.h"; then
+    language=-std=c++20
 fi
+if grep -qs torchCheckFailEPKcS2_jRKSs "$lib/libc10.so"; then
+    language="$language -D_GLIBCXX_USE_CXX11_ABI=0"
+fi
+# Not libtorch.so: with CUDA it would load the libraries of GPUs into each server.
 cxx() {
     # shellcheck disable=SC2086
-    ${CXX:-c++} $flags -std=c++17 $abi ${CXXFLAGS:-} \
+    ${CXX:-c++} $flags $language ${CXXFLAGS:-} \
         ${include:+-isystem "$include"} \
         -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
         "$@" -L"$lib" -Wl,-rpath,"$lib" -Wl,--allow-shlib-undefined \
-        -ltorch -ltorch_cpu -lc10 -lm
+        -ltorch_cpu -lc10 -lm
 }
 cxx -shared -o "$out" "$here/torch.cpp" "$objects"/*.o
 if [ -n "$model" ]; then

@@ -82,6 +82,8 @@ def test_the_build_finds_the_language_of_libtorch(tmp_path, text, header, expect
         env={**os.environ, 'TORCH_PREFIX': str(tmp_path), 'CXX': 'echo'})
     assert [word for word in done.stdout.split()
             if word.startswith('-std=c++') or 'ABI' in word] == expected
+    # With CUDA this library would load those of GPUs.
+    assert '-ltorch' not in done.stdout.split()
 
 
 @pytest.fixture(scope='module')

@@ -116,8 +116,9 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
             + results.tally_text(Counter(
                 {name: counts[name] for name in results.ORDER}).elements(),
                 made.verdict.again) + ', ' + results.sessions_text(frame)
-            + f"; {counts['judged']} with a tolerance, "
-            f"{counts['no_tolerance']} in which a metric has no tolerance"])
+            + f"; {counts['judged']} with a tolerance"
+            + (f", {counts['no_tolerance']} with a metric that lacks one"
+               if counts['no_tolerance'] else '')])
     return Written(results.exit_code_of_state(made.verdict.state), frame, made.verdict)
 
 

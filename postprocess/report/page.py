@@ -393,7 +393,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
 
 def count_tolerances(records: pd.DataFrame) -> dict[str, int]:
     """The number of test cases that a tolerance judges, and of those with a reference
-    in which a metric has no tolerance.
+    in which a metric lacks a tolerance.
 
     :param records: of the newest session of each
     """

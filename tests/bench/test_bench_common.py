@@ -1,6 +1,7 @@
 """What the bench scripts share: rounds, ratios, exit codes, programs."""
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -44,6 +45,15 @@ def test_a_comparison_with_nothing_is_no_success():
         [sys.executable, BENCH / 'store_load.py', 'cost', '--redis-server', 'x'],
         text=True, capture_output=True)
     assert done.returncode == 2 and 'cost needs --memtier' in done.stderr
+
+
+def test_without_the_original_no_server_is_compared(tmp_path):
+    done = subprocess.run(
+        [sys.executable, BENCH / 'optcast_embedded.py'], text=True,
+        capture_output=True, env={**os.environ, 'OPTCAST_PREFIX': str(tmp_path)})
+    assert done.returncode == 2 and done.stderr.startswith(
+        f'optcast_embedded: OPTCAST_PREFIX={tmp_path}: no '
+        'optcast-reduction-server'), done.stderr
 
 
 def test_the_cost_of_reading_perflogs_is_measured():

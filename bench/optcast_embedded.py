@@ -65,13 +65,13 @@ def find_original() -> Original:
     :raises Missing: one is missing
     """
     prefix = os.environ.get('OPTCAST_PREFIX', '')
-    found = [prefix and programs.find_installed_file(prefix, name)
+    paths = [prefix and programs.find_installed_file(prefix, name)
              for name in (programs.SERVER, programs.LIBRARY)]
-    if not all(found):
+    if not all(paths):
         raise Missing(f'OPTCAST_PREFIX={prefix}: no {programs.SERVER} and '
                       f'{programs.LIBRARY}; set it to a clone of osrg/optcast with '
                       'its builds (see --help)')
-    return Original(found[0], str(Path(found[1]).parent))
+    return Original(paths[0], str(Path(paths[1]).parent))
 
 
 def measure_server(args: argparse.Namespace, original: Original | None, embedded: Path,

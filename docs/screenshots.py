@@ -5,8 +5,9 @@
 
 It needs Chromium: $CHROMIUM, or chromium or google-chrome on PATH. It writes
 
-- page-light.png, page-dark.png, page-phone.png: the first screen of the page;
-- page.txt: the words of this screen, from which a test sees that they changed;
+- card-light.png, card-dark.png: the card of a regression, with its history;
+- page.txt: the words of the first screen of the page, from which a test sees that they
+  changed;
 - terminal.txt: a command, and what it prints on a terminal.
 
 --text writes only the text files, without Chromium. tests/test_screenshots.py
@@ -35,8 +36,9 @@ COMMAND = './plumb verdict --site made-up-south --session 2025-04-30'
 #: Columns of the terminal.
 COLUMNS = 88
 #: Picture -> width and height, and whether it is dark. Unit: pixels.
-PICTURES = {'page-light.png': (830, 900, False), 'page-dark.png': (830, 900, True),
-            'page-phone.png': (390, 844, False)}
+PICTURES = {'card-light.png': (830, 820, False), 'card-dark.png': (830, 820, True)}
+#: Beginning of the card.
+CARD = re.compile(r'id="(event-\d+)"><h2>node n17 of made-up-north')
 #: Colours of a picture, which make it small.
 COLOURS = 256
 #: What is another one each time that the page is written.
@@ -94,6 +96,20 @@ def first_screen_text(page: Path) -> str:
                          break_long_words=False) + '\n'
 
 
+def card_html(text: str) -> str:
+    """The page with a card alone.
+
+    :raises OSError: the page has no such card
+    """
+    card = CARD.search(text)
+    if not card:
+        raise OSError('the page has no card of node n17')
+    others = (f'.alarm:not(#{card[1]})', 'header', 'nav', 'main > .scroll', '.sessions',
+              '.family')
+    return text.replace('</head>', f'<style>{", ".join(others)} '
+                        '{ display: none }</style></head>', 1)
+
+
 def find_chromium() -> str:
     """The path of Chromium.
 
@@ -109,7 +125,7 @@ def find_chromium() -> str:
 
 def picture_of_page(chromium: str, page: Path, width: int, height: int, dark: bool
                     ) -> bytes:
-    """A picture of the first screen of the page, as PNG with few colours.
+    """A picture of the first screen of a page, as PNG with few colours.
 
     :raises OSError: Chromium failed
     """
@@ -151,6 +167,7 @@ def main() -> int:
                  'page.txt': first_screen_text(page).encode()}
         if not args.text:
             chromium = find_chromium()
+            page.write_text(card_html(page.read_text('utf-8')), 'utf-8')
             files |= {name: picture_of_page(chromium, page, *size)
                       for name, size in PICTURES.items()}
     IMAGES.mkdir(exist_ok=True)

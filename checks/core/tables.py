@@ -52,8 +52,10 @@ class TableReader:
 
     def refuse_damage(self, reason: str) -> NoReturn:
         """Refuse the line that is read, with the probable cause: words of another
-        program in it, or in the line below."""
-        self.refuse(reason + foreign_cause(self.lines[self.number - 1:self.number + 1]))
+        program in it, or in a line beside it."""
+        self.refuse(reason + foreign_cause([
+            *self.lines[self.number - 1:self.number + 1],
+            *self.lines[max(self.number - 2, 0):self.number - 1]]))
 
     def read_lines(self) -> None:
         """Read the lines that are not blank, then check that nothing is missing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .parsers import ParseError
 
@@ -25,7 +25,8 @@ FAILURES = (
     r'MPI_Abort|exited on signal|received signal|noticed that'
     r'|(?<!\bbe )(?:Killed|Aborted)|non-zero (?:exit|status)'
     r'|CANCELLED AT|DUE TO TIME LIMIT',
-    r'command not found|error while loading shared libraries|srun: error: ',
+    r'command not found|error while loading shared libraries'
+    r'|srun: (?:error: |Force Terminated)',
 )
 #: Programs that write into tables: words of their lines -> cause and remedy.
 _CAUSES = (
@@ -36,6 +37,8 @@ _CAUSES = (
     (re.compile(r'\blibfabric:\d+'),
      'a message of libfabric; FI_LOG_LEVEL=error prevents it'),
     (re.compile(r'\b(?:srun|slurmstepd): '), 'a message of Slurm'),
+    (re.compile(r'\[[\w.-]+:\d+\] |\bhelp-[\w-]+\.txt\b'),
+     'a message of Open MPI; keep stdout and stderr apart'),
     (re.compile('\t'), 'tabs in place of blanks; save the output as it was printed'),
     (re.compile(r'\S\[\d+\](?= )'),
      'a tag of Hydra within the row; start without -prepend-rank'),
@@ -52,6 +55,20 @@ _PART = re.compile(rf'(?P<day>\b{_DATE}\b)|(?P<number> *\d+)')
 AROUND = re.compile(r'\s*(?:#|```|~~~|\$ |\[?[\w.-]+@[^$#]+[$#](?: |$))')
 
 
+#: What a shell puts before a command: a prompt, or the `+` of `set -x`.
+PROMPT = (r'(?:.{0,80}?[$#>%+\u276f] +'
+          # The prompt of zsh ends with the folder and the branch.
+          r'|\u279c +\S+ +(?:git:\(\S+\) +(?:\u2717 +)?)?)?')
+#: A variable of a shell, whose value is unknown.
+VARIABLE = re.compile(r'\$[\w{(@*]')
+_QUOTED = re.compile(r'\'[^\']*\'|"[^"]*"')
+#: A line of a command that goes on in the next line.
+_GOES_ON = re.compile(r'.*[A-Za-z]{2}.* \\')
+#: Words before a title that are in its line only.
+_LABEL = re.compile(r'[^\d#]*: *')
+#: A JSON document at the beginning of a text, in several lines or in one.
+_DOCUMENT = re.compile(r'[\s\S]*^[ \t]*\}[ \t\r]*$|.*\}[ \t\r]*$', re.MULTILINE)
+
 #: What a terminal adds to a text: colours and other control sequences.
 _CONTROL = re.compile(r'\x1b(?:\[\?2004l\r?|\[[0-?]*[ -/]*[@-~]|[()][0-9A-B]'
                       r'|\][^\x07\x1b]*(?:\x07|\x1b\\)|[=>78cM])')
@@ -59,7 +76,8 @@ _CONTROL = re.compile(r'\x1b(?:\[\?2004l\r?|\[[0-?]*[ -/]*[@-~]|[()][0-9A-B]'
 
 def decode(data: bytes) -> str:
     """The text of a saved file without the control sequences of a terminal and without
-    blanks at the end of lines; a blank that does not break (of a page) is a blank.
+    blanks at the end of lines; a blank that does not break (of a page) is a blank. A
+    command in several lines is in the first of them, and the others are empty.
 
     :raises ValueError: it is not text
     """
@@ -74,7 +92,16 @@ def decode(data: bytes) -> str:
         raise ValueError('a binary file: give a file with the printed output of a '
                          'program')
     text = _CONTROL.sub('', text).replace('\xa0', ' ')
-    return '\n'.join(line.rstrip(' \t\r') for line in text.split('\n'))
+    lines: list[str] = []
+    first = 0
+    for line in text.split('\n'):
+        if lines and _GOES_ON.fullmatch(lines[first]):
+            lines[first] = lines[first][:-1] + line.removeprefix('> ').strip()
+            lines.append('')
+        else:
+            first = len(lines)
+            lines.append(line.rstrip(' \t\r'))
+    return '\n'.join(lines)
 
 
 def foreign_cause(lines: Sequence[str]) -> str:
@@ -131,6 +158,8 @@ def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
     :arg row: a row of this format, which is no prefix but damage
     """
     prefixes: list[tuple[int, re.Pattern[str] | None]] = []
+    #: Line of a title -> length of the words before it, which no other line has.
+    labels: dict[int, int] = {}
     for number, line in enumerate(lines):
         match = title.search(line)
         if match:
@@ -140,8 +169,10 @@ def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
                           if lines[place].strip()), '')
             if pattern and (row.fullmatch(before) or not pattern.match(after)):
                 pattern = None
+                if _LABEL.fullmatch(before):
+                    labels[number] = len(before)
             prefixes.append((number, pattern))
-    result = list(lines)
+    result = [line[labels.get(number, 0):] for number, line in enumerate(lines)]
     for at, (number, pattern) in enumerate(prefixes):
         end = prefixes[at + 1][0] if at + 1 < len(prefixes) else len(lines)
         if pattern:
@@ -181,10 +212,26 @@ def split_at(text: str, starts: Sequence[int]) -> list[str]:
             for begin, end in zip(begins, [*begins[1:], len(text)], strict=True)]
 
 
+def split_documents(text: str, begin: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    """The first line and the text of each JSON document, without what others print
+    around it.
+
+    :arg begin: the beginning of a document
+    """
+    starts = [match.start() for match in begin.finditer(text)] or [0]
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        whole = _DOCUMENT.match(text[start:end])
+        yield text.count('\n', 0, start) + 1, whole[0] if whole else text[start:end]
+
+
 def last_command(line: str, program: re.Pattern[str]) -> str:
     """The part of a shell's line that starts the program: after the last `;`,
     `&&` or `|` before its name, without redirections and without a `| tee`."""
-    parts = re.split(r' *(?:;|&&|\|\|?) *', line)
+    bare = _QUOTED.sub(lambda match: '_' * len(match[0]), line)
+    ends = [*re.finditer(r' *(?:;|&&|\|\|?) *', bare)]
+    parts = [line[begin:end] for begin, end in zip(
+        [0, *(end.end() for end in ends)], [*(end.start() for end in ends), None],
+        strict=True)]
     named = [part for part in parts if program.search(part)]
     text = named[-1] if named else line
     return re.sub(r' +(?:\d|&)?>>?(?:&\d| *\S+)', '', text).strip()

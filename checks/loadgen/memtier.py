@@ -61,9 +61,8 @@ _COMMAND = re.compile(r'[A-Za-z][\w.-]{0,63}')
 _TITLE = re.compile(r'ALL STATS|RUN #(?P<run>[1-9][0-9]*) RESULTS'
                     r'|(?P<copy>BEST|WORST) RUN RESULTS'
                     r'|AGGREGATED AVERAGE RESULTS \([1-9][0-9]* runs\)')
-#: The beginning and the end of a JSON document.
+#: The beginning of a JSON document.
 DOCUMENT = re.compile(r'^\s*\{\s*"configuration"', re.MULTILINE)
-_LAST_BRACE = re.compile(r'[\s\S]*^[ \t]*\}[ \t\r]*$', re.MULTILINE)
 #: The beginning of an output, which may stand behind a prefix.
 BEGIN = re.compile(r'(?<![\w.,-])[1-9]\d* +Threads[ \t\r]*$', re.MULTILINE)
 #: Progress before it.
@@ -75,6 +74,10 @@ _FAILURE = re.compile(r'error|refused|dropped|failure|exceeded|interrupted'
 _ABOUT = (re.compile(r'[1-9]\d* +Threads'),
           re.compile(r'[1-9]\d* +Connections per thread'),
           re.compile(r'[1-9]\d* +(?:Requests per client|Seconds)'))
+#: The end of the parameters of memtier_benchmark 1.2.
+_OLD = re.compile(r'[1-9]\d* +Requests per thread')
+_TOO_OLD = ('memtier_benchmark 1.3 or older wrote this table, which is not read: use '
+            '1.4 or newer')
 _COLUMN = re.compile(r'(Type|Ops/sec|Hits/sec|Misses/sec|MOVED/sec|ASK/sec'
                      r'|KB/sec|Avg\. Latency|p\d+(?:\.\d+)? Latency) *')
 _LIKE_ROW = re.compile(r'[A-Z]\w+ +\d+\.\d\d +(?:\d|-)')
@@ -175,7 +178,7 @@ def read_tables(text: str) -> list[Table]:
         refuse('empty output', 1)
     saved.refuse_failed_run(lines)
     tables = [
-        table for first, document in _split_documents(text)
+        table for first, document in saved.split_documents(text, DOCUMENT)
         for table in _read_json_tables(first, document, refuse)
     ] if DOCUMENT.search(text) or text.lstrip()[0] == '{' and not BEGIN.search(
         text) else _TextReader(lines, refuse).read_tables()
@@ -293,6 +296,8 @@ class _TextReader:
             numbers = []
             for number, pattern in enumerate(_ABOUT):
                 line = self.next_line() if number else line
+                if _OLD.fullmatch(line):
+                    self.raise_parse_error(_TOO_OLD)
                 if not pattern.fullmatch(line):
                     self.raise_parse_error(f'unexpected line {line[:60]!r}')
                 numbers.append(int(line.split()[0]))
@@ -318,11 +323,13 @@ class _TextReader:
         self.options = {}
         while line and not _ABOUT[0].fullmatch(line):
             if call := CALL.search(saved.last_command(line, CALL)):
-                given = saved.options_of_command(call[1])
+                unknown = saved.VARIABLE.search(call[1])
+                given = {} if unknown else saved.options_of_command(call[1])
                 named = {_OF_COMMAND.get(option, option.replace('-', '_')): value
                          for option, value in given.items()}
                 self.options = {
-                    name: usual for name, (usual, _) in _ALWAYS.items()} | named | (
+                    name: usual for name, (usual, _) in _ALWAYS.items()
+                    if not unknown} | named | (
                     dict.fromkeys({*_FLAGS} & {*named}, 'true'))
             elif _FAILURE.search(line) and not saved.AROUND.match(line):
                 self.raise_parse_error(f'the benchmark failed: {line[:60]}')
@@ -358,8 +365,7 @@ class _TextReader:
         while place < len(line):
             match = _COLUMN.match(line, place)
             if not match and line[place:].startswith('Latency'):
-                self.raise_parse_error('memtier_benchmark 1.3 or older wrote this '
-                                       'table, which is not read: use 1.4 or newer')
+                self.raise_parse_error(_TOO_OLD)
             if not match:
                 self.raise_parse_error(f'unknown column {line[place:].split()[0]!r}')
             columns.append(match[1])
@@ -425,15 +431,6 @@ class _TextReader:
 
 
 # JSON --------------------------------------------------------------------
-
-def _split_documents(text: str) -> Iterator[tuple[int, str]]:
-    """The first line and the text of each document."""
-    starts = [match.start() for match in DOCUMENT.finditer(text)] or [0]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        # What others print after it does not belong to it.
-        whole = _LAST_BRACE.match(text[start:end])
-        yield text.count('\n', 0, start) + 1, whole[0] if whole else text[start:end]
-
 
 def _read_json_tables(first: int, text: str, refuse: Refuse) -> Iterator[Table]:
     """The tables of a --json-out-file that begins at a line."""

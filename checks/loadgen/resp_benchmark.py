@@ -160,6 +160,8 @@ class _Reader:
         self.without_row = 0
         #: Options of the last command line.
         self.options: dict[str, str] = {}
+        #: The test of the last line of progress, until its result.
+        self.unfinished = ''
         #: The tests of each output; a test that occurs again begins another one.
         self.outputs: list[dict[str, Test]] = [{}]
         #: The current report: its title, the position in REPORT, the
@@ -182,6 +184,8 @@ class _Reader:
                 self.read_line(line)
         if self.title:
             self.raise_parse_error(f'the report of {self.title} is incomplete')
+        if self.unfinished:
+            self.raise_parse_error(f'{self.unfinished} has progress but no result')
         if self.without_row:
             self.raise_parse_error('the header has no row below it', self.without_row)
         if not self.outputs[0]:
@@ -220,7 +224,10 @@ class _Reader:
         elif self.header and line.startswith('"'):
             self.read_csv_row(line)
         elif call := CALL.search(saved.last_command(line, CALL)):
-            self.options = {'P': '1', **saved.options_of_command(call[1])}
+            self.options = {} if saved.VARIABLE.search(call[1]) else {
+                'P': '1', **saved.options_of_command(call[1])}
+        elif progress := _PROGRESS.fullmatch(line.strip()):
+            self.unfinished = progress[1]
         else:
             self.check_foreign_line(line)
 
@@ -333,6 +340,10 @@ class _Reader:
 
         :arg printed: parameters that its report has
         """
+        if self.unfinished not in ('', name):
+            self.raise_parse_error(f'progress of {self.unfinished} before another '
+                                   'result')
+        self.unfinished = ''
         if values['rps'] == 0:
             self.raise_parse_error('rps is 0.00, which is not possible')
         order = [values[key] for key in _ORDER if key in values]

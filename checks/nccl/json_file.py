@@ -4,6 +4,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from typing import Any, NoReturn
 
 from ..core.parsers import ParseError, parse_json
@@ -11,6 +12,8 @@ from ..core.tables import sizes_between
 from .output import Half, Output, Printed, Row, check_output
 from .programs import PROGRAMS, strip_build_suffix
 
+#: The beginning of a document.
+DOCUMENT = re.compile(r'^\s*\{\s*"version"\s*:', re.MULTILINE)
 #: Columns of single iterations (-I), without `_us`.
 _STATISTICS = ('min', 'p50', 'p99', 'max')
 

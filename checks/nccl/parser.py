@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from ..core import text as saved
 from ..core.parsers import Output as SavedOutput
 from ..core.parsers import Record
 from . import json_file, table
@@ -29,14 +30,16 @@ def read_output(text: str) -> Output:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text is the JSON of -J, and not a log that begins with other JSON."""
-    return text.lstrip().startswith('{') and not table.BEGINS.search(text)
+    """Whether a text has JSON of -J, and not a log with other JSON beside it."""
+    return not table.BEGINS.search(text) and bool(
+        text.lstrip().startswith('{') or json_file.DOCUMENT.search(text))
 
 
 def _runs(text: str) -> list[str]:
     """The text of each run, behind as many empty lines as precede it."""
     if _is_json(text):
-        return [text]
+        return ['\n' * (first - 1) + document for first, document in
+                saved.split_documents(text, json_file.DOCUMENT)]
     lines = text.split('\n')
     starts, ended = [0], False
     for number, line in enumerate(lines):

@@ -258,7 +258,9 @@ class _Reader(TableReader):
 
     def read_row(self, match: re.Match[str]) -> None:
         if self.parts[-1:] != ['units']:
-            self.refuse('the row is outside of the table')
+            self.refuse('the row is below the table' if 'units' in self.parts else
+                        'the output lacks '
+                        f'{list(_PARTS.values())[len(self.parts)]} before this row')
         words, names = self.split_row(match[0]), self.out.columns
         first = names.index('algbw') - 1
         whole = dict(zip(names[:first], words, strict=False))

@@ -54,8 +54,9 @@ _OF_SERVER = re.compile(r'rank\(\d+\)/job\(\d+\) ')
 _OF_TABLE = re.compile(
     r'# nThread|# +Rank +\d|# +size +count|# Out of bounds v|# Avg bus b')
 #: The command above a printed output, and its options.
-_CALL = re.compile(r'^(?:\$ )?(?:\S*python\S* )?\S*\brun\.py\b(.*)', re.M)
+_CALL = re.compile(rf'{saved.PROMPT}(?:\w+=\S* +)*(?:\S*python\S* )?\S*\brun\.py\b(.*)')
 _OPTION = re.compile(r'--([\w-]+)[ =]+([^\s-]\S*)')
+_RUN = re.compile(r'\brun\.py\b')
 #: Options of run.py that others have the value of.
 _NO_PARAMETERS = {'size', 'config', 'nrank', 'xlim', 'nccl_test_options'}
 #: The commands of the clients and servers, which run.py prints.
@@ -99,10 +100,15 @@ def _runs(text: str) -> list[str]:
         elif ended and _BEGIN_OF_RUN.search(bare):
             starts.append(place if call is None else call)
             ended, call = False, None
-        elif ended and call is None and _CALL.match(bare):
+        elif ended and call is None and _find_call(bare):
             call = place
         place += len(line) + 1
     return saved.split_at(text, starts)
+
+
+def _find_call(line: str) -> re.Match[str] | None:
+    """The command of a run, if a line has it."""
+    return _CALL.match(saved.last_command(line, _RUN)) if 'run.py' in line else None
 
 
 def _parse_run(text: str, side: str) -> Output:
@@ -115,7 +121,7 @@ def _parse_run(text: str, side: str) -> Output:
     else:
         log = logs.read_log(side, text)
     result = read_result(log) if log.side == 'client' else read_table(log.rest)
-    call = _CALL.search('\n'.join(bare))
+    call = next(filter(None, map(_find_call, bare)), None)
     parameters = _parameters_of_commands(call[1], '\n'.join(bare)) if call else {}
     statistics = printed or [(log.side, stats, len(lines)) for stats in log.statistics]
     return _output(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..core import text as saved
@@ -36,26 +37,35 @@ from .parser import (
 _LAUNCHER = (r'mpirun|mpiexec(?:\.\w+)?|orterun|prterun|prun|srun|jsrun|lrun|aprun'
              r'|ibrun|flux(?: mini)? run')
 _COMMAND = re.compile(
-    rf'(?:\S*[$#>+] +)?(?P<timed>time +(?:-p +)?)?(?:\w+=\S* +)*'
+    rf'{saved.PROMPT}(?:(?:\S*/)?time -v +|(?P<timed>(?:\S*/)?time +(?:-p +)?))?'
+    r'(?:\w+=\S* +)*'
     rf'(?:\S*/)?(?P<launcher>{_LAUNCHER}) (?P<before>.*?)'
-    r'(?<!\S)(?:\S*/)?(?P<program>osu_[a-z0-9_]+)(?P<after> .*)?')
-_PROGRAM = re.compile(r'(?<!\S)(?:\S*/)?osu_[a-z0-9_]+(?!\S)')
+    r'(?<![^\s\'"])(?:\S*/)?(?P<program>osu_[a-z0-9_]+)(?P<after>[ \'"].*)?')
+_PROGRAM = re.compile(r'(?<![^\s\'"])(?:\S*/)?osu_[a-z0-9_]+(?![^\s\'"])')
 #: A line of `time` of bash (0m1.495s, 0m1,495s) or of POSIX (1.49).
 _TIME = re.compile(r'(real|user|sys)\s+(?:(\d{1,9})m)?(\d{1,9})[.,](\d{1,9})s?')
+#: The line of `time` of GNU (0.12user 0.05system 0:05.12elapsed), tcsh and zsh.
+_TIME_LINE = re.compile(
+    r'(?P<user>\d+\.\d+)u(?:ser)? (?P<sys>\d+\.\d+)s(?:ystem)? '
+    r'(?P<real>[\d:]+\.\d+)(?:elapsed)? [\d.]+%.*'
+    r'|.* (?P<user_>\d+\.\d+)s user (?P<sys_>\d+\.\d+)s system \d+% cpu '
+    r'(?P<real_>[\d:]+\.\d+) total')
 _TIMES = {'real': 'wall_time', 'user': 'user_time', 'sys': 'system_time'}
 #: Nodes of the allocation, which a program need not use all.
 _ALLOCATED = re.compile(r'Number of tasks total \(across (\d+) nodes\) is \d+'
                         r'|Number of nodes: +(\d+)')
 _BEGIN, _END = 'METRICS OPERATOR COLLECTION START', 'METRICS OPERATOR COLLECTION END'
-#: First words of lines that are no rows: dates, times of day, addresses.
-_NO_ROW = re.compile(r'\d{4}-\d\d-\d\d\b|\d\d:\d\d:\d\d\b|\d+(?:\.\d+){3}$')
+#: Lines that are no rows: dates, times of day, addresses, seconds since 1970, and jobs
+#: in a list of Slurm, and counters of `time` and `perf stat`.
+_NO_ROW = re.compile(
+    r'\d{4}-\d\d-\d\d\b|\d\d:\d\d:\d\d\b|\d+(?:\.\d+){3}$|1[5-9]\d{8}(?:\.\d{3,9})?$'
+    r'|\d+(?:[._]\w+)* .*\b(?:COMPLET(?:ED|ING)|RUNNING)\b'
+    r'|\d+inputs\+|[\d.,]+ +(?:msec +)?[a-z][\w/:-]+ +#')
 #: A header, a row, or what may be left of one.
 _OMB_LINE = re.compile(
     r'# *(?:\d|OSU|Size|Datatype|Avg|Overall|Operation|Bandwidth|Latency|Uni-dir'
     r'|Message|MB/s)|\s*[-+.]?\d\S*(?:\s{2,}|(?:\s+(?:\S*\d\S*|Pass|Fail|-?nan|inf))*\s*$)'
     r'|\s*[-+]?(?:nan|inf)\b|nprocs: |This is a test with', re.IGNORECASE)
-#: A variable of a shell in a line of a script, which is no command that ran.
-_VARIABLE = re.compile(r'\$[\w{(@*]')
 #: Titles of OMB-Py and OMB-J, which have no version.
 _OTHER_OMB = re.compile(r'# OMB[- ]Py|# OSU (?:Open MPI )?[\w-]+ Test\s*$')
 #: A row whose first characters were damaged.
@@ -162,7 +172,9 @@ def _split_into_segments(lines: list[str]) -> list[_Segment]:
         stripped = line.strip()
         here = segments[-1] if segments else None
         match = _COMMAND.fullmatch(saved.last_command(stripped, _PROGRAM))
-        if match and not _VARIABLE.search(stripped):
+        # A line of a script with a variable is no command that ran.
+        if match and not (saved.VARIABLE.search(stripped)
+                          or _TIME_LINE.fullmatch(stripped)):
             segments.append(_Segment(number, match))
             lines[number] = ''
         elif line.startswith(TITLE_START) and stripped != last:
@@ -184,21 +196,31 @@ def _split_into_segments(lines: list[str]) -> list[_Segment]:
 def _read_times(lines: list[str], segments: list[_Segment]) -> list[list[Record]]:
     """The records of `time` of each output, without program. The lines of `time` may
     come before or after their output."""
-    read = [(number, match) for number, line in enumerate(lines, 1)
-            if (match := _TIME.fullmatch(line.strip()))]
+    read = [(number, *time) for number, line in enumerate(lines, 1)
+            for time in _times_in_line(line.strip())]
     runs = [one for one in segments if one.command and one.command['timed']]
     runs = runs or segments * bool(read)
-    if [match[1] for _, match in read] != list(_TIMES) * len(runs):
+    if [name for _, name, _ in read] != list(_TIMES) * len(runs):
         number = read[-1][0] if read else runs[0].first + 1
         raise ParseError(number, '', 'the lines of `time` are missing, incomplete, or '
                          'not real, user and sys once for each output')
-    for number, _ in read:
+    for number, _, _ in read:
         lines[number - 1] = ''
-    records = [Record('', '', None, _TIMES[match[1]], 60 * int(match[2] or 0)
-                      + float(f'{match[3]}.{match[4]}'), 's', number)
-               for number, match in read]
+    records = [Record('', '', None, _TIMES[name], seconds, 's', number)
+               for number, name, seconds in read]
     triples = iter([records[at:at + 3] for at in range(0, len(records), 3)])
     return [next(triples) if one in runs else [] for one in segments]
+
+
+def _times_in_line(line: str) -> Iterator[tuple[str, float]]:
+    """The times that a line of `time` has: real, user or sys, and seconds."""
+    if match := _TIME.fullmatch(line):
+        yield match[1], 60 * int(match[2] or 0) + float(f'{match[3]}.{match[4]}')
+    elif match := _TIME_LINE.fullmatch(line):
+        for name in _TIMES:
+            parts = (match[name] or match[f'{name}_']).split(':')
+            yield name, sum(float(part) * 60 ** place
+                            for place, part in enumerate(reversed(parts)))
 
 
 def _parse_segment(segment: _Segment, lines: list[str], allocated: list[str],
@@ -221,9 +243,13 @@ def _parse_segment(segment: _Segment, lines: list[str], allocated: list[str],
         records = parse(text)
     except ParseError as err:
         raise ParseError(err.line + first, err.text, err.reason) from None
+    size = records[-1].size
     for number, line in enumerate(lines[end:], first + end + 1):
         if _DAMAGED_ROW.fullmatch(line.strip()) and not _NO_ROW.match(line.strip()):
             raise ParseError(number, line, f'this is not a line of OMB: {line[:60]!r}')
+        if size is not None and re.match(rf'\W*{2 * size or 1}(?!\d).*\d\.\d', line):
+            raise ParseError(number, line, 'this row of the next size is damaged: '
+                             f'{line[:60]!r}' + saved.foreign_cause([line]))
     records = tuple(one._replace(line=one.line + first) for one in records)
     program, version = records[0].program, records[0].version
     about = dict(zip(('allocated_nodes',), allocated, strict=False))
@@ -286,7 +312,7 @@ def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
         nodes = nodes or (-(-ranks // each) if each else 0)
         ranks = ranks or nodes * each
     about = {name: text for name in _MAPPING if (text := value(name))}
-    if options := (command['after'] or '').strip():
+    if options := (command['after'] or '').strip(' \'"'):
         about['options'] = options
     return nodes or None, ranks or None, about
 

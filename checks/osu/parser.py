@@ -106,6 +106,8 @@ _HEADINGS = {
 }
 # No comment of OMB matches: it is a damaged row, or was joined with a row.
 _HIDDEN_ROW = re.compile(r'# *[0-9.]+( +[0-9.]+)+$|[0-9] +[0-9]+\.[0-9]{2}\b')
+#: A rule above and below the words of a launcher.
+_RULE = re.compile('[-=*]{20,}')
 _DECIMALS = re.compile(r'\d\.\d\d?\b')
 _ROW = re.compile(r' *[-+]?(?:[0-9.]|nan\b|inf\b)', re.IGNORECASE)
 _NUMBERS = re.compile(r' *[-+]?(?:[0-9]+\.[0-9]+|[0-9]+(?: +[-+]?(?:[0-9]+'
@@ -250,7 +252,8 @@ class _Reader(TableReader):
         elif _ROW.match(line):
             self.read_row(line)
         # Tools that start with the program print above the first row.
-        elif self.records or _DECIMALS.search(line) or ' ' not in line.strip():
+        elif self.records or _DECIMALS.search(line) or (
+                ' ' not in line.strip() and not _RULE.fullmatch(line)):
             self.refuse_damage(f'this is not a line of OMB: {line[:60]!r}')
 
     # Around the tables ----------------------------------------------------

@@ -107,10 +107,12 @@ def recognise_model(kind: str, words: str, rate: float = 0) -> str | None:
     :arg kind: gpu or nic.
     :arg rate: a NIC's rate in Gb/s from the tool; it must match.
     """
+    # Slurm's AutoDetect: nvidia_h100_80gb_hbm3.
+    words = words.replace('_', ' ')
     return next((name for name, row in models_by_name().items()
                  if row['type'] == kind and 'detect' in row
                  # A GH200 is not an H200.
-                 and re.search(rf'(?<!\w){re.escape(row["detect"])}', words)
+                 and re.search(rf'(?<!\w){re.escape(row["detect"])}', words, re.I)
                  and row.get('rate', rate) == rate), None)
 
 

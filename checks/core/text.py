@@ -62,8 +62,8 @@ PROMPT = (r'(?:.{0,80}?[$#>%+\u276f] +'
 #: A variable of a shell, whose value is unknown.
 VARIABLE = re.compile(r'\$[\w{(@*]')
 _QUOTED = re.compile(r'\'[^\']*\'|"[^"]*"')
-#: A line of a command that goes on in the next line.
-_GOES_ON = re.compile(r'.*[A-Za-z]{2}.* \\')
+#: A word of a command, and no part of a drawing.
+_WORD = re.compile('[A-Za-z]{2}')
 #: Words before a title that are in its line only.
 _LABEL = re.compile(r'[^\d#]*: *')
 #: A JSON document at the beginning of a text, in several lines or in one.
@@ -95,7 +95,7 @@ def decode(data: bytes) -> str:
     lines: list[str] = []
     first = 0
     for line in text.split('\n'):
-        if lines and _GOES_ON.fullmatch(lines[first]):
+        if lines and lines[first].endswith(' \\') and _WORD.search(lines[first]):
             lines[first] = lines[first][:-1] + line.removeprefix('> ').strip()
             lines.append('')
         else:

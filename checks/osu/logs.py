@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,11 +35,14 @@ from .parser import (
     strip_prefixes,
 )
 
-_LAUNCHER = (r'mpirun|mpiexec(?:\.\w+)?|orterun|prterun|prun|srun|jsrun|lrun|aprun'
-             r'|ibrun|flux(?: mini)? run')
+_LAUNCHER = (r'mpirun(?:_rsh)?|mpiexec(?:\.\w+)?|orterun|prterun|prun|srun|jsrun|lrun'
+             r'|aprun|ibrun|flux(?: mini)? run')
 _COMMAND = re.compile(
     rf'{saved.PROMPT}(?:(?:\S*/)?time -v +|(?P<timed>(?:\S*/)?time +(?:-p +)?))?'
     r'(?:\w+=\S* +)*'
+    # What starts a launcher elsewhere, or with other rights or limits.
+    r'(?:(?:ssh|sudo|timeout|nice|env|docker|podman|kubectl|apptainer|singularity) '
+    r'(?:\S+ +)*?)?'
     rf'(?:\S*/)?(?P<launcher>{_LAUNCHER}) (?P<before>.*?)'
     r'(?<![^\s\'"])(?:\S*/)?(?P<program>osu_[a-z0-9_]+)(?P<after>[ \'"].*)?')
 _PROGRAM = re.compile(r'(?<![^\s\'"])(?:\S*/)?osu_[a-z0-9_]+(?![^\s\'"])')
@@ -75,7 +79,10 @@ _DAMAGED_ROW = re.compile(r'(?=\S*\d)\S{1,20}(?: +\S*\d\S*)+')
 _OPTIONS = {
     'ranks': ('np', 'n', 'ntasks'),
     'nodes': ('N', 'nodes', 'nnodes'),
-    'per_node': ('npernode', 'N', 'ppn', 'ntasks-per-node', 'tasks-per-node'),
+    'per_node': ('npernode', 'ppn', 'perhost', 'ntasks-per-node', 'tasks-per-node'),
+    'per_node_short': ('N',),           # of other launchers than srun and flux
+    'pernode': ('pernode',),
+    'hosts': ('H', 'host'),
     'map_by': ('map-by',),
     'rank_by': ('rank-by',),
     'bind_to': ('bind-to',),
@@ -304,17 +311,29 @@ def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
         nodes = -(-sets // number('sets_per_node')) if number('sets_per_node') else 0
     else:
         if launcher in ('srun', 'flux'):        # their -N is a number of nodes
-            nodes = number('nodes')
-            each = number('per_node') if 'N' not in given else 0
+            nodes, each = number('nodes'), number('per_node')
         else:
             mapped = re.fullmatch(r'ppr:(\d{1,9}):node(?:[:,].*)?', value('map_by'))
-            each = int(mapped[1]) if mapped else number('per_node')
+            each = (int(mapped[1]) if mapped else number('per_node')
+                    or number('per_node_short') or bool(value('pernode')))
+            if not each and ranks:
+                nodes = _nodes_of_hosts(value('hosts'), ranks)
         nodes = nodes or (-(-ranks // each) if each else 0)
         ranks = ranks or nodes * each
     about = {name: text for name in _MAPPING if (text := value(name))}
     if options := (command['after'] or '').strip(' \'"'):
         about['options'] = options
     return nodes or None, ranks or None, about
+
+
+def _nodes_of_hosts(hosts: str, ranks: int) -> int:
+    """Nodes of ranks that fill a list of hosts and slots (n1:2,n2:2); 0: they do not.
+    """
+    slots: Counter[str] = Counter()
+    for host in filter(None, hosts.split(',')):
+        name, _, count = host.partition(':')
+        slots[name] += int(count) if count.isdecimal() and len(count) < 5 else 1
+    return len(slots) if sum(slots.values()) == ranks else 0
 
 
 def _check_command(command: re.Match[str], records: tuple[Record, ...],

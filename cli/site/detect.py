@@ -146,8 +146,9 @@ class Gpus:
     source: str
 
 
-_NVIDIA = re.compile(r'[abhlpvt]\d|g[bh]\d|rtx|gtx|quadro|tesla|titan|geforce|'
-                     r'nvidia|\d0[5-9]0|\d{3,4}(gtx|ti)', re.I)
+_NVIDIA = re.compile(r'[abhklpvt]\d|m\d0|g[bh]\d|rtx|gtx|quadro|tesla|titan|geforce|'
+                     r'nvidia|\d0[5-9]0|\d{3,4}(gtx|ti)|kepler|maxwell|pascal|volta|'
+                     r'turing|ampere|hopper|blackwell', re.I)
 _AMD = re.compile(r'(mi\d|amd|instinct|radeon|gfx)', re.I)
 #: Command -> vendor, and the line of a GPU with its model. Parts of a GPU
 #: (MIG) are not counted; an MI250X counts as two.

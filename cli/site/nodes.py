@@ -10,8 +10,9 @@ from config.sessions.modes import LONGEST_HOURS
 
 #: Partition (`*`: the default one), node, state, CPUs, sockets, cores of a
 #: socket, threads of a core, GRES, nodes of a job, and why the node is out:
-#: last, for it may have any letter in it. Also of hidden partitions.
-SINFO = ['sinfo', '--all', '--Node', '--noheader',
+#: last, for it may have any letter in it. Also of hidden partitions, and not of other
+#: clusters of a federation.
+SINFO = ['sinfo', '--all', '--local', '--Node', '--noheader',
          '--format=%P|%N|%T|%c|%X|%Y|%Z|%G|%s|%E']
 #: States of nodes that take jobs, at once or later. A node in any other state,
 #: also an unknown one, is left out and reported.
@@ -238,15 +239,18 @@ def parse_sinfo(text: str) -> list[Partition]:
     """
     parts: dict[str, Partition] = {}
     for line in text.splitlines():
+        if parts and line.startswith('CLUSTER: '):
+            break                       # another cluster of a federation
         cells = line.strip().split('|', 9)
         if len(cells) < 9:
             continue
         name, node, state, *numbers, gres, jobs = cells[:9]
         try:
             cpus, sockets, cores, threads = map(_slurm_number, numbers)
+            # One number is both.
             smallest, _, largest = jobs.rpartition('-')
             limits = (None if largest == 'infinite' else _slurm_number(largest),
-                      _slurm_number(smallest or '1'))
+                      _slurm_number(smallest or largest.replace('infinite', '1')))
         except ValueError:
             continue
         part = parts.setdefault(name.rstrip('*'), Partition(

@@ -36,7 +36,11 @@ def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
     :raises SetupError: an output is not JSON
     """
     hosts: dict[str, list[dict[str, Any]]] = {}
-    for name, row in _load_json(nodes_text, 'pbsnodes').get('nodes', {}).items():
+    rows = _load_json(nodes_text, 'pbsnodes').get('nodes', {})
+    if rows and not any('resources_available' in row for row in rows.values()):
+        raise SetupError('the output of pbsnodes has no resources of nodes; expected '
+                         'that of pbsnodes -a -F json, without other options')
+    for name, row in rows.items():
         # A host may have several vnodes, for example one per socket.
         hosts.setdefault(_resources(row).get('host', name), []).append(row)
     queues = _load_json(queues_text, 'qstat').get('Queue', {})

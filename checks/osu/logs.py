@@ -42,7 +42,7 @@ _COMMAND = re.compile(
     r'(?:\w+=\S* +)*'
     # What starts a launcher elsewhere, or with other rights or limits.
     r'(?:(?:ssh|sudo|timeout|nice|env|docker|podman|kubectl|apptainer|singularity) '
-    r'(?:\S+ +)*?)?'
+    r'(?:\S+ +)*?[\'"]?)?'
     rf'(?:\S*/)?(?P<launcher>{_LAUNCHER}) (?P<before>.*?)'
     r'(?<![^\s\'"])(?:\S*/)?(?P<program>osu_[a-z0-9_]+)(?P<after>[ \'"].*)?')
 _PROGRAM = re.compile(r'(?<![^\s\'"])(?:\S*/)?osu_[a-z0-9_]+(?![^\s\'"])')
@@ -81,7 +81,6 @@ _OPTIONS = {
     'nodes': ('N', 'nodes', 'nnodes'),
     'per_node': ('npernode', 'ppn', 'perhost', 'ntasks-per-node', 'tasks-per-node'),
     'per_node_short': ('N',),           # of other launchers than srun and flux
-    'pernode': ('pernode',),
     'hosts': ('H', 'host'),
     'map_by': ('map-by',),
     'rank_by': ('rank-by',),
@@ -315,7 +314,7 @@ def _read_command(command: re.Match[str]) -> tuple[int | None, int | None,
         else:
             mapped = re.fullmatch(r'ppr:(\d{1,9}):node(?:[:,].*)?', value('map_by'))
             each = (int(mapped[1]) if mapped else number('per_node')
-                    or number('per_node_short') or bool(value('pernode')))
+                    or number('per_node_short') or 'pernode' in given)
             if not each and ranks:
                 nodes = _nodes_of_hosts(value('hosts'), ranks)
         nodes = nodes or (-(-ranks // each) if each else 0)

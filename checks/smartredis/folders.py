@@ -187,7 +187,7 @@ def _read_session_attributes(session: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     try:
-        config.read_string(path.read_text())
+        config.read_string(path.read_text(encoding='utf-8-sig'))
     except (configparser.Error, UnicodeDecodeError) as err:
         words = str(err).partition('\n')[0]
         raise ParseError(getattr(err, 'lineno', 1), '', words, 'run.cfg') from None

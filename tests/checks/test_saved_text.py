@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from checks.core import text as saved
 from cli.session import parse
 from tests.conftest import ROOT
 
@@ -47,8 +48,14 @@ def with_each_line(change):
     lambda text: 'job 12 on n1\nThe job will be killed after 1 hour\n10.0.0.1\n'
                  '2 more processes have sent help message\n'
                  f'{text}----------\ndone\n10.0.0.1\n',
+    lambda text: 'Currently Loaded Modules:\n  1) gcc/12.2.0   3) ucx/1.15.0\n\n'
+                 f'1738722441.247410\n{text}1738722452\n'
+                 'JobID           JobName      State    Elapsed\n'
+                 '------------ ---------- ---------- ----------\n'
+                 '12345               osu  COMPLETED   00:01:02\n'
+                 '12345.0     osu_latency  COMPLETED   00:00:31\n',
 ], ids=['colour of a prefix', 'colour of lines', 'page', 'Windows', 'blanks',
-        'typescript', 'lines around'])
+        'typescript', 'lines around', 'modules and jobs'])
 def test_what_stands_around_an_output_changes_no_value(tmp_path, family, change):
     text = OUTPUTS[family].read_bytes().decode()
     want = values(tmp_path, family, text.encode())
@@ -95,6 +102,12 @@ def test_the_failure_of_a_run_is_the_reason(tmp_path, name, line):
     assert parse.convert_output_to_csv(family, [str(file)], io.StringIO(), err) == 1
     assert f'the run failed: {line[:60]}'.replace("'", '') in re.sub(
         '[\'"]', '', err.getvalue())
+
+
+def test_a_command_in_several_lines_is_in_the_first_one():
+    text = '$ srun -N2 \\\n>   -n2 \\\n  ./osu_latency\n# x\n |_| \\\n1 2\n'
+    assert saved.decode(text.encode()) == (
+        '$ srun -N2 -n2 ./osu_latency\n\n\n# x\n |_| \\\n1 2\n')
 
 
 def test_powershell_writes_utf_16(tmp_path):

@@ -392,6 +392,17 @@ def test_1024_nodes_are_1K_in_sinfo():
     assert (part.largest, part.nodes[0].cpus) == (1024, 1024)
 
 
+def test_one_number_of_nodes_is_the_fewest_and_the_most():
+    [part] = nodes.parse_sinfo('b|n1|idle|2|1|2|1|(null)|4|none')
+    assert (part.smallest, part.largest) == (4, 4)
+
+
+def test_other_clusters_of_a_federation_are_left_out():
+    [part] = nodes.parse_sinfo('CLUSTER: a\nb|n1|idle|2|1|2|1|(null)|1-4|none\n\n'
+                               'CLUSTER: c\nb|n2|idle|8|1|8|1|(null)|1-4|none\n')
+    assert [node.name for node in part.nodes] == ['n1']
+
+
 def test_a_scheduler_that_counts_cores(changed):
     """CPUs=64 in slurm.conf although the 64 cores have two threads each."""
     folder, _ = changed('cpus-are-cores')
@@ -511,6 +522,8 @@ def test_output_of_pbs_that_is_not_json(text):
     with pytest.raises(SetupError, match='the output of pbsnodes -F json is not JSON'):
         pbs.parse_partitions(text, '')
     assert pbs.parse_partitions('', '') == []
+    with pytest.raises(SetupError, match='expected that of pbsnodes -a -F json'):
+        pbs.parse_partitions('{"nodes": {"n1": {"State": "free"}}}', '')
 
 
 @pytest.mark.parametrize('gres, expected', [
@@ -519,6 +532,8 @@ def test_output_of_pbs_that_is_not_json(text):
     ('gpu:a100:3,gpu:a100_3g.20gb:2,nvme:1', (
         'nvidia', 'a100+a100_3g.20gb', 5)),
     ('craynetwork:4,gpu:gh200:4(S:0-3)', ('nvidia', 'gh200', 4)),
+    ('gpu:volta:4', ('nvidia', 'volta', 4)), ('gpu:k80:2', ('nvidia', 'k80', 2)),
+    ('gpu:mi300x:8', ('amd', 'mi300x', 8)), ('gpu:pvc:6', ('', 'pvc', 6)),
     ('nvme:1', None), ('gpu:0', None),
 ])
 def test_gres(gres, expected):
@@ -535,7 +550,11 @@ def test_gpus_of_the_vendors_tools():
            '  MIG 3g.20gb     Device  0: (UUID: MIG-1)\n')
     assert detect.parse_smi_gpus('nvidia-smi', mig).number == 1
     assert detect.parse_smi_gpus('nvidia-smi', 'No devices found.') is None
-    assert new.hardware.recognise_model('gpu', 'GH200 120GB') is None
+    for words in ('GH200 120GB', 'nvidia_gh200_120gb', 'nvidia_a100_80gb_pcie'):
+        assert new.hardware.recognise_model('gpu', words) is None
+    # Of Slurm's AutoDetect.
+    assert new.hardware.recognise_model('gpu', 'nvidia_h100_80gb_hbm3'
+                                        ) == 'H100-SXM5-80GB'
     assert new.hardware.recognise_model('gpu', 'NVIDIA H200') == 'H200-SXM5-141GB'
     result = detect.parse_smi_gpus('rocm-smi', message(MI250X, 'rocm-smi'))
     assert (result.model, result.number) == ('Instinct MI250X', 8)

@@ -31,6 +31,13 @@ def test_public_output_is_refused_with_its_cause(name, line, reason):
     assert err.value.line == line
 
 
+def test_memtier_1_2_is_named():
+    with pytest.raises(ParseError, match='memtier_benchmark 1.3 or older') as err:
+        keyvalue.parse('16        Threads\n4         Connections per thread\n'
+                       '15000     Requests per thread\nType        Ops/sec\n')
+    assert err.value.line == 3
+
+
 QUIET = ('SET: {set:.2f} requests per second, p50=0.151 msec\n'
          'GET: {get:.2f} requests per second, p50=0.199 msec\n\n')
 
@@ -58,6 +65,27 @@ def test_runs_of_redis_benchmark_with_other_options_are_other_test_cases():
         (name, 'operation=set connections=100 pipeline=1 payload=1024', 60000),
         (name, 'operation=get connections=100 pipeline=1 payload=1024', 61000)]
     assert {record.size for record in keyvalue.parse(text)} == {None, 1024}
+
+
+def test_a_variable_in_a_command_is_no_parameter():
+    text = ('$ redis-benchmark -c 50 -q\n' + QUIET.format(set=70000, get=71000)
+            + 'for c in 9 8; do redis-benchmark -c $c -q; done\n'
+            + QUIET.format(set=60000, get=61000))
+    assert [params for _, params, _ in rates(text)] == [
+        'operation=set connections=50 pipeline=1',
+        'operation=get connections=50 pipeline=1', 'operation=set', 'operation=get']
+
+
+def test_progress_may_have_lines_of_its_own():
+    """As logs of CI have it, or after `tr '\\r' '\\n'`."""
+    text = text_of('redis-benchmark-7.0.15.quiet.txt')
+    assert '\rGET: rps' in text
+    lines = text.replace('\r', '\n')
+    assert rates(lines) == rates(text)
+    for other, why in (('', 'GET has progress but no'), (
+            'INCR: 9.50 requests per second, p50=0.199 msec\n', 'GET before another')):
+        with pytest.raises(ParseError, match=why):
+            keyvalue.parse(re.sub('(?m)^GET: [0-9.]+ req.*\n', other, lines))
 
 
 def test_threads_of_redis_benchmark_make_another_test_case():

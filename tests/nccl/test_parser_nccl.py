@@ -303,6 +303,15 @@ def test_options_in_json_make_another_test_case():
     assert output.params.endswith(' agg_iters=4 blocking=1 graph=2')
 
 
+def test_json_of_several_runs_among_other_lines():
+    text = text_of('formats/all_reduce.json').strip()
+    [one] = nccl.parse_log(text)
+    assert nccl.parse_log(f'$ cat *.json\n{text}\n{text}\ndone\n') == [one, one]
+    with pytest.raises(ParseError, match='incomplete') as err:
+        nccl.parse_log(f'$ cat *.json\n{text}\n{text[:-9]}\ndone\n')
+    assert err.value.line == 3
+
+
 def test_the_environment_is_not_kept():
     text = text_of('formats/all_reduce.json')
     kept = json_file.strip_environment_from_json(text)

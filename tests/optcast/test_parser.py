@@ -86,6 +86,15 @@ def test_the_command_above_an_output_has_its_parameters():
     assert output.params == 'clients=4 data_type=f32 servers=4 type=nccl'
 
 
+@pytest.mark.parametrize('before, after', [
+    ('(venv) me@n1:~/optcast/test$ ', ''), ('+ NCCL_DEBUG=INFO ', ''),
+    ('$ cd /tmp && ', ' 2>&1 | tee x.log')])
+def test_a_command_behind_a_prompt_has_its_parameters(before, after):
+    text = re.sub('(?m)^[$] (.*run.py.*)', rf'{before}\1{after}', EVAL[3], count=1)
+    assert text != EVAL[3]
+    assert parser.parse_log(text)[0].params == parser.parse_log(EVAL[3])[0].params
+
+
 def test_published_statistics():
     one, three = (by_name(parser.parse(EVAL[n])) for n in (1, 3))
     assert one['client_e2e_len', None] == 4099

@@ -85,7 +85,12 @@ def test_other_json_is_refused(text):
 
 @pytest.mark.parametrize('times, wall', [
     (TIMES, 1.495), ('real 5.93\nuser 0.20\nsys 0.04\n', 5.93),
-    ('\nreal\t2m0,500s\nuser\t0m0,1s\nsys\t0m0,1s\n\n', 120.5)])
+    ('\nreal\t2m0,500s\nuser\t0m0,1s\nsys\t0m0,1s\n\n', 120.5),
+    # GNU, tcsh and zsh.
+    ('0.12user 0.05system 1:05.12elapsed 3%CPU (0avgtext+0avgdata 54240maxresident)k\n'
+     '0inputs+0outputs (0major+1234minor)pagefaults 0swaps\n', 65.12),
+    ('0.012u 0.034s 0:05.12 0.7%\t0+0k 0+0io 0pf+0w\n', 5.12),
+    ('mpirun osu_hello  0.12s user 0.05s system 3% cpu 5.123 total\n', 5.123)])
 def test_times_after_or_before_the_tables(times, wall):
     table = values(osu.parse_log(LATENCY))
     for text in (LATENCY + times, times + LATENCY):
@@ -115,7 +120,19 @@ def test_several_tables_without_commands():
     ('jsrun -n 2 -a 2 -c 1 -r 1 -l cpu-cpu osu_hello', 2, 4, ''),
     ('flux run -N 2 -n 4 osu_hello', 2, 4, ''),
     ('mpirun osu_hello', None, 4, ''),
-    ('mpirun -np 4 osu_hello -x 3', None, 4, 'options=-x_3')])
+    ('mpirun -np 4 osu_hello -x 3', None, 4, 'options=-x_3'),
+    # Behind a prompt, or what starts the launcher.
+    ('[me@n1 osu]$ srun -N2 --ntasks-per-node=2 ./osu_hello', 2, 4, ''),
+    ('(base) me@n1:~/osu$ mpirun -np 4 -N 2 osu_hello', 2, 4, ''),
+    ('10:11:12 me@n1 ~/osu> /usr/bin/time -v mpirun -np 4 osu_hello', None, 4, ''),
+    ('\u279c  osu git:(main) \u2717 mpirun -np 4 -npernode 2 osu_hello', 2, 4, ''),
+    ('# timeout 60 mpiexec -n 4 -perhost 2 osu_hello', 2, 4, ''),
+    ('$ ssh n1 mpirun -np 4 -pernode osu_hello', 4, 4, 'layout=4xone'),
+    ("srun -N 2 -n 4 bash -c 'source env.sh; ./osu_hello -x 3'", 2, 4, 'options=-x_3'),
+    ('mpirun_rsh -np 4 n1 n2 ./osu_hello', None, 4, ''),
+    ('mpirun -np 4 --host n1:2,n2:2 osu_hello', 2, 4, ''),
+    # They may be on one node.
+    ('mpirun -np 4 --host n1:4,n2:4 osu_hello', None, 4, '')])
 def test_ranks_nodes_and_mapping_of_a_command(command, nodes, ranks, params):
     [output] = osu.parse_log(f'{command}\n{HELLO}')
     assert (output.num_nodes, output.num_tasks, output.params) == (
@@ -150,6 +167,13 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
     (RUN + HELLO + LATENCY, 'no command line'),
     (LATENCY + 'x4194304      512.00\n', 'not a line of OMB'),
     (LATENCY + 'warning\n8388608                 512.00\n', 'not a line of OMB'),
+    # A row of the next size, also below the end of the table.
+    (LATENCY + '8388608 x              512.00\n', 'next size is damaged'),
+    ('[me@n1 osu]$ mpirun -np 2 osu_latency\n'
+     + ''.join(LATENCY.splitlines(True)[:-3]), 'the table ends at'),
+    (LATENCY.replace('1.28\n', '1.28 \\\n'), 'fields'),
+    (LATENCY + 'srun: Force Terminated StepId=12.0\n', 'the run failed'),
+    (LATENCY + '12345               osu     FAILED   00:01:02\n', 'fields'),
     (LATENCY + 'mpirun noticed that process rank 0 exited on signal 9\n',
      'the run failed'),
     ('METRICS OPERATOR COLLECTION START\n' + RUN + HELLO, 'cut off'),

@@ -3,16 +3,19 @@ JSON (-J, json_file.py)."""
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 
 from ..core import text as saved
 from ..core.parsers import Output as SavedOutput
-from ..core.parsers import Record
+from ..core.parsers import ParseError, Record
 from . import json_file, table
 from .output import Output
 
 #: Options that an output prints, and that have no effect without side_work.
 _OF_SIDE_WORK = ('direction', 'work_sms')
+#: A key or column of the JSON and CSV of rccl-tests (-x, -Z).
+_FILE_OF_RCCL = re.compile(r'\bbusBw\b')
 #: What distinguishes the test cases of a run with several of them.
 _VARIED = ('type', 'redop', 'root')
 #: Values that need no parameter: the defaults of the programs, and none.
@@ -26,6 +29,11 @@ def read_output(text: str) -> Output:
 
     :raises ParseError: a part of the text cannot be trusted.
     """
+    file = _FILE_OF_RCCL.search(text)
+    if file and not table.BEGINS.search(text):
+        raise ParseError(text.count('\n', 0, file.start()) + 1, file[0],
+                         'rccl-tests wrote this file (option -x), which lacks the '
+                         'sizes that were requested: save the printed output')
     return (json_file if _is_json(text) else table).read_output(text)
 
 

@@ -41,8 +41,8 @@ _COMMAND = re.compile(
     rf'{saved.PROMPT}(?:(?:\S*/)?time -v +|(?P<timed>(?:\S*/)?time +(?:-p +)?))?'
     r'(?:\w+=\S* +)*'
     # What starts a launcher elsewhere, or with other rights or limits.
-    r'(?:(?:ssh|sudo|timeout|nice|env|docker|podman|kubectl|apptainer|singularity) '
-    r'(?:\S+ +)*?[\'"]?)?'
+    r'(?:(?:ssh|sudo|nohup|timeout|nice|env|docker|podman|kubectl|apptainer'
+    r'|singularity) (?:\S+ +)*?[\'"]?)?'
     rf'(?:\S*/)?(?P<launcher>{_LAUNCHER}) (?P<before>.*?)'
     r'(?<![^\s\'"])(?:\S*/)?(?P<program>osu_[a-z0-9_]+)(?P<after>[ \'"].*)?')
 _PROGRAM = re.compile(r'(?<![^\s\'"])(?:\S*/)?osu_[a-z0-9_]+(?![^\s\'"])')

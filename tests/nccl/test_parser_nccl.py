@@ -312,6 +312,15 @@ def test_json_of_several_runs_among_other_lines():
     assert err.value.line == 3
 
 
+@pytest.mark.parametrize('text, line', [
+    ('{"#wrong":"0","algBw":0.1,"busBw":0.2,"gpus":4,"inPlace":0,"size":1024}\n', 1),
+    ('done\nname, size, type, redop, inPlace, time, algBw, busBw, #wrong\n', 2)])
+def test_files_of_rccl_tests_are_named(text, line):
+    with pytest.raises(ParseError, match='rccl-tests wrote this file') as err:
+        nccl.parse_log(text)
+    assert err.value.line == line
+
+
 def test_the_environment_is_not_kept():
     text = text_of('formats/all_reduce.json')
     kept = json_file.strip_environment_from_json(text)

@@ -102,7 +102,7 @@ def test_times_after_or_before_the_tables(times, wall):
 
 
 def test_several_tables_without_commands():
-    outputs = osu.parse_log(f'Hosts: a b\n{LATENCY}{HELLO}== end\n{LATENCY}')
+    outputs = osu.parse_log(f'Hosts: a b\n{LATENCY}{HELLO}== end\nLatency: {LATENCY}')
     assert [o.records[0].program for o in outputs] == [
         'osu_latency', 'osu_hello', 'osu_latency']
     assert values(outputs[2:]) == values(osu.parse_log(LATENCY))
@@ -154,6 +154,8 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
 @each([
     ('nothing\n', 'no title'),
     (LATENCY[:-1], 'no newline'),
+    (LATENCY[:-1] + LATENCY, 'the row has 7 fields'),
+    (f'{LATENCY[:-1]} x: {LATENCY}', 'fields'),
     (LATENCY[:-5] + '\n' + TIMES, 'decimals'),
     (LATENCY + TIMES[:-15], 'no newline'),
     (LATENCY + TIMES + TIMES, 'once for each output'),

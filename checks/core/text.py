@@ -169,7 +169,9 @@ def strip_prefixes(lines: Sequence[str], title: re.Pattern[str],
                           if lines[place].strip()), '')
             if pattern and (row.fullmatch(before) or not pattern.match(after)):
                 pattern = None
-                if _LABEL.fullmatch(before):
+                # Below a row they may be what is left of the next one.
+                if _LABEL.fullmatch(before) and not (
+                        number and row.fullmatch(lines[number - 1])):
                     labels[number] = len(before)
             prefixes.append((number, pattern))
     result = [line[labels.get(number, 0):] for number, line in enumerate(lines)]

@@ -156,6 +156,8 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
     (LATENCY[:-1], 'no newline'),
     (LATENCY[:-1] + LATENCY, 'the row has 7 fields'),
     (f'{LATENCY[:-1]} x: {LATENCY}', 'fields'),
+    # The last row was lost but for its end.
+    (''.join(LATENCY.splitlines(True)[:-1]) + f'x: {LATENCY}', 'not a line of OMB'),
     (LATENCY[:-5] + '\n' + TIMES, 'decimals'),
     (LATENCY + TIMES[:-15], 'no newline'),
     (LATENCY + TIMES + TIMES, 'once for each output'),

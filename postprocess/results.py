@@ -144,7 +144,7 @@ class Result(Place):
     file: str = ''
     #: Of a verdict: whether its session is older than the newest one of its system.
     is_earlier: bool = False
-    #: Nodes of its jobs; empty: unknown, or none.
+    #: Nodes of its jobs, or if it failed, of those that failed; empty: unknown, or none.
     nodes: frozenset[str] = frozenset()
     #: Nodes of one job.
     width: int = 1
@@ -320,12 +320,12 @@ def newest_results_of_test_cases(frame: pd.DataFrame) -> list[Result]:
 def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
     """The results of test cases, from the records that `newest_records` gave."""
     copy = naming.group_number_of_records(records, ['test_case', 'copy'])
-    nodes = _nodes_by_copy(records, copy)
+    rank = records['result'].map(ORDER.index)
+    nodes = _nodes_by_copy(records, copy, rank)
     texts = _value_texts_by_copy(records, copy)
-    deciding = records.assign(
-        number=copy, rank=records['result'].map(ORDER.index)).sort_values(
-            ['rank', 'guard'], ascending=[True, False], kind='stable').drop_duplicates(
-                'number').sort_values(LISTED)
+    deciding = records.assign(number=copy, rank=rank).sort_values(
+        ['rank', 'guard'], ascending=[True, False], kind='stable').drop_duplicates(
+            'number').sort_values(LISTED)
     results = []
     for row in deciding.itertuples():
         ran_on, width = nodes[row.number]
@@ -387,11 +387,20 @@ def place_fields(row: Any) -> dict[str, Any]:
     return {name: str(getattr(row, name)) for name in PLACE}
 
 
-def _nodes_by_copy(records: pd.DataFrame, copy: np.ndarray
+def _nodes_by_copy(records: pd.DataFrame, copy: np.ndarray, rank: pd.Series
                    ) -> dict[int, tuple[frozenset[str], int]]:
-    """Number of a copy -> nodes of its jobs, and how many one job has."""
+    """Number of a copy -> nodes of its jobs, and how many one job has.
+
+    Of a copy that failed, only the jobs that failed count: a nightly session measures
+    it on other nodes, too.
+
+    :param rank: the result of each record, as its number in ORDER
+    """
     nodes_of_copy: dict[int, tuple[frozenset[str], int]] = {}
-    rows = records[['nodes', 'num_nodes']].assign(number=copy).drop_duplicates()
+    rows = records[['nodes', 'num_nodes']].assign(number=copy)
+    worst = rank.groupby(copy).transform('min')
+    has_failed = worst.isin([*map(ORDER.index, FAILED)])
+    rows = rows[(rank == worst) | ~has_failed].drop_duplicates()
     for nodes, count, number in rows.itertuples(index=False):
         before, width = nodes_of_copy.get(number, (frozenset(), 1))
         nodes_of_copy[number] = (

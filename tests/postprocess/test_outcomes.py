@@ -303,6 +303,25 @@ def test_an_open_failure_is_of_the_nodes_that_have_not_passed(tmp_path, capsys):
     assert 'n7 of alpha: 2 osu test cases failed before' in capsys.readouterr().out
 
 
+def test_a_failure_has_the_nodes_that_failed_alone(tmp_path, capsys):
+    """The nightly session measured it again on other nodes, where it passed."""
+    bad = {'result': 'exit_code', 'reason': 'exit code 3'}
+    write(tmp_path, [
+        case('a', 1, nodes='n1 n2', **bad),
+        case('a', 1, nodes='n3 n4', session=f'{session_of(1)}01',
+             time='2026-11-02T04:00:00Z')])
+    code, _, failures = say(capsys, tmp_path)
+    assert code == 1 and '[ran on n[1-2]]' in ''.join(failures.values())
+    # A mute is for these nodes, too.
+    ident = short_id(case('a', 0))
+    assert verdict.main(['mute', ident, '--until', '2099-01-01', '--reason', 'x',
+                         '--perflogs', str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert say(capsys, tmp_path)[0] == 0
+    write(tmp_path, [case('a', 2, nodes='n3 n4', **bad)])
+    assert say(capsys, tmp_path)[0] == 1
+
+
 def test_what_was_measured_again_is_counted_once(tmp_path, capsys):
     write(tmp_path, [case('a', 1, 'fail', retry=0), case('b', 1, 'pass'), case(
         'a', 1, 'pass', retry=1, time='2026-11-02T04:00:00Z')])

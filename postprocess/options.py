@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def add_record_options(cmd: argparse.ArgumentParser) -> Any:
     """Adds the options that choose the records; returns their group."""
     group = cmd.add_argument_group('which records')
-    group.add_argument('--site', metavar='SITE', type=system_name, default='',
+    group.add_argument('--site', metavar='SITE', default='',
                        help='use only the records of this site (default: all '
                             'sites of the perflogs)')
     add_perflogs_option(group)

@@ -144,7 +144,7 @@ class Result(Place):
     file: str = ''
     #: Of a verdict: whether its session is older than the newest one of its system.
     is_earlier: bool = False
-    #: Nodes of its jobs, or if it failed, of those that failed; empty: unknown, or none.
+    #: Nodes of its jobs, or of those that failed; empty: unknown, or none.
     nodes: frozenset[str] = frozenset()
     #: Nodes of one job.
     width: int = 1

@@ -110,7 +110,7 @@ class NightlySession:
 
     def __init__(self, work: commands.Work, args: argparse.Namespace,
                  summary: Summary) -> None:
-        self.work, self.summary = work, summary
+        self.work, self.summary, self.site = work, summary, args.site
         self.system: str = work.system['name']
         #: Partition of the site -> its nodes; empty: unknown, or the user chooses them.
         self.pools: dict[str, schedulers.Pool] = {}
@@ -256,7 +256,8 @@ class NightlySession:
         try:
             return judge_session(
                 self.frame, decisions=self.perflogs.decided,
-                sessions=self.perflogs.sessions, damaged=len(self.perflogs.faults))
+                sessions=self.perflogs.sessions, damaged=len(self.perflogs.faults),
+                site=self.site)
         except ValueError as err:
             raise SetupError(str(err)) from None
 
@@ -267,7 +268,7 @@ class NightlySession:
         if not self.summary.results:
             return
         self.add_nodes_to_summary()
-        page, _ = commands.write_report_page(self.work.perflog_folder)
+        page, _ = commands.write_report_page(self.work.perflog_folder, self.site)
         self.summary.page = page or ''
         if not page:
             self.summary.broken = 'the page was not written'

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cli.site.schedulers import Pool
-from config.places import CALIBRATE, site_option
 from config.version import VERSION
+from postprocess.printed import PrintedCommands
 from postprocess.regressions import events
 from postprocess.results import Result, exit_code_of_state, session_state
 
@@ -74,7 +74,6 @@ class Summary:
 
     def summary_lines(self) -> list[str]:
         """The lines of the summary, the worst first."""
-        site = site_option(self.site)
         lines = [' '.join(f'Nightly session {self.nightly_session} of '
                           f'{self.headline}'.split()),
                  *(f'! {note}' for note in [*filter(None, [self.ended_by]),
@@ -86,8 +85,10 @@ class Summary:
                   + f'of partition {pool.name} ' * bool(pool.name) + 'were measured'
                   + pool.left_out_text for pool, measured in self.nodes]
         if waiting := sum(one.result == 'no_reference' for one in self.results):
-            lines.append(f'{waiting} of the test cases have no reference: '
-                         f'{CALIBRATE}{site} --mode {self.mode}')
+            commands = self.verdict.commands if self.verdict else PrintedCommands()
+            calibrate = commands.measure(
+                'references calibrate', self.site, f'--mode {self.mode}')
+            lines.append(f'{waiting} of the test cases have no reference: {calibrate}')
         if self.page:
             lines.append(f'Page: {self.page_url or self.page}')
         return lines

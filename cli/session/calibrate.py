@@ -274,7 +274,7 @@ def _calibrate_and_write(args: argparse.Namespace, work: commands.Work) -> int:
         print(f'plumb references: {err}', file=sys.stderr)
         return 2
     # The records are from before: none was compared with the new references.
-    page, _ = commands.write_report_page(work.perflog_folder, summary=False)
+    page, _ = commands.write_report_page(work.perflog_folder, args.site, summary=False)
     site = site_option(args.site)
     console.print_lines([
         *[summary_of_tolerances(progress_of_test_cases(of_mode))] * written,

@@ -401,7 +401,7 @@ def run(args: argparse.Namespace) -> int:
             return 0
         if not ended[-1].has_begun:
             return print_zero_test_cases_reason(work, ended[-1])
-        page, made = write_report_page(work.perflog_folder)
+        page, made = write_report_page(work.perflog_folder, args.site)
     outcomes = [
         one for each in ended
         for one in results.results_of_session(made.records, each.session).values()]
@@ -631,15 +631,17 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
     console.print_lines(not_checked_lines(rows))
 
 
-def write_report_page(perflogs: str, summary: bool = True) -> tuple[str | None, Any]:
+def write_report_page(perflogs: str, site: str, summary: bool = True
+                      ) -> tuple[str | None, Any]:
     """Write the page; return its path (None if that failed), and the data of
     the page (report.Written).
 
+    :param site: the site that was measured, by name or path
     :param summary: whether to print its path and what it counts
     """
     from postprocess.report import build as page
     folder = places.report_folder()
-    made = page.write_page(perflogs, Path(folder), summary=summary)
+    made = page.write_page(perflogs, Path(folder), selected=site, summary=summary)
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 

@@ -101,12 +101,13 @@ def open_records_database(paths: Sequence[os.PathLike | str], faults: Faults
 
 
 def restrict_views_to_site(con: duckdb.DuckDBPyConnection, site: str) -> None:
-    """Restrict all views to a site; '': to none.
+    """Restrict all views to a site, given by name or path; '': to none.
 
     :raises ValueError: the site has no records
     """
     if not site:
         return
+    site = options.system_name(site)
     sites = [name for name, in con.execute(
         'SELECT DISTINCT system FROM parts WHERE NOT broken').fetchall()]
     if sites:

@@ -41,7 +41,6 @@ def parser() -> Parser:
     cmd = Parser(prog='plumb references status', text=HELP,
                  example='./plumb references status --site mycluster')
     group = cmd.add_argument_group('which references')
-    # Not of type system_name: the folder of the site is needed, too.
     group.add_argument('--site', default=places.default_site(), metavar='SITE',
                        help='a folder of site-configs/, or the path of one (default: '
                             'PLUMBLINE_SITE, or local, this machine)')

@@ -54,7 +54,7 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     switches = {system: _read_switches_by_node(system, site)
                 for system in map(str, records['system'].unique())}
     commands = PrintedCommands(perflogs, frozenset(map(
-        str, records.loc[records['source'] == MADE_UP, 'system'].unique())))
+        str, records.loc[records['source'] == MADE_UP, 'system'].unique())), site)
     regressions, muted, improvements = describing.describe_changes(
         now, *grouping.find_worse_groups(now, switches), commands)
     worse = {name: [one.id for one in regressions if name in one.cases]

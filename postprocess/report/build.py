@@ -67,7 +67,8 @@ class Written(NamedTuple):
 
 
 def write_page(folder: str, output: Path, site: str = '', last: int | None = None,
-               title: str | None = None, summary: bool = True) -> Written:
+               title: str | None = None, summary: bool = True, selected: str = ''
+               ) -> Written:
     """Writes the page.
 
     :param folder: of the perflogs
@@ -75,6 +76,7 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
     :param site: only its records; '': all
     :param last: only so many sessions, the newest
     :param summary: whether to print its path and what it counts
+    :param selected: a site whose commands it prints, by name or path; '': `site`
     """
     try:
         frame, sessions, decided, faults = debts.read(folder)
@@ -82,7 +84,8 @@ def write_page(folder: str, output: Path, site: str = '', last: int | None = Non
         frame = options.records_of_site(frame, site)
         # By the whole history, whatever is shown.
         judged = judge_session(
-            frame, decisions=decided, sessions=sessions, perflogs=folder
+            frame, decisions=decided, sessions=sessions, perflogs=folder,
+            site=selected or site
         ) if len(frame) else None
     except ValueError as err:
         frame, _ = records.read(folder, on_error='collect')

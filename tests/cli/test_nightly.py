@@ -200,8 +200,11 @@ def night(tmp_path, monkeypatch):
     """A night on five nodes: go(): sessions, and what is said."""
     machine = Machine(tmp_path / 'perflogs')
     machine.folder.mkdir()
+    site = machine.site = tmp_path / 'alpha'
+    site.mkdir()
+    (site / 'system.py').touch()
     monkeypatch.setattr(commands, 'run_reframe_session', machine.measured)
-    monkeypatch.setattr(commands, 'write_report_page', lambda folder: ('page', None))
+    monkeypatch.setattr(commands, 'write_report_page', lambda *_: ('page', None))
     machine.pools = {'cpu': Pool('batch', {
         **{f'n{n}': Node(f'n{n}', 'idle') for n in range(1, 6)},
         'n6': Node('n6', 'drained', 'disk')})}
@@ -217,7 +220,7 @@ def night(tmp_path, monkeypatch):
                 {'PLUMBLINE_PERFLOGS': str(machine.folder)}, list(options),
                 list(options), True, [], False,
                 session.NightlySession('alpha', result.nightly_session)),
-            argparse.Namespace(reframe=list(options)), result).run_all()
+            argparse.Namespace(reframe=list(options), site=str(site)), result).run_all()
         return result
     machine.go = go
     return machine
@@ -246,6 +249,9 @@ def test_a_failure_is_measured_again_on_its_nodes_and_on_others(night):
     result = night.go()
     assert night.sessions[1:] == [(['a'], '+n1'), (['a'], '-n1')]
     assert (result.state, result.exit_code) == ('failed', 1)
+    # Commands have the site as it was given.
+    assert any(f' ./plumb run --site {night.site} ' in line
+               for line in result.summary_lines())
     [line] = [line for line in result.summary_lines() if 'failed again' in line]
     assert line.endswith(' on alpha:cpu openmpi: failed again on the same nodes (n1), '
                          'failed again on other nodes (n2)')

@@ -280,12 +280,15 @@ def test_a_failure_is_open_until_its_nodes_pass(tmp_path):
 def test_an_open_failure_has_its_nodes_and_what_to_do(tmp_path, capsys):
     write(tmp_path, sessions_on(
         ('n7', 'exit_code'), ('n1', 'pass'), reason='Bus error'))
-    ident = short_id(case('a', 0))
-    verdict.main(['--perflogs', str(tmp_path)])
+    ident, site = short_id(case('a', 0)), tmp_path / 'sites' / 'alpha'
+    site.mkdir(parents=True)
+    (site / 'system.py').touch()
+    verdict.main(['--perflogs', str(tmp_path), '--site', str(site)])
     out = capsys.readouterr().out
     assert f'a (embedded) {ident} nodes=n7 on alpha:cpu openmpi: failed on n7 on ' \
         '2026-11-01, and has not passed on n7 since: Bus error' in out
-    assert f'verdict mute {ident} ' in out and 'verdict retire NODE ' in out
+    assert f'verdict mute {ident} --site {site} ' in out
+    assert f'verdict retire NODE --site {site} ' in out
     # The history of its values has no gap.
     results_ = results.newest_results_of_test_cases(debts.read(str(tmp_path)).frame)
     assert [(one.result, *one.nodes) for one in results_] == [

@@ -236,13 +236,19 @@ def test_one_of_two_sessions_of_a_date_was_cut_short(tmp_path):
     assert 'Session of 2026-11-03, not complete.' in text
 
 
-def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one():
+def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one(tmp_path):
     cut_short = [results.Result(
         'c', system, *[''] * 8, session='r', result='not_run', guard='cancelled')
         for system in ('beta', 'local')]
     [event] = failure_events(cut_short, PrintedCommands())
     assert event.title.endswith(
         'To resume: ./plumb run --suspects; ./plumb run --site beta --suspects')
+    # A site that is given by a path is printed so.
+    site = tmp_path / 'beta'
+    site.mkdir()
+    (site / 'system.py').touch()
+    [event] = failure_events(cut_short, PrintedCommands(site=str(site)))
+    assert f'./plumb run --site {site} --suspects' in event.title
 
 
 def test_an_event_is_one_card(tmp_path):

@@ -263,12 +263,16 @@ class Verdict:
 
     def _lacking_text(self) -> str:
         """Why no test case was compared with a reference."""
-        inconclusive = sum(len(one.cases) for one in self.events_of('inconclusive'))
         others = len({one.test_case for one in self.results
                       if one.result == 'no_reference'})
-        return (', '.join([f'{inconclusive} inconclusive',
-                           *[f'{others} without a reference'] * bool(others)])
-                if inconclusive else 'no reference')
+        parts = [f'{number} {text}' for number, text in (
+            (sum(len(one.cases) for one in self.events_of('inconclusive')),
+             'inconclusive'),
+            (len({one.test_case for one in self.results
+                  if one.is_failed and one.has_run and not one.is_earlier}), 'failed'),
+        ) if number]
+        return ', '.join([*parts, *[f'{others} without a reference'] * bool(others)]
+                         ) if parts else 'no reference'
 
     def json(self) -> str:
         """One JSON object; no NaN, which JSON does not know."""

@@ -313,8 +313,9 @@ def test_a_failure_has_the_nodes_that_failed_alone(tmp_path, capsys):
         case('a', 1, nodes='n1 n2', **bad),
         case('a', 1, nodes='n3 n4', session=f'{session_of(1)}01',
              time='2026-11-02T04:00:00Z')])
-    code, _, failures = say(capsys, tmp_path)
+    code, line, failures = say(capsys, tmp_path)
     assert code == 1 and '[ran on n[1-2]]' in ''.join(failures.values())
+    assert 'nothing was compared: 1 failed, and too few sessions' in line
     # A mute is for these nodes, too.
     ident = short_id(case('a', 0))
     assert verdict.main(['mute', ident, '--until', '2099-01-01', '--reason', 'x',

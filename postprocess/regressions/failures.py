@@ -28,7 +28,7 @@ FAILURES = {
                 'find out why it was not selected: site, environment or check; to '
                 'measure it: {run}; if it was removed on purpose: {retire}'),
     'open': ('failed before, and have not passed on the same nodes since',
-             'measure it on these nodes: {run}; if the problem is known: {mute}; if a '
+             'measure it on these nodes: {run_pinned}; measure it: {run}; if the problem is known: {mute}; if a '
              'node left the site: {retire_node}'),
     'reference': ('failed, guard {guard}',
                   'make a reference: {calibrate}'),
@@ -88,19 +88,32 @@ def _failed_for_one_reason(failed: list[Result], folders: Folders,
     return Event(
         'missing' if first.result == 'missing' else 'failure', title, cases,
         first.system, evidence=evidence, failed=failed, result=first.result,
-        todo=_advice_text(todo, first.system, cases, commands), nodes=shared)
+        todo=_advice_text(todo, first.system, cases, commands,
+                          _nodes_to_measure(failed)), nodes=shared)
+
+
+def _nodes_to_measure(failed: Sequence[Result]) -> str:
+    """The nodes of open failures, as -P pinned_nodes takes them; '': they differ, or
+    jobs of the test cases need more."""
+    nodes = failed[0].nodes
+    return '+'.join(sorted(nodes)) if all(
+        one.is_open and one.nodes == nodes and len(nodes) == one.width
+        for one in failed) else ''
 
 
 def _advice_text(text: str, system: str, cases: Sequence[str],
-                 commands: PrintedCommands) -> str:
+                 commands: PrintedCommands, nodes: str) -> str:
     """What to do, without the parts whose command is about a site that does not exist.
 
     :param text: of FAILURES; its parts are between semicolons
     :param cases: short ids of test cases
+    :param nodes: as of `_nodes_to_measure`
     """
     ident = cases[0] if len(cases) == 1 else 'ID'
+    run = commands.measure('run', system, ' '.join(cases[:3]))
     words = {
-        'run': commands.measure('run', system, ' '.join(cases[:3])),
+        'run': run * (not nodes),
+        'run_pinned': f'{run} -P pinned_nodes={nodes}' * bool(run and nodes),
         'calibrate': commands.measure('references calibrate', system),
         'mute': commands.decide('mute', ident, system),
         'retire': commands.decide('retire', ident, system),

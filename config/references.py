@@ -32,6 +32,9 @@ from .sessions.judged import (
     max_tolerance,
 )
 
+#: Beginning of the note that lists metrics whose reference has no tolerance.
+NO_TOLERANCE = 'no tolerance: '
+
 #: Mark of a known fault.
 XFAIL = '$xfail'
 

@@ -236,6 +236,11 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05,
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: all measurements failed or are inconclusive')
+    # Rows of other suites have no family.
+    families = [sorted(map(str, set(side['family'].unique()) - {''})) for side in sides]
+    if all(families) and not set(families[0]) & set(families[1]):
+        raise ValueError(f'{a} has test cases of {", ".join(families[0])}, and {b} of '
+                         f'{", ".join(families[1])}: they have no family in common')
     return _compare_sides(frame, (a, b), sides, minimum, report)
 
 

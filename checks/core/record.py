@@ -26,6 +26,8 @@ from config.sessions import session_id
 from config.sites import topology
 from config.version import VERSION, suite_commit
 
+from .options import split_options
+
 if TYPE_CHECKING:
     class Plugin(rfm.RegressionTestPlugin):
         """Attributes that ReFrame's metaclass adds to a class, for mypy."""
@@ -110,6 +112,13 @@ class Checked(Plugin):
                 if name != 'variables']
 
     @classmethod
+    def _refused_options(cls) -> Mapping[str, tuple[Mapping[str, str], str]]:
+        """Setting with options of a program -> those that are refused, with what to
+        use instead, and the letters of the options without a value
+        (`split_options`)."""
+        return {}
+
+    @classmethod
     def setvar(cls, name: str, value: Any) -> bool:
         """Set a variable; ReFrame calls this for -S, and for assignments in classes.
 
@@ -127,6 +136,11 @@ class Checked(Plugin):
         except (TypeError, ValueError) as err:
             raise ReframeError(f'{option}: the value cannot be used: {err}') from None
         given = cls.var_space[name].default_value if done else None
+        if isinstance(given, str) and name in (refused := cls._refused_options()):
+            try:
+                split_options(given, name, *refused[name])
+            except ValueError as err:
+                raise ReframeError(f'{option}: {err}') from None
         smallest = cls.SMALLEST.get(name, 0)
         for one in given if isinstance(given, list) else [given]:
             if isinstance(one, int | float) and one < smallest:

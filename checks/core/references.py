@@ -16,6 +16,7 @@ from reframe.core.builtins import xfail
 from config import places
 from config.records import metrics
 from config.references import (
+    NO_TOLERANCE,
     Entry,
     File,
     ReferenceError_,
@@ -214,7 +215,7 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
     notes = [
         f'published values: {entry.source["source"]} ({entry.source["date"]})'
         if entry.is_published else '',
-        f'no tolerance: {", ".join(without_tolerance)}' if without_tolerance else '',
+        f'{NO_TOLERANCE}{", ".join(without_tolerance)}' if without_tolerance else '',
         f'{IMPROVED} ({", ".join(better)})' if better else '',
     ]
     for metric, reference in entry.values.items():

@@ -176,6 +176,10 @@ class NcclBenchmark(Benchmark, special=True):
         """The stand-in measures no GPUs."""
         self.emulated = self.source == 'embedded'
 
+    @classmethod
+    def _refused_options(cls) -> Mapping[str, tuple[Mapping[str, str], str]]:
+        return {'options': (cls.RESERVED, '')}
+
     def arguments(self) -> list[str]:
         """The program's options.
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -219,6 +220,10 @@ class OsuBenchmark(Benchmark, special=True):
         if self.memory == 'host':
             return self.cores_per_node()
         return placement.gpus_per_node(self.current_partition) or 1
+
+    @classmethod
+    def _refused_options(cls) -> Mapping[str, tuple[Mapping[str, str], str]]:
+        return {'options': (cls.RESERVED, cls.FLAGS)}
 
     def arguments(self) -> list[str]:
         """The program's options.

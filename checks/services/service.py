@@ -132,6 +132,11 @@ class ServiceBenchmark(Benchmark, special=True):
         """
         self.require_nodes(clients + (0 if self.server_access else servers), *wanted)
 
+    @classmethod
+    def _refused_options(cls) -> Mapping[str, tuple[Mapping[str, str], str]]:
+        return {'options': (cls.REFUSED, cls.FLAGS),
+                'client_options': (cls.REFUSED_OF_CLIENTS, '')}
+
     def option_words(self) -> tuple[list[str], list[str]]:
         """Words of the options of servers and of clients that the user adds.
 

@@ -167,6 +167,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             'deployment', 'iterations', 'clients_per_node', 'client_nodes', 'db_nodes',
             'db_cpus')),
         'net_type': 'uds', 'pin': 'on', 'net_ifname': '', 'options': ''}
+    REFUSED = REFUSED
     SMALLEST = {**ServiceBenchmark.SMALLEST, 'tensor_bytes': 4, **dict.fromkeys((
         'iterations', 'clients_per_node', 'db_nodes', 'db_cpus', 'db_tpq', 'batch_size',
         'client_threads', 'tensors_per_dataset'), 1)}
@@ -368,7 +369,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 '--bytes', str(size), '--iterations',
                 str(self.scenario.iterations), '--folder', '{output}.ranks',
                 *(['--colocated'] if self.is_colocated else []),
-                *loop.options, *split_options(self.options, 'options', REFUSED))
+                *loop.options, *split_options(self.options, 'options', self.REFUSED))
 
     def client_roles(self) -> tuple[Clients, ...]:
         """Roles of the client processes and the CPUs that they need."""

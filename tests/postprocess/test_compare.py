@@ -198,6 +198,17 @@ def test_fields_of_the_identity_are_compared(tmp_path, capsys, name, a, b):
         f'{name}={a}', f'{name}={b}', 2.0)
 
 
+def test_programs_of_two_families_are_not_compared(tmp_path, capsys):
+    factory.write(tmp_path, [record for family, version in (
+        ('osu', '7.2'), ('keyvalue', '7.0.15'), ('keyvalue', '8.1.2'))
+        for record in factory.latencies(CALM, (8,), family=family, version=version)])
+    assert compare.main(['--across', 'version', '--perflogs', str(tmp_path), '--csv',
+                         '-']) == 0
+    done = capsys.readouterr()
+    assert 'version=7.2' not in done.out and 'version=8.1.2' in done.out
+    assert 'version=7.2 of osu: they have no family in common' in done.err
+
+
 def test_other_settings_stay_matched_where_one_is_compared(tmp_path):
     frame = read(tmp_path, [
         record for settings, factor in (

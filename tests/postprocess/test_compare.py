@@ -199,9 +199,10 @@ def test_fields_of_the_identity_are_compared(tmp_path, capsys, name, a, b):
 
 
 def test_programs_of_two_families_are_not_compared(tmp_path, capsys):
-    factory.write(tmp_path, [record for family, version in (
-        ('osu', '7.2'), ('keyvalue', '7.0.15'), ('keyvalue', '8.1.2'))
-        for record in factory.latencies(CALM, (8,), family=family, version=version)])
+    factory.write(tmp_path, [record for day, (family, version) in enumerate((
+        ('osu', '7.2'), ('keyvalue', '7.0.15'), ('keyvalue', '8.1.2')))
+        for record in factory.latencies(CALM, (8,), 9 * day, family=family,
+                                        version=version)])
     assert compare.main(['--across', 'version', '--perflogs', str(tmp_path), '--csv',
                          '-']) == 0
     done = capsys.readouterr()
@@ -231,7 +232,8 @@ def test_all_values_of_a_parameter_are_compared(tmp_path, capsys):
     words = ['--perflogs', str(tmp_path), '--across', 'db']
     assert compare.main([*words, '--json', '-']) == 0
     output = capsys.readouterr()
-    assert 'left out: db=keydb and db=memcached have no metric' in output.err
+    assert ('left out: db=keydb has test cases of keyvalue, and db=memcached of osu: '
+            'they have no family in common') in output.err
     rows = json.loads(output.out)
     assert {(row['side_a'], row['side_b'], round(row['ratio'], 2)) for row in rows} == {
         ('db=keydb', 'db=redis', .5), ('db=keydb', 'db=valkey', .55)}

@@ -131,7 +131,7 @@ def _read_results(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
                 'ORDER BY time, session, test_case, copy')
     measurements = con.execute(
         f'SELECT {counting.COMMON_COLUMNS} FROM counted_read').df()
-    for name in measurements.select_dtypes('object'):
+    for name in {*measurements} - {'time', *_COUNTS, *_FLAGS}:
         texts = measurements[name].fillna('').astype('category')
         measurements[name] = texts.cat.as_ordered()
     con.execute('CREATE TEMP TABLE values_read AS ' + counting.values_query(

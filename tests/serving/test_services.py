@@ -581,7 +581,7 @@ def test_producer_and_consumer_run_at_once(ranks, store):
      ('the MPI program of client ended with exit code 3', 'no such tensor')),
     (('true',), 'x:2', 60,
      ('step measure: 2 of 3 processes of the MPI program of client started',)),
-    (('true',), 'x:4', 60, ('the launcher started more than 3 client processes',)),
+    (('true',), 'x:4', 60, ("the launcher started more than 3 processes 'client'",)),
     (('sleep', '600'), '{slots}', 1,
      ('step measure: the MPI program of client did not end in 1 s',)),
 ], ids=['fail', 'missing', 'too many', 'hang'])

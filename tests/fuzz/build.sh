@@ -26,7 +26,7 @@ replies | probe | files)
     case $target in
     replies) sources="$sources $load/draw.c $load/options.c $common/cluster.c
         $common/options.c $common/resp.c $common/service.c" ;;
-    probe) add start_connect link_read link_write link_close
+    probe) add start_connect link_read link_write link_write_all link_close
         sources="$sources $load/draw.c $load/options.c $common/options.c
         $common/service.c" ;;
     files) sources="$sources $common/cluster.c $common/resp.c" ;;

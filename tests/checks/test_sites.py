@@ -151,7 +151,7 @@ def test_unknown_model_names_the_catalogue_and_the_nearest(name, near):
     output = str(caught.value)
     assert f'unknown NIC or GPU {name!r}' in output
     assert f'the nearest in config/hardware.yaml are {near}' in output
-    assert "in the site's own hardware.yaml" in output
+    assert "in a file hardware.yaml beside system.py" in output
 
 
 def test_a_site_adds_models_of_its_own(tmp_path):

@@ -15,8 +15,8 @@ def split_options(text: str, setting: str, refused: Mapping[str, str],
 
     :param setting: name of the setting that has the text, for messages
     :param refused: options that decide whether a run is complete, such as
-        '-m --size' -> what to use instead; -m8, --size=8 and the beginning of a long
-        option are refused, too
+        '-m --size' -> what to use instead; -m8, --size=8, --SIZE and the beginning of
+        a long option are refused, too
     :param flags: letters of the program's options without a value, which may stand
         before another option in a word: with V, -Vm8 is -V -m8
     :raises ValueError: the quotes do not match, or an option is refused
@@ -27,6 +27,8 @@ def split_options(text: str, setting: str, refused: Mapping[str, str],
         raise ValueError(f'{setting}: {text!r}: {err}') from None
     for word in words:
         name = word.partition('=')[0]
+        if name.startswith('--'):       # some programs have them in any case
+            name = name.lower()
         # Of -Vm8, -m8 is judged.
         short = re.sub(f'^-[{flags}]+(?=.)', '-', word) if flags else word
         for option, instead in (

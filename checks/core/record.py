@@ -95,6 +95,13 @@ class Checked(Plugin):
         'perf_patterns', 'perf_variables', 'executable', 'executable_opts',
         'prerun_cmds', 'postrun_cmds'})
 
+    #: Of the settings `options` and `client_options`: options of the program, and of
+    #: clients, that decide what passes -> what to use instead.
+    REFUSED: ClassVar[Mapping[str, str]] = {}
+    REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = {}
+    #: Letters of the program's short options without a value.
+    FLAGS: ClassVar[str] = ''
+
     #: Smallest value of a setting with a number, where it is not 0.
     SMALLEST: ClassVar[Mapping[str, float]] = {'repetitions': 1, 'node_counts': 1}
 
@@ -110,13 +117,6 @@ class Checked(Plugin):
         meta: Any = type(cls)
         return [(name, other) for name, other in meta.loggable_attrs(cls)
                 if name != 'variables']
-
-    @classmethod
-    def _refused_options(cls) -> Mapping[str, tuple[Mapping[str, str], str]]:
-        """Setting with options of a program -> those that are refused, with what to
-        use instead, and the letters of the options without a value
-        (`split_options`)."""
-        return {}
 
     @classmethod
     def setvar(cls, name: str, value: Any) -> bool:
@@ -136,9 +136,11 @@ class Checked(Plugin):
         except (TypeError, ValueError) as err:
             raise ReframeError(f'{option}: the value cannot be used: {err}') from None
         given = cls.var_space[name].default_value if done else None
-        if isinstance(given, str) and name in (refused := cls._refused_options()):
+        if isinstance(given, str) and name in ('options', 'client_options'):
+            refused = ((cls.REFUSED, cls.FLAGS) if name == 'options' else
+                       (cls.REFUSED_OF_CLIENTS, ''))
             try:
-                split_options(given, name, *refused[name])
+                split_options(given, name, *refused)
             except ValueError as err:
                 raise ReframeError(f'{option}: {err}') from None
         smallest = cls.SMALLEST.get(name, 0)

@@ -35,6 +35,7 @@ from ..stores.servers import (
     MEMCACHED_FLAGS,
     REDIS_LIKE,
     RESERVED,
+    RESERVED_OF_MEMCACHED,
     RESP,
     STORES,
     Needs,
@@ -66,20 +67,20 @@ FILL = ('--ratio', '1:0', '--key-pattern', 'P:P', '--requests', 'allkeys')
 JSON = ('--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1',
         '--print-percentiles', '50,90,99,99.9,99.99,100')
 
-#: Options of each load generator that decide what is measured, and what replaces them.
-RESERVED_OF_CLIENTS = {
-    PROGRAM: {
-        '-t --threads -c --clients --ratio --command --pipeline -d --data-size '
-        '--data-size-list --data-size-range --data-offset --data-import '
-        '--reconnect-interval': 'another scenario',
-        '-n --requests': 'the settings duration and requests',
-        '--test-time --warmup-time': 'the settings duration and warmup',
-        '--rate-limiting': 'the setting rate of StoreServes',
-        '--key-maximum': SET_BY_CHECK, **RESERVED_OF_MEMTIER},
-    'redis-benchmark': {
-        '-t -c -d -P': 'another scenario', '-n': 'the setting requests',
-        '-s -h -p -a -u -r -q -l -x -I --csv --user --cluster --dbnum --precision '
-        '--version --help': SET_BY_CHECK}}
+#: Options of memtier_benchmark that decide what is measured, and what replaces them;
+#: the same of redis-benchmark and its descendants.
+REFUSED_OF_MEMTIER = {
+    '-t --threads -c --clients --ratio --command --pipeline -d --data-size '
+    '--data-size-list --data-size-range --data-offset --data-import '
+    '--reconnect-interval': 'another scenario',
+    '-n --requests': 'the settings duration and requests',
+    '--test-time --warmup-time': 'the settings duration and warmup',
+    '--rate-limiting': 'the setting rate of StoreServes',
+    '--key-maximum': SET_BY_CHECK, **RESERVED_OF_MEMTIER}
+REFUSED_OF_REDIS_BENCHMARK = {
+    '-t -c -d -P': 'another scenario', '-n': 'the setting requests',
+    '-s -h -p -a -u -r -q -l -x -I --csv --user --cluster --dbnum --precision '
+    '--version --help': SET_BY_CHECK}
 
 #: Values in flight on each connection while the store is filled. Unit: bytes.
 FILL_AT_ONCE = 2048
@@ -150,6 +151,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     family = 'keyvalue'
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         **ServiceBenchmark.SETTINGS, 'options': '', 'client_options': ''}
+    REFUSED: ClassVar[Mapping[str, str]] = {**RESERVED, **RESERVED_OF_MEMCACHED}
+    FLAGS = MEMCACHED_FLAGS
     SMALLEST = {**ServiceBenchmark.SMALLEST, 'requests': 20, 'duration': 0.1,
                 'ready_limit': 0.1}
 
@@ -206,18 +209,6 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         """Features of the environment besides the store."""
         other = GENERATORS.get(self.scenario.generator)
         return f' +{other}' if other else ''
-
-    def option_words(self) -> tuple[list[str], list[str]]:
-        store, client = self.scenario.store, 'redis-benchmark'
-        if self.scenario.generator != 'benchmark':
-            client = PROGRAM
-        if store in REDIS_LIKE:
-            # Names of directives have no case.
-            split_options(self.options.lower(), 'options', RESERVED[store])
-        return (split_options(self.options, 'options', RESERVED[store],
-                              MEMCACHED_FLAGS if store == 'memcached' else ''),
-                split_options(self.client_options, 'client_options',
-                              RESERVED_OF_CLIENTS[client]))
 
     @property
     def key_count(self) -> int:
@@ -319,6 +310,7 @@ class StoreServes(StoreBenchmark):
     """A store under the embedded memtier_benchmark."""
 
     SETTINGS = {**StoreBenchmark.SETTINGS, 'rate': 0}
+    REFUSED_OF_CLIENTS = REFUSED_OF_MEMTIER
 
     #: The store and its load.
     scenario = parameter(
@@ -417,6 +409,12 @@ class StoreGenerators(StoreBenchmark):
         self.program = (PROGRAM if self.scenario.generator == 'memtier'
                         else f'{self.scenario.store}-benchmark')
         self.descr = f'{self.scenario} under {self.program}'
+
+    def option_words(self) -> tuple[list[str], list[str]]:
+        refused = (REFUSED_OF_MEMTIER if self.program == PROGRAM else
+                   REFUSED_OF_REDIS_BENCHMARK)
+        return super().option_words()[0], split_options(
+            self.client_options, 'client_options', refused)
 
     @property
     def ends_after_request_count(self) -> bool:

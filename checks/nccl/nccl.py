@@ -89,7 +89,7 @@ class NcclBenchmark(Benchmark, special=True):
     options = variable(str, value='')
 
     #: Options that decide whether a table is complete -> what to use instead.
-    RESERVED: ClassVar[dict[str, str]] = {
+    REFUSED: ClassVar[Mapping[str, str]] = {
         '-b --minbytes': 'the setting min_size',
         '-e --maxbytes': 'the setting max_size',
         '-i --stepbytes -f --stepfactor':
@@ -176,16 +176,12 @@ class NcclBenchmark(Benchmark, special=True):
         """The stand-in measures no GPUs."""
         self.emulated = self.source == 'embedded'
 
-    @classmethod
-    def _refused_options(cls) -> Mapping[str, tuple[Mapping[str, str], str]]:
-        return {'options': (cls.RESERVED, '')}
-
     def arguments(self) -> list[str]:
         """The program's options.
 
         :raises ValueError: `options` has an option that is reserved
         """
-        more = split_options(self.options, 'options', self.RESERVED)
+        more = split_options(self.options, 'options', self.REFUSED)
         return ['-b', str(self.min_size), '-e', str(self.max_size), '-f', '2',
                 '-n', str(self.iterations), '-w', str(self.warmup), '-c', '1',
                 *([] if option_value(more, '-d', '--datatype') else ['-d', 'float']),

@@ -110,7 +110,7 @@ class OsuBenchmark(Benchmark, special=True):
     full_output = variable(typ.Bool, value=False)
 
     #: Options that decide whether a table is complete -> what to use instead.
-    RESERVED: ClassVar[dict[str, str]] = {
+    REFUSED: ClassVar[Mapping[str, str]] = {
         '-m --message-size': 'the settings min_size and max_size',
         '-i --iterations': 'the setting iterations',
         '-x --warmup': 'the setting warmup',
@@ -221,10 +221,6 @@ class OsuBenchmark(Benchmark, special=True):
             return self.cores_per_node()
         return placement.gpus_per_node(self.current_partition) or 1
 
-    @classmethod
-    def _refused_options(cls) -> Mapping[str, tuple[Mapping[str, str], str]]:
-        return {'options': (cls.RESERVED, cls.FLAGS)}
-
     def arguments(self) -> list[str]:
         """The program's options.
 
@@ -232,7 +228,7 @@ class OsuBenchmark(Benchmark, special=True):
         """
         args = [*self.own_arguments(),
                 *split_options(self.options, 'options',
-                               {**self.RESERVED, **dict(self.row.reserved)},
+                               {**self.REFUSED, **dict(self.row.reserved)},
                                self.FLAGS)]
         if self.iterations:
             args += ['-i', str(self.iterations)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from config.records import metrics
 
+from ..core.options import SET_BY_CHECK
 from ..core.parsers import Record
 
 #: OMB's limit of memory per process (-M). Unit: bytes.
@@ -80,7 +81,7 @@ class Program:
     reserved: tuple[tuple[str, str], ...] = ()
 
 
-_THREADS = (('-t --num_threads', 'no option: the check sets it'),)
+_THREADS = (('-t --num_threads', SET_BY_CHECK),)
 _PAIRS = (('-p --num-pairs', 'the parameter layout'),)
 _WINDOW = (('-w --win-options', 'the parameter window'),
            ('-s --sync-option', 'the parameter synchronisation'))

@@ -102,12 +102,7 @@ class ServiceBenchmark(Benchmark, special=True):
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
 
-    #: Of a check with the settings `options` and `client_options`: options that it sets
-    #: itself -> what to use instead.
-    REFUSED: ClassVar[Mapping[str, str]] = {}
-    REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = {}
-    #: Letters of the server's short options without a value.
-    FLAGS = ''
+    #: Settings of a check whose servers and clients take options.
     options: str
     client_options: str
 
@@ -131,11 +126,6 @@ class ServiceBenchmark(Benchmark, special=True):
         :param wanted: features of the partition, as in `valid_systems`
         """
         self.require_nodes(clients + (0 if self.server_access else servers), *wanted)
-
-    @classmethod
-    def _refused_options(cls) -> Mapping[str, tuple[Mapping[str, str], str]]:
-        return {'options': (cls.REFUSED, cls.FLAGS),
-                'client_options': (cls.REFUSED_OF_CLIENTS, '')}
 
     def option_words(self) -> tuple[list[str], list[str]]:
         """Words of the options of servers and of clients that the user adds.

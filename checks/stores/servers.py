@@ -18,23 +18,20 @@ ADMIN = 'plumbline'
 STORES = (*RESP, 'memcached')
 
 
-_OF_REDIS = {
-    '--maxmemory': 'the setting memory',
-    **dict.fromkeys(('--io-threads', '--server-threads', '--appendonly', '--save',
-                     '--cluster-enabled'), 'another scenario'),
-    '--bind --port --unixsocket --protected-mode --requirepass --masterauth --user '
-    '--aclfile --rename-command --tls-port --dir --daemonize --include': SET_BY_CHECK}
-#: Store -> options of its server that decide what is measured, and what replaces them.
+#: Options of stores that speak RESP which decide what is measured, and what replaces
+#: them; the same of memcached.
 RESERVED = {
-    **dict.fromkeys(REDIS_LIKE, _OF_REDIS),
-    'dragonfly': {
-        '--maxmemory': 'the setting memory', '--proactor_threads': 'another scenario',
-        '--bind --port --requirepass --dir --dbfilename --flagfile': SET_BY_CHECK},
-    'memcached': {
-        '-m --memory-limit': 'the setting memory',
-        '-t --threads -c --conn-limit': 'another scenario',
-        '-p --port -l --listen -s --unix-socket -U --udp-port -u --user -d --daemon '
-        '-S --enable-sasl -Y --auth-file -Z --enable-ssl': SET_BY_CHECK}}
+    '--maxmemory': 'the setting memory',
+    '--io-threads --server-threads --proactor_threads --appendonly --save '
+    '--cluster-enabled': 'another scenario',
+    '--bind --port --unixsocket --protected-mode --requirepass --masterauth --user '
+    '--aclfile --rename-command --tls-port --dir --daemonize --include --dbfilename '
+    '--flagfile': SET_BY_CHECK}
+RESERVED_OF_MEMCACHED = {
+    '-m --memory-limit': 'the setting memory',
+    '-t --threads -c --conn-limit': 'another scenario',
+    '-p --port -l --listen -s --unix-socket -U --udp-port -u --user -d --daemon '
+    '-S --enable-sasl -Y --auth-file -Z --enable-ssl': SET_BY_CHECK}
 #: Letters of memcached's options without a value.
 MEMCACHED_FLAGS = 'AdkhivVLMrCFSZ'
 

@@ -23,7 +23,7 @@ from ..machine import builds
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark
-from ..stores.servers import MEMCACHED_FLAGS, RESERVED
+from ..stores.servers import MEMCACHED_FLAGS, RESERVED_OF_MEMCACHED
 from . import parser as tao
 from . import results, sizing, validity
 from .scenarios import (
@@ -247,7 +247,7 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     SETTINGS = {**TaoBenchmark.SETTINGS, 'servers': 0, 'connections': 0, 'keys': 0}
     REFUSED = {'-t --threads': 'another job, or fewer CPUs',
                '-c --conn-limit': 'the setting connections',
-               **RESERVED['memcached']}
+               **RESERVED_OF_MEMCACHED}
     FLAGS = MEMCACHED_FLAGS
     REFUSED_OF_CLIENTS = {
         '--test-time --warmup-time': 'the settings warmup_time and test_time',

@@ -124,7 +124,7 @@ def test_options_reach_the_server_and_the_load_generator(suite, store):
 
 
 @pytest.mark.parametrize('store, setting, option, instead', [
-    ('redis', 'options', '--PORT 9', '--port: use no option: the check sets it'),
+    ('redis', 'options', '--PORT 9', '--PORT: use no option: the check sets it'),
     ('redis', 'options', '--maxmemory=9', '--maxmemory=9: use the setting memory'),
     ('memcached', 'options', '-Mt9', '-Mt9: use another scenario'),
     ('redis', 'client_options', '-d9', '-d9: use another scenario'),

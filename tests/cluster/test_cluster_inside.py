@@ -122,7 +122,7 @@ def test_the_partitions_are_those_of_the_allocation(monkeypatch, variables, name
 def test_the_same_nodes_are_not_measured_in_two_partitions():
     site = {'name': 'site', 'partitions': PARTITIONS[1:3]}
     refuse_several_partitions(site, ['--system=site:c'])
-    with pytest.raises(SetupError, match='partitions b, c: select one, .*=site:b'):
+    with pytest.raises(SetupError, match='allocation: b, c; select one, .*=site:b'):
         refuse_several_partitions(site, ['-n', 'x'])
 
 

@@ -47,7 +47,7 @@ struct header {
     uint64_t bytes;
 };
 
-/* What the command line says; names are those of Optcast's server. */
+/* options.c: what the command line says; names are those of Optcast's server. */
 extern struct options {
     bool client, ring;
     const char *address, *service_file, *trace;
@@ -59,7 +59,8 @@ extern struct options {
     int sizes;
     struct service service;         /* servers, the secret, the gate          */
 } o;
-extern char host[64];               /* name of this machine                   */
+extern char host[64];               /* name of this machine, set by main()    */
+void take_options(int argc, char **argv);
 
 static inline size_t size_of(enum type type)
 {

@@ -6,8 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Opaque to modules. */
-typedef struct server_context Context;
+typedef struct server_context Context;      /* these are opaque */
 typedef struct server_string String;
 typedef struct server_key Key;
 typedef struct server_type Type;
@@ -16,8 +15,7 @@ typedef struct server_blocked Blocked;
 
 typedef int Command(Context *, String **, int);
 
-enum { GOOD = 0, BAD = 1 };
-enum { API_VERSION = 1 };
+enum { GOOD = 0, BAD = 1, API_VERSION = 1 };
 enum { READ = 1, WRITE = 2 };
 enum { KEY_EMPTY = 0 };
 

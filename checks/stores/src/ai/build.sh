@@ -8,7 +8,7 @@ out=$1 model=${2:-}
 cc=${CC:-cc}
 here=$(cd "$(dirname "$0")" && pwd)
 flags='-O2 -pthread -fPIC -fvisibility=hidden -Wall -Wextra'
-set -- "$here/values.c" "$here/run.c" "$here/commands.c" "$here/module.c"
+set -- "$here/api.c" "$here/values.c" "$here/run.c" "$here/commands.c" "$here/module.c"
 if [ -z "${TORCH_PREFIX:-}" ]; then
     # shellcheck disable=SC2086
     $cc $flags -std=gnu11 -shared ${CFLAGS:-} -o "$out" "$@" "$here/standin.c" -lm

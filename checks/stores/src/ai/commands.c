@@ -73,7 +73,7 @@ static int store(Context *context, String **argv, Type *type,
     if (!program)
         return RM_ReplyWithError(context, error);
     struct object *object = RM_Alloc(sizeof *object);
-    *object = (struct object){{type, 1}, queue, batch, program};
+    *object = (struct object){{type, 1}, queue, batch, program, program_drop};
     return put(context, argv[1], object);
 }
 

@@ -1,36 +1,8 @@
 /* A module for Redis, Valkey and KeyDB that answers the commands of RedisAI
  * which SmartRedis sends. */
 #include "module.h"
-#include <string.h>
-#include <strings.h>
 
 enum { VERSION = 200 };
-
-#define DEFINED(result, name, arguments) result (*RM_##name) arguments;
-API(DEFINED)
-
-struct settings settings = {1, 1, 1};
-
-int is_word(const String *string, const char *word)
-{
-    size_t size;
-    const char *text = RM_StringPtrLen(string, &size);
-    return size == strlen(word) && !strncasecmp(text, word, size);
-}
-
-/* Takes the functions of the server; the name of a missing one, or NULL. */
-static const char *take_api(Context *context)
-{
-    /* A context begins with the function that hands out all others. */
-    int (*get)(const char *, void *) =
-        *(int (**)(const char *, void *))context;
-    const char *missing = NULL;
-#define TAKEN(result, name, arguments) \
-    if (get("RedisModule_" #name, (void *)&RM_##name) != GOOD && !missing) \
-        missing = #name;
-    API(TAKEN)
-    return missing;
-}
 
 /* AI.CONFIG GET MODEL_CHUNK_SIZE: clients ask before they store a model. */
 static int config(Context *context, String **argv, int argc)
@@ -39,24 +11,6 @@ static int config(Context *context, String **argv, int argc)
         !is_word(argv[2], "MODEL_CHUNK_SIZE"))
         return RM_ReplyWithError(context, "ERR unsupported subcommand");
     return RM_ReplyWithLongLong(context, 511ll << 20);
-}
-
-/* NAME n pairs behind loadmodule; RedisAI's names. An error, or NULL. */
-static const char *take_settings(String **argv, int argc)
-{
-    for (int at = 0; at < argc; at += 2) {
-        long long *value = is_word(argv[at], "THREADS_PER_QUEUE")
-            ? &settings.threads_per_queue
-            : is_word(argv[at], "INTER_OP_PARALLELISM") ? &settings.inter_op
-            : is_word(argv[at], "INTRA_OP_PARALLELISM") ? &settings.intra_op
-            : NULL;
-        if (!value || at + 1 == argc ||
-            RM_StringToLongLong(argv[at + 1], value) != GOOD || *value < 1 ||
-            *value > 256)
-            return "settings are THREADS_PER_QUEUE n, INTER_OP_PARALLELISM n "
-                   "and INTRA_OP_PARALLELISM n, n from 1 to 256";
-    }
-    return programs_begin();
 }
 
 __attribute__((visibility("default")))
@@ -85,7 +39,7 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
         return BAD;
     }
     RM_SetModuleAttribs(context, "ai", VERSION, API_VERSION);
-    if ((error = take_settings(argv, argc))) {
+    if ((error = take_settings(argv, argc)) || (error = programs_begin())) {
         RM_Log(context, "warning", "plumbline ai: %s", error);
         return BAD;
     }

@@ -40,6 +40,7 @@ struct object {
     struct queue *queue;
     long long batch;                    /* rows of a run; 0: no batches */
     struct program *program;
+    void (*drop)(struct program *);
 };
 
 /* A request that a queue runs: one input and one output, as the applications
@@ -54,11 +55,16 @@ struct job {
     char error[300];
 };
 
-/* Settings behind the path of the module. */
-struct settings {
+/* The functions of the server: the name of a missing one, or NULL. */
+const char *take_api(Context *context);
+/* Whether the word is the string, whatever the case of its letters. */
+int is_word(const String *string, const char *word);
+
+/* NAME n pairs behind the path of the module; RedisAI's names. An error, or NULL. */
+extern struct settings {
     long long threads_per_queue, inter_op, intra_op;
-};
-extern struct settings settings;
+} settings;
+const char *take_settings(String **argv, int argc);
 
 /* Creates the types of keys; GOOD or BAD. */
 int types_register(Context *context);
@@ -72,8 +78,6 @@ int put(Context *context, String *name, void *value);
  * there is no such key. */
 void *value_at(Context *context, String *name, Type *type, const char *empty,
                const char **error);
-/* Whether the word is the string, whatever the case of its letters. */
-int is_word(const String *string, const char *word);
 
 /* The queue of "CPU" or "CPU:2", made if new. NULL, and *error. */
 struct queue *queue_named(const String *name, const char **error);

@@ -140,16 +140,15 @@ static void discard(Context *context, void *data)
 
 /* Runs the object of the key argv[1] in its queue.
  *
- * function: of a script, or NULL; in, out: arguments that name the keys */
-static int execute(Context *context, String **argv, Type *type,
-                   String *function, int in, int out)
+ * function: of a script, or NULL; out: the argument that names the output */
+static int execute(Context *context, String **argv, String *function, int out)
 {
     const char *error = NULL;
     struct object *object = value_at(
-        context, argv[1], type, function ? "ERR script key is empty"
-        : "ERR model key is empty", &error);
+        context, argv[1], function ? script_type : model_type,
+        function ? "ERR script key is empty" : "ERR model key is empty", &error);
     struct tensor *tensor = error ? NULL : value_at(
-        context, argv[in], tensor_type,
+        context, argv[4], tensor_type,
         "ERR tensor key is empty or in a different shard", &error);
     if (error)
         return RM_ReplyWithError(context, error);
@@ -178,7 +177,7 @@ int model_execute(Context *context, String **argv, int argc)
         !is_word(argv[6], "1") || (argc == 10 && !is_word(argv[8], "TIMEOUT")))
         return RM_ReplyWithError(context, "ERR this stand-in takes key INPUTS "
                                  "1 key OUTPUTS 1 key [TIMEOUT ms]");
-    return execute(context, argv, model_type, NULL, 4, 7);
+    return execute(context, argv, NULL, 7);
 }
 
 /* AI.SCRIPTRUN key function INPUTS in OUTPUTS out */
@@ -188,5 +187,5 @@ int script_run(Context *context, String **argv, int argc)
         !is_word(argv[5], "OUTPUTS"))
         return RM_ReplyWithError(context, "ERR this stand-in takes key "
                                  "function INPUTS key OUTPUTS key");
-    return execute(context, argv, script_type, argv[2], 4, 6);
+    return execute(context, argv, argv[2], 6);
 }

@@ -1,5 +1,4 @@
-/* Runs TorchScript by libtorch. Nothing that libtorch throws leaves this
- * file. */
+/* Runs TorchScript by libtorch. Nothing that libtorch throws leaves this file. */
 #include <torch/jit.h>
 #include <torch/script.h>
 #include <torch/version.h>

@@ -1,5 +1,4 @@
-/* Values of keys: tensors, models and scripts. They are in memory only, and not in
- * snapshots. */
+/* Values of keys: tensors, models and scripts, in memory only, not in snapshots. */
 #include "module.h"
 #include <string.h>
 
@@ -53,10 +52,11 @@ void drop(void *value)
 {
     struct value *v = value;
     struct tensor *tensor = value;
+    struct object *object = value;
     if (!v || __atomic_sub_fetch(&v->refs, 1, __ATOMIC_ACQ_REL))
         return;
     if (v->of != tensor_type)
-        program_drop(((struct object *)value)->program);
+        object->drop(object->program);
     else if (tensor->blob)
         RM_FreeString(NULL, tensor->blob);
     else

@@ -45,7 +45,7 @@ _COMMAND = re.compile(
     r'|singularity) (?:\S+ +)*?[\'"]?)?'
     rf'(?:\S*/)?(?P<launcher>{_LAUNCHER}) (?P<before>.*?)'
     r'(?<![^\s\'"])(?:\S*/)?(?P<program>osu_[a-z0-9_]+)(?P<after>[ \'"].*)?')
-_PROGRAM = re.compile(r'(?<![^\s\'"])(?:\S*/)?osu_[a-z0-9_]+(?![^\s\'"])')
+_PROGRAM = re.compile(r'(?<![^\s\'"])(?:[^\s\'"]*/)?osu_[a-z0-9_]+(?![^\s\'"])')
 #: A line of `time` of bash (0m1.495s, 0m1,495s) or of POSIX (1.49).
 _TIME = re.compile(r'(real|user|sys)\s+(?:(\d{1,9})m)?(\d{1,9})[.,](\d{1,9})s?')
 #: The line of `time` of GNU (0.12user 0.05system 0:05.12elapsed), tcsh and zsh.
@@ -208,8 +208,9 @@ def _read_times(lines: list[str], segments: list[_Segment]) -> list[list[Record]
     runs = runs or segments * bool(read)
     if [name for _, name, _ in read] != list(_TIMES) * len(runs):
         number = read[-1][0] if read else runs[0].first + 1
-        raise ParseError(number, '', 'the lines of `time` are missing, incomplete, or '
-                         'not real, user and sys once for each output')
+        raise ParseError(number, '', 'each output needs the lines real, user and sys '
+                         'of `time` exactly once; some are missing, incomplete or '
+                         'repeated')
     for number, _, _ in read:
         lines[number - 1] = ''
     records = [Record('', '', None, _TIMES[name], seconds, 's', number)

@@ -36,7 +36,7 @@ Shows a metric of test cases, session by session.
 If CASE is a short ID, or at most 3 test cases match, each has a table with one row per
 session and one column per size of a message (point). `change` compares the last session
 with the median of the earlier ones. If it is 5 % or more, the next line has `worse` or
-`better`.
+`better`. If the sessions ran on different nodes, the last column has these nodes.
 
 If more test cases match, one table lists them. `change` is then the median of the
 changes at all points. A session with several repetitions has their median.
@@ -45,7 +45,8 @@ With CASE, the tables end with what the verdict reports on these test cases.
 
 --csv and --json write one row per session, test case, metric, point, and source of
 the program (spack, module, system, ...): time, session, system, partition, environ,
-check, params, settings, test_case, metric, point, value, unit, better, result, source.
+check, params, settings, test_case, metric, point, value, unit, better, result, source,
+nodes.
 
 """ + ANSWER_CODES
 #: Test cases that have a table of their own.
@@ -76,7 +77,8 @@ SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, session,
     unit, better,
     -- The judged record and those that it is the median of have one time.
     arg_max(result, 2 * epoch_us(time) + judged::INTEGER) AS result,
-    source, any_value({name}) AS name, day
+    source, any_value({name}) AS name, day,
+    array_to_string(list_sort(list(DISTINCT nodes)), ' ') AS nodes
 FROM matching JOIN newest_sessions USING (session)
 GROUP BY test_case, source, session, day, metric, point, unit, better'''
 #: The last session of each test case, compared with those before it.
@@ -117,6 +119,7 @@ class Row(NamedTuple):
     better: str
     result: str
     source: str
+    nodes: str
 
     @property
     def heading(self) -> str:
@@ -322,10 +325,12 @@ def _verdict_by_test_case(args: argparse.Namespace) -> dict[str, list[str]]:
 def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:
     """Print the sessions of a test case, with IN_A_TABLE points side by side."""
     sessions: dict[str, str] = {}
+    nodes: dict[str, str] = {}
     # Sorted again, because the rows of one point stand together.
     for row in sorted(records, key=lambda row: (
             row.session.replace('-', '')[:8], row.session, row.time)):
         sessions[row.session] = row.time[:16].replace('T', ' ')
+        nodes[row.session] = row.nodes
     columns = []
     for at, group in itertools.groupby(records, lambda row: row.point):
         values = {row.session: row for row in group}
@@ -336,15 +341,17 @@ def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:
              for session in sessions],
             change_text(change) if change else '',
             side_of_change(change, records[0].better)))
+    last = [('nodes', nodes.values())] * (len({*nodes.values()}) > 1)
     for part in range(0, len(columns), IN_A_TABLE):
         names, cells, changes, sides = zip(
             *columns[part:part + IN_A_TABLE], strict=True)
-        lines = list(zip(sessions.values(), *cells, strict=True))
+        lines = list(zip(sessions.values(), *cells, *(places for _, places in last),
+                         strict=True))
         lines.append(('change', *changes))
         if any(sides):
             lines.append(('', *sides))
-        console.print_table(lines, ('session (UTC)', *names),
-                            right=range(1, len(names) + 1))
+        heads = 'session (UTC)', *names, *(name for name, _ in last)
+        console.print_table(lines, heads, right=range(1, len(names) + 1))
 
 
 def side_of_change(change: float | None, better: str) -> str:

@@ -58,6 +58,15 @@ def test_history_shows_each_session(tree, capsys):
     assert f'\nVerdict on {ident}: Failed: ' in text
 
 
+def test_history_shows_nodes_that_differ(tmp_path, capsys):
+    make.write(tmp_path, [make.record('latency', 1.0, 8, day=day, nodes=nodes)
+                          for day, nodes in enumerate(['n1', 'n1', 'n[2-3]'], 1)])
+    assert history.main(['latency', '--perflogs', str(tmp_path)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    at = next(n for n, row in enumerate(rows) if row[:2] == ['session', '(UTC)'])
+    assert [row[-1] for row in rows[at:at + 4]] == ['nodes', 'n1', 'n1', 'n[2-3]']
+
+
 def verdict_lines(folder: Path, case: str, capsys) -> list[str]:
     """What `plumb history` reports of the verdict on a test case."""
     assert history.main(['latency', case, '--perflogs', str(folder)]) == 0

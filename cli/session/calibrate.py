@@ -170,7 +170,8 @@ class Calibration:
                f', at most {duration_text(max(self.end - now, 0))}') * bool(missing)])
         if len(shown) < len(missing) and (reason := next(
                 filter(None, map(self.last_round_text, missing)), '')):
-            console.print_lines([f'  did not count, for example: {reason[:160]}'])
+            console.print_lines([
+                f'  a measurement that did not count, for example: {reason[:160]}'])
         sys.stdout.flush()
 
     def last_round_text(self, key: str) -> str:
@@ -246,10 +247,11 @@ def summary_of_tolerances(measured: Sequence[Progress]) -> str:
     metrics = [one.is_narrow_enough for case in measured for one in case.judgements]
     judged = sum(any(one.is_narrow_enough for one in case.judgements)
                  for case in measured)
-    return (f'Tolerances: {sum(metrics)} of '
-            f'{console.count_with_noun(len(metrics), "metric")}, in {judged} of '
+    return (f'{sum(metrics)} of {console.count_with_noun(len(metrics), "metric")} '
+            f'have a tolerance, in {judged} of '
             f'{console.count_with_noun(len(measured), "test case")}'
-            + '; the others vary too much for so few sessions' * (not all(metrics)))
+            + '; the values of the other metrics vary too much for so few sessions'
+            * (not all(metrics)))
 
 
 def _calibrate_and_write(args: argparse.Namespace, work: commands.Work) -> int:
@@ -280,4 +282,4 @@ def _calibrate_and_write(args: argparse.Namespace, work: commands.Work) -> int:
         *[summary_of_tolerances(progress_of_test_cases(of_mode))] * written,
         f'Page: {page}' if page else 'No page was written: see the error above',
         *[f'Next: ./plumb references status{site}, then ./plumb run{site}'] * written])
-    return max(failed, not page)
+    return max(failed, not page, not written)

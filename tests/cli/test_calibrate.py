@@ -239,7 +239,18 @@ def test_what_was_measured_is_written(machine, monkeypatch, tmp_path, capsys, te
         assert after == text
     else:
         assert f'program={A}' in after and 'osu_get_bw' not in after
-        assert '\nTolerances: ' in capsys.readouterr().out
+        assert ' have a tolerance, in ' in capsys.readouterr().out
+
+
+def test_nothing_written_is_no_success(machine, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(commands, 'write_report_page',
+                        lambda *_, **__: ('index.html', None))
+    machine.bad = dict.fromkeys([A, B, C], 'client-bound')
+    assert calibrate._calibrate_and_write(
+        arguments(), work()._replace(variables={
+            'PLUMBLINE_PERFLOGS': str(machine.folder),
+            'RFM_REFERENCE_PREFIX': str(tmp_path)})) == 1
+    assert 'no reference was written' in capsys.readouterr().err
 
 
 def test_a_signal_ends_it_and_keeps_what_was_measured(suite):

@@ -69,16 +69,17 @@ POSTPROCESS = {'report': 'report.build', 'plot': 'report.plot',
 
 #: Option -> what it does, in each command that has it.
 HELP = {
-    '--bringup': 'compare values with limits and published values alone, and not '
-                 'with references that were measured',
+    '--bringup': 'compare values only with physical limits and published values, and '
+                 'not with measured references',
     '--no-wait': 'exit with 2 if another session measures on this machine, '
                  'instead of waiting for its end',
-    '--site': 'a folder of site-configs/, or the path of one (default: '
-              'PLUMBLINE_SITE, or local, this machine)'}
+    '--site': 'the site: the name of a folder in site-configs/, or a path (default: '
+              'PLUMBLINE_SITE, otherwise local, which is this machine)'}
 
 RUN = """Runs a session with ReFrame, compares its values and prints a table.
 
-The command first installs what is missing. Before the first session of a mode on
+The command first installs missing Python packages, and for the site `local` also a
+missing MPI and missing store servers. Before the first session of a mode on
 a cluster it prints how many jobs and at most how many node-hours the session
 needs. If stdin and stdout are a terminal, it asks before it starts; a script or
 CI job is not asked. A first session with --mode smoke has one short test case per
@@ -121,9 +122,9 @@ Options that are not listed above are passed on to ReFrame.
 SCHEDULE = """Prints lines that start a nightly session each night.
 
 KIND is cron (lines for `crontab -e`), systemd (commands that install a user's service
-and timer) or gitlab (a pipeline for a runner on a login node). The nightly session gets
-the other options. The output has the variables of this shell that a session needs
-(docs/reference/environment.md), without those that may be secrets.
+and timer) or gitlab (a pipeline for a runner on a login node). All other options are
+passed to `plumb nightly`. The output has the variables of this shell that a session
+needs (docs/reference/environment.md), without those that may be secrets.
 
 Exit codes: 0 printed; 2 wrong usage.
 """
@@ -155,10 +156,11 @@ cases without a reference, and the metrics without a tolerance.
 
 CALIBRATE = """Measures test cases, and writes their references and tolerances.
 
-The test cases are measured in rounds, until each of them has --sessions sound sessions.
-Sound sessions of earlier calibrate commands count. A test case that fails in three
-rounds in a row is not measured again. At the end the command prints why test cases have
-too few sessions: one line per reason.
+The test cases are measured in rounds, until each has the number of sound sessions that
+--sessions gives. A session is sound for a test case if the test case did not fail, and
+was neither inconclusive nor emulated. Sound sessions of earlier commands count. A test
+case that fails in three rounds in a row is not measured again. At the end the command
+prints why test cases have too few sessions: one line per reason.
 
 It ends if no test case needs more sessions, or if another round would not end within
 --minutes. ^C ends it, too. The perflogs keep all values, so the next calibration
@@ -170,8 +172,8 @@ files that git does not track the command prints the difference.
 Options that are not listed above are passed on to ReFrame.
 
 Exit codes: 0 good, also if the time was over before all test cases had enough
-sessions; 1 a test case failed when it was measured last, or a signal ended the
-command; 2 wrong usage or unreadable input.
+sessions; 1 no reference was written, a test case failed when it was measured
+last, or a signal ended the command; 2 wrong usage or unreadable input.
 """
 
 DOCTOR = """Lists what can run on a site from here, and what is missing.
@@ -253,12 +255,12 @@ DEV = """Commands for developers of the suite: documentation, families, software
 `plumb dev ACTION --help` lists the options of an action.
 """
 
-SPACK = """Lets Spack solve stacks of spack-envs/, and writes lock files.
+SPACK = """Concretizes stacks of spack-envs/ with Spack, and writes lock files.
 
-Spack is found by SPACK_ROOT or on PATH. The solution is written to locks/ in the folder
-of the site. docs/how-to/spack.md has the commands of Spack that install a stack.
+Spack is found by SPACK_ROOT or on PATH. The lock file is written to locks/ in the
+folder of the site. docs/how-to/spack.md has the commands of Spack that install a stack.
 
-Exit codes: 0 good; 1 Spack cannot solve a stack; 2 wrong usage.
+Exit codes: 0 good; 1 Spack cannot concretize a stack; 2 wrong usage.
 """
 
 SITE = """Creates the folder of a site, or checks it.
@@ -269,10 +271,10 @@ SITE = """Creates the folder of a site, or checks it.
 NEW = """Creates the folder of a site from what commands of this machine print.
 
 Run the command on a login node, or better on a compute node, which has the
-GPUs and network cards. It only reads: it starts no job and changes nothing.
-cli/site/detect.yaml lists the commands that it calls. It prints a summary, and
-writes the files after you answer yes. A comment FINISH in a file marks a line
-that a person has to write. The last lines of the output list them.
+GPUs and network cards. The command starts no job. cli/site/detect.yaml lists the
+programs that it calls. It prints a summary, and writes the folder only after you
+answer yes. A comment FINISH in a file marks a line that a person has to write. The
+last lines of the output list these comments.
 
 Network cards that are missing in config/hardware.yaml are written to
 hardware.yaml of the folder, the switches of Slurm to topology.yaml.
@@ -283,9 +285,10 @@ ask.
 
 CHECK = """Checks the folders of sites, on any machine, and runs nothing.
 
-It checks system.py (names of the glossary, schema of ReFrame), cases.txt (the
-test cases that can run), references/ (complete for mode quick) and
-spack/*.yaml (Spack loads them, if it is available). It reports for each environment
+It checks system.py (known names of features and extras, schema of ReFrame), cases.txt
+(lists the test cases that can run), references/ (files with `complete: true` have a
+reference for each test case of mode quick) and spack/*.yaml (Spack can load them; only
+if Spack is available). It reports for each environment
 whether its programs are installed.
 
 Exit codes: 0 good; 1 something has to be fixed; 2 wrong usage.
@@ -367,7 +370,8 @@ def _add_measurement_options(parser: Parser, mode: str, modes: str) -> Any:
     group = parser.add_argument_group('what to measure')
     _add_site_option(group)
     group.add_argument('--mode', metavar='MODE', default=mode,
-                       help=f'the mode: {modes} (default: {mode})')
+                       help='the selection of test cases to measure: '
+                       f'{modes} (default: {mode})')
     group.add_argument('--bringup', action='store_true',
                        help=HELP['--bringup'])
     return group
@@ -421,8 +425,8 @@ def _add_nightly_options(parser: Parser) -> None:
     summary.add_argument('--json', metavar='FILE',
                          help='write the summary as JSON to FILE')
     summary.add_argument('--page-url', default='', metavar='URL',
-                         help='the address at which others can open the page; '
-                              'messages link to it instead of its path')
+                         help='the address of the page for other people; the summary '
+                              'has this URL instead of the path of the page')
     add_require_compared_option(parser.add_argument_group('exit code'))
     parser.set_defaults(wait=True)
 
@@ -468,8 +472,8 @@ def _add_references_actions(actions: Any) -> None:
     _add_measurement_options(calibrate, 'quick', 'quick, nightly or full')
     rounds = calibrate.add_argument_group('rounds')
     rounds.add_argument('--sessions', type=_number(int, 5), default=5, metavar='N',
-                        help='sound sessions that each test case gets (default: 5, '
-                             'the smallest number)')
+                        help='number of sound sessions that each test case needs '
+                             '(default: 5, the minimum)')
     rounds.add_argument('--new-level', action='store_true',
                         help='after an intended change: use only what this command '
                              'measures, also values that failed only because they '
@@ -515,7 +519,8 @@ def _add_site_actions(actions: Any) -> None:
         example='./plumb site new mycluster --access=--account=abc '
                 '--modules openmpi/5.0')
     new.add_argument('name', metavar='NAME',
-                     help='the name of site and folder: a-z, 0-9 and -')
+                     help='the name of the site and its folder: letters, digits, _ '
+                          'and -; begins with a letter')
     detect = new.add_argument_group('what to detect')
     detect.add_argument('--partition', action='append', metavar='P',
                         help='only this partition of Slurm, or queue of PBS; '
@@ -564,11 +569,11 @@ def _add_dev_actions(actions: Any) -> None:
     new.add_argument('name', metavar='NAME',
                      help='the name of the family: a-z, 0-9 and _')
     spack = actions.add_parser(
-        'spack', text=SPACK, help='let Spack solve the stacks of a site',
+        'spack', text=SPACK, help='concretize the stacks of a site with Spack',
         example='./plumb dev spack lock --site mycluster')
     spack.add_argument('what', choices=('lock',), metavar='lock',
                        help='the only action')
-    which = spack.add_argument_group('what to solve')
+    which = spack.add_argument_group('what to concretize')
     _add_site_option(which)
     which.add_argument(
         '--stack', action='append', metavar='STACK',
@@ -591,5 +596,5 @@ def _add_selftest_options(parser: Parser) -> None:
     parts.add_argument('--outcomes', type=Path, metavar='FILE',
                        help='write how each test ended, as JSON')
     parts.add_argument('--except-passed', type=Path, metavar='FILE',
-                       help='leave out the tests that passed by a file of '
-                            '--outcomes (empty: none)')
+                       help='leave out the tests that passed according to FILE, '
+                            'which --outcomes wrote (an empty file leaves out none)')

@@ -110,9 +110,9 @@ VARIABLES: tuple[Variable, ...] = (
         ('PLUMBLINE_SMARTREDIS',
          'a Python with the package `smartredis`, for the tests with its client'),
         ('PLUMBLINE_WRITE_SCRIPTS',
-         '`1` writes the job scripts with which a test compares'),
+         '`1`: tests/checks/test_job_scripts.py writes its expected job scripts anew'),
         ('PLUMBLINE_TEST_SCALE',
-         'factor by which the embedded programs report longer times'),
+         'factor by which the embedded programs multiply the times that they print'),
         ('STANDIN_FAULT', 'a fault that the stand-in of NCCL simulates'),
         ('PLUMBLINE_TEST_FORKS', '`no`: each command starts a new Python instead of a '
          'fork')),

@@ -80,13 +80,13 @@ conditions are separated by commas:
   network=ib0 network=eth0       two values of a parameter
   before after --from before.csv after.csv   saved results (`plumb parse`)
 
-If one side has several environments, versions or numbers of nodes of a test case, and
-the other side does not name its own, each one is compared separately.
+If one side has several environments, versions or numbers of nodes, and the other side
+names none, each of them is compared with the other side separately.
 
---across NAME compares each value of a column, parameter or setting with A, or without A
-with the value that comes first in the alphabet: `--across store`, `--across network
-ib0`, `--across environment`, `--across mpi`, `--across version`. A test case without a
-setting that others have is `default`: `--across pin default off`.
+--across NAME compares A with each other value of a column, parameter or setting. If A
+is not given, it is the first value in alphabetical order: `--across store`, `--across
+network ib0`, `--across environment`, `--across mpi`, `--across version`. If a test case
+does not have the setting, its value is `default`: `--across pin default off`.
 
 """ + ANSWER_CODES
 
@@ -130,8 +130,10 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb compare', text=HELP,
                  example='./plumb compare redis valkey --csv stores.csv')
-    cmd.add_argument('a', metavar='A', nargs='?', help='the records to compare with')
-    cmd.add_argument('b', metavar='B', nargs='?', help='the records that are compared')
+    cmd.add_argument('a', metavar='A', nargs='?', help='the baseline: a session, date, '
+                     'range, or value of a column')
+    cmd.add_argument('b', metavar='B', nargs='?', help='the records that are compared '
+                     'with A')
     options.add_saved_results_option(options.add_record_options(cmd))
     comparison = cmd.add_argument_group('comparison')
     comparison.add_argument(

@@ -191,8 +191,8 @@ def _missing_records(frame: pd.DataFrame, sessions: pd.DataFrame) -> Iterator[_D
                         row.started if pd.isna(row.ended) else row.ended,
                         'not_run' if row.cut_short else 'missing', MISSING,
                         'planned, but the session ended before it ran' if row.cut_short
-                        else 'an earlier session of this mode had it; last ran '
-                             f'{last:%Y-%m-%d}')
+                        else 'not in this session, although an earlier session of the '
+                             f'mode measured it; last measured on {last:%Y-%m-%d}')
             if not row.cut_short:
                 owed |= had
 

@@ -30,8 +30,9 @@ Writes the perflogs as files for other tools.
 sql`. Empty cells are NULL, times are UTC.
 
 --openmetrics has the newest values of each test case: a gauge plumb_METRIC for each
-judged metric (plumb_METRIC_value if the name ends like a counter of Prometheus),
-plumb_case_failed (1: failed or missing in `plumb verdict`, or an open failure; else 0)
+metric that is compared with references (plumb_METRIC_value if the name ends like a
+counter of Prometheus), plumb_case_failed (1: the test case failed, is missing, or has
+not passed on the same nodes since it failed; else 0)
 and plumb_case_run_seconds (the time of the session).
 
 CSV and JSON of any selection: `plumb sql`. JUnit: `plumb verdict --junit`.

@@ -86,8 +86,9 @@ def _parts_of_mixed_side(names: Names, sides: Sides, column: str,
         raise ValueError('; '.join(
             f'{name} has ' + ' and '.join(f'{column}={value}' for value in of_side)
             for name, of_side in zip(names, values, strict=True))
-            + f': give one of each, such as {names[0]},{column}={values[0][0]} '
-            f'and {names[1]},{column}={values[1][0]}')
+            + ': select one value for each side, such as '
+            f'{names[0]},{column}={values[0][0]} and '
+            f'{names[1]},{column}={values[1][0]}')
     (name_a, name_b), (a, b) = names, sides
     if values[0]:
         texts = texts_of_name(a, column)
@@ -156,7 +157,7 @@ def _selection_term_mask(frame: pd.DataFrame, text: str, dates: dict) -> np.ndar
         matching = (frame[name].astype(str) == text).to_numpy()
         if matching.any():
             return matching
-    raise ValueError(f'{text}: not the name of a session, date, '
+    raise ValueError(f'{text}: neither a session nor a date, and not a value of '
                      f'{", ".join(FIELDS[:-1])} or {FIELDS[-1]}')
 
 
@@ -319,7 +320,7 @@ def _hint_of_mixed_parameters(
                    if len(of_name) > 1 and name not in left}
         if several:
             hints.append(f'; {names[number]} has several values of '
-                         + ', '.join(several) + ': give one of each, such as '
+                         + ', '.join(several) + ': select one value of each, such as '
                          + ','.join([names[number], *(
                              f'{name}={value}' for name, value in several.items())]))
     return ''.join(hints)

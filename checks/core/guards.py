@@ -244,9 +244,10 @@ def check_rank_binding(run: Run, threads: int, cores: int,
             if has < threads:
                 refuse_binding(
                     host, f'a rank of {threads} threads was bound to CPUs '
-                    f'{where}, {has} core(s): {extra} must bind to '
-                    '{cpus} cores (Slurm with two threads per core: '
-                    '--hint=nomultithread in access)')
+                    f'{where}, {has} core(s): the extra {extra} of the partition must '
+                    'bind each rank to one core per thread (write {cpus} in it; '
+                    'Slurm with two threads per core: --hint=nomultithread in '
+                    'access)')
             if has > threads and has >= cores:
                 refuse_binding(
                     host, 'ranks are not bound: they may run on all CPUs '
@@ -279,8 +280,9 @@ def check_minimum_wall_time(run: Run, claimed: float) -> None:
     clocks, 10 ms for the digits that the program rounds.
     """
     if claimed > run.wall * 1.01 + 0.01:
-        fail_test_case('wall_time', f'{run.name}: iterations times values make '
-                       f'{claimed:.3g} s, but the program ran for {run.wall:.3g} s: '
+        fail_test_case('wall_time', f'{run.name}: the iterations multiplied by the '
+                       f'printed times give {claimed:.3g} s, but the program ran for '
+                       f'only {run.wall:.3g} s: '
                        'its clock or its iteration counts are wrong; check its '
                        'options')
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 #: What a message says of an option that no setting replaces.
-SET_BY_CHECK = 'no option: the check sets it'
+SET_BY_CHECK = 'the check sets it'
 
 
 def split_options(text: str, setting: str, refused: Mapping[str, str],
@@ -37,7 +37,7 @@ def split_options(text: str, setting: str, refused: Mapping[str, str],
             if (name == option or len(option) == 2 and short.startswith(option)
                     or name.startswith('--') and len(name) > 2
                     and option.startswith(name)):
-                raise ValueError(f'{setting}: remove {word}: use {instead}')
+                raise ValueError(f'{setting}: remove {word}: {instead}')
     return words
 
 

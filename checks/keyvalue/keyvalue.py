@@ -72,13 +72,13 @@ JSON = ('--out-file', '/dev/null', '--json-out-file', '/proc/self/fd/1',
 REFUSED_OF_MEMTIER = {
     '-t --threads -c --clients --ratio --command --pipeline -d --data-size '
     '--data-size-list --data-size-range --data-offset --data-import '
-    '--reconnect-interval': 'another scenario',
-    '-n --requests': 'the settings duration and requests',
-    '--test-time --warmup-time': 'the settings duration and warmup',
-    '--rate-limiting': 'the setting rate of StoreServes',
+    '--reconnect-interval': 'select another scenario',
+    '-n --requests': 'use the settings duration and requests',
+    '--test-time --warmup-time': 'use the settings duration and warmup',
+    '--rate-limiting': 'use the setting rate of StoreServes',
     '--key-maximum': SET_BY_CHECK, **RESERVED_OF_MEMTIER}
 REFUSED_OF_REDIS_BENCHMARK = {
-    '-t -c -d -P': 'another scenario', '-n': 'the setting requests',
+    '-t -c -d -P': 'select another scenario', '-n': 'use the setting requests',
     '-s -h -p -a -u -r -q -l -x -I --csv --user --cluster --dbnum --precision '
     '--version --help': SET_BY_CHECK}
 
@@ -171,7 +171,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     #: More options of the load generator during the measurement.
     client_options = variable(str, value='')
 
-    #: Number of requests, for GROWING operations and for redis-benchmark.
+    #: Number of requests of lpush and xadd, and of redis-benchmark.
     requests = variable(int, value=200_000)
 
     #: Time limit for the first answer of a store. Unit: s.
@@ -513,9 +513,10 @@ class StoreGenerators(StoreBenchmark):
                 **super().extract_service_values(services, output, run)}
 
     def unvalidated_data(self) -> str:
-        return f'validation: {self.program} does not compare the values, of which ' + (
-            'the lengths' if self.scenario.operation == 'set' else 'all bytes'
-            ) + ' are compared after the measurement'
+        return (f'validation: {self.program} does not compare values; after the '
+                'measurement the suite compares '
+                + ('the lengths' if self.scenario.operation == 'set' else 'all bytes')
+                + ' of the values')
 
     def check_hits_and_bytes(self, values: dict[str, float], run: guards.Run
                       ) -> None:

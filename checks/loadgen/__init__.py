@@ -21,4 +21,4 @@ RESERVED = {
     '--json-out-file --print-percentiles --client-stats --key-prefix --key-minimum '
     '--key-digits --verify --on-miss --seed --data-verify --verify-only '
     '--generate-keys': SET_BY_CHECK,
-    '-x --run-count': 'the setting repetitions'}
+    '-x --run-count': 'use the setting repetitions'}

@@ -153,9 +153,9 @@ def read_node_reports(run: Run, accept: Iterable[int] = (0,),
             fail_test_case('observer', f'{run.name}.err: the report of the observer '
                            f'on {host} is damaged: {text[:80]!r}')
     if missing := sorted(ranks.keys() - others.keys()):
-        fail_test_case('observer', f'{run.name}.err: the observer of the node sent no '
-                       f'report: {" ".join(missing)}; read the lines around '
-                       'plumbline-end')
+        fail_test_case('observer', f'{run.name}.err: the program that measures '
+                       f'interference on each node sent no report from '
+                       f'{" ".join(missing)}; read the lines around plumbline-end')
     return [_make_node(host, ranks[host], ends[host], others[host])
             for host in sorted(ranks)]
 

@@ -80,8 +80,8 @@ class NcclBenchmark(Benchmark, special=True):
     min_size = variable(int, value=8)
     max_size = variable(int, value=1 << 30)
 
-    #: Timed iterations of a size (-n), and untimed ones before them (-w); they make
-    #: no other test case.
+    #: Timed iterations of a size (-n), and untimed ones before them (-w).
+    #: Another value is the same test case.
     iterations = variable(int, value=20)
     warmup = variable(int, value=5)
 
@@ -90,15 +90,15 @@ class NcclBenchmark(Benchmark, special=True):
 
     #: Options that decide whether a table is complete -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {
-        '-b --minbytes': 'the setting min_size',
-        '-e --maxbytes': 'the setting max_size',
+        '-b --minbytes': 'use the setting min_size',
+        '-e --maxbytes': 'use the setting max_size',
         '-i --stepbytes -f --stepfactor':
-            'the settings min_size and max_size, sizes double',
-        '-n --iters': 'the setting iterations',
-        '-w --warmup_iters': 'the setting warmup',
-        '-N --run_cycles': 'the setting repetitions',
-        '-c --check': 'no option, data are always checked',
-        '-t --nthreads -g --ngpus': 'no option, each rank has one GPU'}
+            'use the settings min_size and max_size, sizes double',
+        '-n --iters': 'use the setting iterations',
+        '-w --warmup_iters': 'use the setting warmup',
+        '-N --run_cycles': 'use the setting repetitions',
+        '-c --check': 'data are always checked',
+        '-t --nthreads -g --ngpus': 'each rank has one GPU'}
 
     programs = fixture(NcclPrograms, scope='environment')
 

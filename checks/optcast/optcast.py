@@ -16,6 +16,7 @@ from config.records import metrics, samples
 
 from ..core import guards
 from ..core.base import Programs
+from ..core.options import SET_BY_CHECK
 from ..core.parsers import ParseError
 from ..machine import builds
 from ..services.parser import Services
@@ -58,13 +59,13 @@ class OptcastAllReduce(ServiceBenchmark):
 
     #: Options of servers and clients that the check sets itself -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {
-        '--nrank': 'the setting clients', '--data-type': 'another test case',
-        '--ring': 'another test case', '--size': 'the setting sizes',
-        '--chunksize --count': 'the setting chunksize',
-        '-n': 'the setting iterations', '-w': 'the setting warmup',
-        '--address': 'the address of the job', '--port': 'the port of the job',
-        '--trace': 'the log of the first server or client',
-        '--nsplit': 'OptcastNccl'}
+        '--nrank': 'use the setting clients', '--data-type': 'select another test case',
+        '--ring': 'select another test case', '--size': 'use the setting sizes',
+        '--chunksize --count': 'use the setting chunksize',
+        '-n': 'use the setting iterations', '-w': 'use the setting warmup',
+        '--address': SET_BY_CHECK, '--port': SET_BY_CHECK,
+        '--trace': 'the first server and client write it',
+        '--nsplit': 'use the check OptcastNccl'}
     #: The same for options of the clients.
     REFUSED_OF_CLIENTS: ClassVar[Mapping[str, str]] = REFUSED
 

@@ -53,25 +53,25 @@ class OptcastOriginal(OptcastAllReduce):
     SCENARIOS = ORIGINAL
 
     REFUSED = {
-        **{f'--{option.replace("_", "-")}': f'the setting {name}'
+        **{f'--{option.replace("_", "-")}': f'use the setting {name}'
            for name, option in scenarios.RUN_SCRIPT.items()},
-        '--nccl-test-options': 'client_options',
-        '--type --data-type --no-gpu': 'another test case',
+        '--nccl-test-options': 'use the setting client_options',
+        '--type --data-type --no-gpu': 'select another test case',
         '--config --log-dir --shared-dir --server --client --reduction-servers':
-            'the folder and the nodes of the job',
-        '--analyze -a': './plumb parse optcast',
+            'the check sets it to those of the job',
+        '--analyze -a': 'use ./plumb parse optcast',
         # The server's own client sends one chunk to each server.
-        '--nsplit': 'OptcastNccl'}
+        '--nsplit': 'use the check OptcastNccl'}
     REFUSED_OF_CLIENTS = {
-        '-n --iters': 'the setting iterations',
-        '-w --warmup_iters': 'the setting warmup',
+        '-n --iters': 'use the setting iterations',
+        '-w --warmup_iters': 'use the setting warmup',
         '-b -e -i -f --minbytes --maxbytes --stepbytes --stepfactor':
-            'the setting sizes',
-        '-d --datatype': 'another test case',
-        '-t -g --nthreads --ngpus': 'the setting clients',
-        '-c --check': 'nothing: every result is checked',
-        '-o --op': 'nothing: the servers only add',
-        '-C --report_cputime -h --help': 'nothing: the table would have no bandwidths'}
+            'use the setting sizes',
+        '-d --datatype': 'select another test case',
+        '-t -g --nthreads --ngpus': 'use the setting clients',
+        '-c --check': 'every result is checked',
+        '-o --op': 'the servers only add',
+        '-C --report_cputime -h --help': 'with it the table has no bandwidths'}
 
     #: Steps: name -> options of run.py.
     STEPS: ClassVar[dict[str, tuple[str, ...]]] = {

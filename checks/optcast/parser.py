@@ -373,5 +373,6 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     for name in ('setting.yaml', 'client.log'):
         if not (folder / name).exists():
             raise ValueError(f'{name} is missing, so this is not a folder of logs of '
-                             'run.py; of printed outputs give the files')
+                             'run.py; for printed output, give the files and not '
+                             'the folder')
     return [(folder, analyse_log_folder(folder).output)], ''

@@ -111,12 +111,12 @@ class OsuBenchmark(Benchmark, special=True):
 
     #: Options that decide whether a table is complete -> what to use instead.
     REFUSED: ClassVar[Mapping[str, str]] = {
-        '-m --message-size': 'the settings min_size and max_size',
-        '-i --iterations': 'the setting iterations',
-        '-x --warmup': 'the setting warmup',
-        '-c --validation': 'the setting validates',
-        '-f --full': 'the setting full_output',
-        '-d --accelerator': 'the parameter buffers'}
+        '-m --message-size': 'use the settings min_size and max_size',
+        '-i --iterations': 'use the setting iterations',
+        '-x --warmup': 'use the setting warmup',
+        '-c --validation': 'use the setting validates',
+        '-f --full': 'use the setting full_output',
+        '-d --accelerator': 'use the parameter buffers'}
     #: Options of OMB without a value: varied windows, sessions, in place, help.
     FLAGS = 'VIlvh'
 

@@ -82,9 +82,9 @@ class Program:
 
 
 _THREADS = (('-t --num_threads', SET_BY_CHECK),)
-_PAIRS = (('-p --num-pairs', 'the parameter layout'),)
-_WINDOW = (('-w --win-options', 'the parameter window'),
-           ('-s --sync-option', 'the parameter synchronisation'))
+_PAIRS = (('-p --num-pairs', 'use the parameter layout'),)
+_WINDOW = (('-w --win-options', 'use the parameter window'),
+           ('-s --sync-option', 'use the parameter synchronisation'))
 
 _BANDWIDTH = Program(metrics=('bandwidth',), iterations=(100, 20))
 _PT2PT = Program(group='pt2pt', validates=True, trips=2)

@@ -106,8 +106,8 @@ def parse_folder(folder: Path, options: argparse.Namespace | None = None
     given = vars(options) if options else {}
     statistics, perflogs = given.get('statistics'), given.get('perflogs')
     if (statistics or perflogs) and len(given['files']) > 1:
-        raise ValueError('--statistics and --perflogs are for one folder of timings; '
-                         'give only one')
+        raise ValueError('--statistics and --perflogs accept one folder of timings '
+                         'only; name one folder')
     rows, parts = [], []
     sessions: list[tuple[Path, Output | ParseError]] = []
     for path, one in read_sessions(folder):

@@ -24,7 +24,7 @@ from config.records import metrics, samples
 from config.sessions import selection
 
 from ..core import base, guards, placement
-from ..core.options import split_options
+from ..core.options import SET_BY_CHECK, split_options
 from ..core.parsers import ParseError
 from ..machine import builds
 from ..services.parser import Services
@@ -55,16 +55,17 @@ MODULE = re.compile(
 
 #: Options of tensorload that the check sets itself -> what to use instead.
 REFUSED = {
-    '--bytes': 'the setting tensor_bytes', '--iterations': 'the setting iterations',
-    '--folder': 'the folder of the run', '--service': 'the database of the job',
-    '--plain': 'no option, tensors are those of the module',
+    '--bytes': 'use the setting tensor_bytes',
+    '--iterations': 'use the setting iterations',
+    '--folder': SET_BY_CHECK, '--service': SET_BY_CHECK,
+    '--plain': 'tensors are those of the AI module',
     **dict.fromkeys(('--model', '--script', '--side', '--classes'),
-                    'the setting network'),
-    '--colocated': 'the setting deployment',
-    '--batch-size': 'the setting batch_size', '--device': 'the setting device',
-    '--tensors': 'the setting tensors_per_dataset',
-    '--producers': 'the setting clients_per_node',
-    '--client-threads': 'the setting client_threads'}
+                    'use the setting network'),
+    '--colocated': 'use the setting deployment',
+    '--batch-size': 'use the setting batch_size', '--device': 'use the setting device',
+    '--tensors': 'use the setting tensors_per_dataset',
+    '--producers': 'use the setting clients_per_node',
+    '--client-threads': 'use the setting client_threads'}
 
 
 def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:

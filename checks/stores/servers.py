@@ -21,15 +21,15 @@ STORES = (*RESP, 'memcached')
 #: Options of stores that speak RESP which decide what is measured, and what replaces
 #: them; the same of memcached.
 RESERVED = {
-    '--maxmemory': 'the setting memory',
+    '--maxmemory': 'use the setting memory',
     '--io-threads --server-threads --proactor_threads --appendonly --save '
-    '--cluster-enabled': 'another scenario',
+    '--cluster-enabled': 'select another scenario',
     '--bind --port --unixsocket --protected-mode --requirepass --masterauth --user '
     '--aclfile --rename-command --tls-port --dir --daemonize --include --dbfilename '
     '--flagfile': SET_BY_CHECK}
 RESERVED_OF_MEMCACHED = {
-    '-m --memory-limit': 'the setting memory',
-    '-t --threads -c --conn-limit': 'another scenario',
+    '-m --memory-limit': 'use the setting memory',
+    '-t --threads -c --conn-limit': 'select another scenario',
     '-p --port -l --listen -s --unix-socket -U --udp-port -u --user -d --daemon '
     '-S --enable-sasl -Y --auth-file -Z --enable-ssl': SET_BY_CHECK}
 #: Letters of memcached's options without a value.

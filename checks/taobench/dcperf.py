@@ -23,10 +23,12 @@ from .taobench import HERE, TaoBenchmark
 
 #: Options of each script that the check sets itself -> what to use instead.
 REFUSED = {
-    '--memsize': 'the setting memory', '--warmup-time': 'the setting warmup_time',
-    '--test-time': 'the setting test_time', '--stats-interval': 'the setting interval',
-    '--num-clients': 'a scenario with this number of client nodes',
-    '--server-memsize': 'the setting memory'}
+    '--memsize': 'use the setting memory',
+    '--warmup-time': 'use the setting warmup_time',
+    '--test-time': 'use the setting test_time',
+    '--stats-interval': 'use the setting interval',
+    '--num-clients': 'select a scenario with this number of client nodes',
+    '--server-memsize': 'use the setting memory'}
 
 
 @rfm.simple_test

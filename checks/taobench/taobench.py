@@ -93,10 +93,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     scenario: Scenario
 
     #: Memory of the servers' machine, of which the caches have three quarters.
-    #: 0: as the job has it. Unit: GB.
+    #: 0: the value of DCPerf's job. Unit: GB.
     memory = variable(float, value=0.0)
 
-    #: Length of the warm-up, and of the test. 0: as the job has it. Unit: s.
+    #: Length of the warm-up, and of the test. 0: the value of DCPerf's job. Unit: s.
     warmup_time = variable(int, value=0)
     test_time = variable(int, value=0)
 
@@ -245,19 +245,20 @@ class SizedTaoBenchmark(TaoBenchmark, special=True):
     client."""
 
     SETTINGS = {**TaoBenchmark.SETTINGS, 'servers': 0, 'connections': 0, 'keys': 0}
-    REFUSED = {'-t --threads': 'another job, or fewer CPUs',
-               '-c --conn-limit': 'the setting connections',
+    REFUSED = {'-t --threads': 'select another job, or fewer CPUs',
+               '-c --conn-limit': 'use the setting connections',
                **RESERVED_OF_MEMCACHED}
     FLAGS = MEMCACHED_FLAGS
     REFUSED_OF_CLIENTS = {
-        '--test-time --warmup-time': 'the settings warmup_time and test_time',
-        '-n --requests': 'the setting test_time', '--key-maximum': 'the setting keys',
-        '-c --clients': 'the setting connections', **RESERVED_OF_MEMTIER}
+        '--test-time --warmup-time': 'use the settings warmup_time and test_time',
+        '-n --requests': 'use the setting test_time',
+        '--key-maximum': 'use the setting keys',
+        '-c --clients': 'use the setting connections', **RESERVED_OF_MEMTIER}
 
     #: Number of servers; 0: one per 72 CPUs.
     servers = variable(int, value=0)
 
-    #: Connections of each thread of a client; 0: as the job has it.
+    #: Connections of each thread of a client; 0: the value of DCPerf's job.
     connections = variable(int, value=0)
 
     #: Keys of each server; 0: so many that the hit ratio is as in the original.

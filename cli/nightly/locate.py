@@ -149,9 +149,9 @@ def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[st
     name, pool = partition['name'], query_pool(partition)
     there = pool.nodes
     if host_list is None and pool.chooses:
-        raise SetupError(f'partition {name}: its access has {pool.chooses[0]}, '
-                         'so that it is not known which nodes its jobs may use; name '
-                         'the nodes with --nodes')
+        raise SetupError(f'partition {name}: access in system.py has '
+                         f'{pool.chooses[0]}, so the nodes that jobs may use are not '
+                         'known; name them with --nodes')
     try:
         names = list(dict.fromkeys(
             there if host_list is None else topology.expand_host_list(host_list)))
@@ -267,7 +267,8 @@ def _values_of_pairs(frame: pd.DataFrame, pairs: Iterable[Pair], family: str,
         if row is not None:
             yield pair, row
         elif rows.empty or guards:
-            print_progress(f'{name} failed: {", ".join(guards) or "without a record"}')
+            print_progress(f'the job of {name} failed: '
+                           f'{", ".join(guards) or "no record was written"}')
             if not rows.empty and not NOT_BEGUN.intersection(guards):
                 yield pair, None
 

@@ -385,8 +385,9 @@ class Search:
         notes = []
         if len(self.nodes) < MAJORITY and not named:
             good = []
-            notes.append(f'unclear: {len(self.nodes)} nodes are too few. All pairs are '
-                         'equal, too, if all nodes but one are slow')
+            notes.append(f'unclear: {len(self.nodes)} nodes are too few; use at least '
+                         f'{MAJORITY}. With fewer, all pairs are also equal if all '
+                         'nodes but one are slow')
         unclear = [node for node in self.nodes
                    if node not in good and ('node', node) not in named]
         unclear += [_label(part) for part in suspects
@@ -477,15 +478,16 @@ def result_lines(located: Located) -> Iterator[str]:
         yield (f'  a good pair{where * (len(located.levels) > 1)}: '
                f'{value_text(level, located.unit)}')
     if not located.named:
-        yield f'No part was found that is {slowdown} slower than the others.'
+        yield ('No node, switch or uplink was found that is '
+               f'{slowdown} slower than the others.')
     for part in located.named:
         texts = [] if part.ratio is None else [
             f'{change_text(part.ratio)}, '
             f'{value_text(part.level * part.ratio, located.unit)}, '
-            f'level {value_text(part.level, located.unit)}']
+            f'good pairs {value_text(part.level, located.unit)}']
         jobs = count_with_noun(part.jobs, 'job')
         texts += [f'{part.failed} of {jobs} failed' if part.failed else jobs,
-                  f't {part.t:.1f}, limit {part.limit:.1f}']
+                  f't statistic {part.t:.1f}, threshold {part.limit:.1f}']
         yield (f'{part.verdict.upper():8}{_label((part.kind, part.name))}: '
                + '; '.join(texts))
     for title, names in (('unclear', located.unclear),

@@ -125,13 +125,15 @@ class NightlySession:
             if not first.has_begun:
                 if not self.summary.ended_by:
                     commands.print_zero_test_cases_reason(self.work, first)
-                    self.summary.broken = 'nothing was measured; its log says why'
+                    self.summary.broken = ('nothing was measured; output of ReFrame: '
+                                           f'{first.output}')
                     self.summary.usage = True
                 return
             if first.code and not first.ended_by and not any(
                     one.is_failed for one in self.summary.results):
-                self.summary.broken = ('ReFrame failed, but no test case did; its log '
-                                       'gives the reason')
+                self.summary.broken = (
+                    f'ReFrame ended with exit code {first.code}, but no test case '
+                    f'failed; output of ReFrame: {first.output}')
             self.measure_failures_again()
         except KeyboardInterrupt:
             self.summary.ended_by = self.summary.ended_by or 'ended by a signal'
@@ -209,8 +211,8 @@ class NightlySession:
         cases = len({one.test_case for one in self.summary.results})
         if len(failed) > max(MAXIMUM, PART * cases):
             self.summary.add_note(
-                f'{len(failed)} of {cases} test cases failed: too many for chance, '
-                'none was measured again')
+                f'{len(failed)} of {cases} test cases failed; so many failures '
+                'are not random, so none was measured again')
             return
         if not failed:
             return

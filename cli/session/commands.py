@@ -420,8 +420,8 @@ def run(args: argparse.Namespace) -> int:
         notes.append(f'Ended by {ended_by}: test cases that did not finish are '
                      'not_run.')
     if work.bringup:
-        notes.append('Bring-up: only limits, and published values of the site, can '
-                     'fail a value')
+        notes.append('Bring-up: values are compared only with physical limits and with '
+                     'published values of the site')
     for event in inconclusive_events(outcomes):
         notes += event.lines
     waiting = sum(one.waits for one in rows)

@@ -68,8 +68,7 @@ class Verdict:
 def check(args: argparse.Namespace) -> int:
     """Check sites; returns 1 if one of them has a fault."""
     if args.all == bool(args.sites):
-        raise SetupError('no site is named, or both sites and --all; name the '
-                         'sites to check, or give --all')
+        raise SetupError('name the sites to check, or give --all, but not both')
     folders = ([p.parent for p in sorted(
         ROOT.glob('site-configs/*/system.py'))] if args.all
         else [site_folder(name) for name in args.sites])
@@ -163,8 +162,9 @@ def unproven_launcher_lines(cases: list[dict[str, Any]]) -> list[str]:
                                         if c['unproven_launcher']})
                    & (frame['metric'] != 'completed')]
     recorded = set(zip(values['system'], values['partition'], strict=True))
-    return [f'services    not proven on this launcher ({launcher}, partition '
-            f'{partition}): no session with values of a test case with servers'
+    return [f'services    untested with the launcher {launcher} of partition '
+            f'{partition}: the perflogs have no values of a test case that '
+            'starts servers there'
             for (system, partition), launcher in partitions.items()
             if (system, partition) not in recorded]
 
@@ -208,10 +208,11 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
     verdict.references = sum(kinds.values(), collections.Counter())
     verdict.facts += [
         f'references  {family}: {coverage_text(number)}, '
-        + (f'{number["open"]} with a reference without tolerance or with a wider one '
-           'than the max tolerance, ' if number['open'] else '')
-        + (f'{number["published"]} of them published, ' if number['published'] else '')
-        + ('complete' if family in complete else 'bring-up')
+        + (f'{number["open"]} with a reference but no useful tolerance (none, or wider '
+           'than the max tolerance), ' if number['open'] else '')
+        + (f'{number["published"]} with published values, ' if number['published']
+           else '')
+        + ('complete: true' if family in complete else 'not marked complete: true')
         for family, number in sorted(kinds.items())]
     verdict.findings += shorten_list(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
@@ -234,8 +235,9 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
             f'site check {verdict.name} --update')
     else:
         verdict.findings.append(
-            f'{path}:1: the test cases differ; if this is intended, run ./plumb site '
-            f'check {verdict.name} --update, and git diff shows the lines')
+            f'{path}:1: the test cases of the site differ from this file; if this is '
+            f'intended, run ./plumb site check {verdict.name} --update, and git diff '
+            'shows the differences')
 
 
 def snapshot_text(cases: list[dict[str, Any]]) -> str:

@@ -175,8 +175,9 @@ def find_other_scheduler(machine: Machine) -> str:
     if words:
         return (f'{words} was found, and its partitions have to be written by hand'
                 + f', with the scheduler {name}' * bool(name))
-    return next((f'{command} failed ({why}), so the partitions are unknown; repeat '
-                 'this when it answers' for command in ('sinfo', 'pbsnodes', 'qstat')
+    return next((f'{command} failed ({why}), so the partitions are unknown; run '
+                 f'./plumb site new again when {command} answers'
+                 for command in ('sinfo', 'pbsnodes', 'qstat')
                  if (why := machine.silent.get(command, 'not found')) != 'not found'),
                 '')
 

@@ -50,16 +50,16 @@ def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
         closed = [f'not {key}' for key in ('enabled', 'started')
                   if queue.get(key) == 'False']
         if queue.get('from_route_only') == 'True':
-            closed.append('only for jobs of a queue of type Route')
+            closed.append('takes jobs only from a queue of type Route')
         if queue.get('queue_type') == 'Route':
             names = str(queue.get('route_destinations', '')).split(',')
             targets = {one: queues[one] for one in names if one in queues}
             if not targets:
-                closed.append('no queue here to which it routes jobs')
+                closed.append('none of the queues to which it routes jobs exists here')
         nodes = [_make_node(host, vnodes) for host, vnodes in hosts.items() if any(
             _takes_jobs_of(vnodes[-1], *target) for target in targets.items())]
         if not nodes and not closed:
-            closed.append('no node for its jobs')
+            closed.append('no node takes jobs of this queue')
         fewest, most = _node_limits(queue, [*targets.values()])
         only_for = [f'{who}s {queue.get(f"acl_{who}s", "")}' for who in (
             'user', 'group') if queue.get(f'acl_{who}_enable') == 'True']

@@ -23,7 +23,7 @@ SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub'
           'torque': 'qsub', 'sge': 'qsub', 'lsf': 'bsub', 'oar': 'oarsub',
           'flux': 'flux'}
 
-INSTALLED, MISSING, UNKNOWN = 'installed', 'not installed', 'cannot know here'
+INSTALLED, MISSING, UNKNOWN = 'installed', 'not installed', 'unknown'
 
 
 class State(NamedTuple):
@@ -41,9 +41,8 @@ class State(NamedTuple):
 def count_states(states: Iterable[State]) -> str:
     """How many environments have each state: `3 installed, 1 not installed`."""
     counts = Counter(state.word for state in states)
-    return ', '.join(f'{counts[word]} {text}' for word, text in (
-        (INSTALLED, INSTALLED), (MISSING, MISSING),
-        (UNKNOWN, 'cannot be known here')) if counts[word])
+    return ', '.join(f'{counts[word]} {word}' for word in (INSTALLED, MISSING, UNKNOWN)
+                     if counts[word])
 
 
 def environment_states(folder: Path, configuration: Row,
@@ -85,14 +84,15 @@ def _state_of_environment(folder: Path, environment: Row, here: bool) -> State:
         except stack.StackError as err:
             missing = str(err)
     if not here:
-        return State(UNKNOWN, 'this machine is not of the site')
+        return State(UNKNOWN, 'this machine does not belong to the site')
     if missing:
         return State(MISSING, missing)
     if modules := ' '.join(map(str, environment.get('modules', ()))):
         if not {'LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'} & set(os.environ):
             return State(MISSING, f'it loads {modules}, but no modules system is '
                          'available')
-        return State(UNKNOWN, f'jobs load {modules}')
+        return State(
+            UNKNOWN, f'its programs come from modules that jobs load ({modules})')
     programs = extras.get('programs', {})
     for family, origin in programs.items():
         if origin.get('prefix') and not Path(origin['prefix']).is_dir():

@@ -30,7 +30,8 @@ def reason_without_test_cases(family: str, configuration: Row) -> str:
               or {*needs.partition_needs} & {*part.get('features', ())}]
     if not places:
         return (f'no partition has the feature {words_text(needs.partition_needs)}: '
-                'if the site has such nodes, add it and their GPUs to the partition')
+                'if the site has such nodes, add the feature and the GPUs of a node '
+                '(devices) to the partition')
     if needs.partition_needs and not any(
             device['type'] == 'gpu' for part in places
             for device in part.get('devices', ())):

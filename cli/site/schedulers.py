@@ -122,8 +122,9 @@ def find_node_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
         else:
             pools[name] = pool
     return pools, '; '.join([
-        *[f'nodes of {", ".join(sorted(chosen))} are chosen by the site (access)']
-        * bool(chosen), *(f'the nodes cannot be listed: {fault}' for fault in faults)])
+        *[f'the nodes that jobs of {", ".join(sorted(chosen))} can get are not known, '
+          'because access in system.py selects nodes'] * bool(chosen),
+        *(f'the nodes cannot be listed: {fault}' for fault in faults)])
 
 
 def _run_command(command: Sequence[str]) -> str:
@@ -180,8 +181,8 @@ def _pool_of_partition(part: Mapping[str, Any], known: Sequence[Partition],
              for node in one.nodes if node.name not in excluded}
     for one in known:
         if one.name in names and one.closed:
-            return SetupError(f'queue {one.name}, which partition {part["name"]} uses: '
-                              f'{one.closed}')
+            return SetupError(f'queue {one.name}, which partition {part["name"]} uses, '
+                              f'takes no jobs: {one.closed}')
     if not nodes:
         return SetupError(
             f'{"Slurm" if is_slurm else "PBS"} has no '

@@ -231,8 +231,9 @@ class _Store:
                     self._insert_reports([path])
                 return
             self._insert_fault(
-                paths[0], WHOLE_FILE, 'not a report of ReFrame that can be read: '
-                f'{reports.error_text(err)}; the values come from the rows')
+                paths[0], WHOLE_FILE, 'this report of ReFrame cannot be read: '
+                f'{reports.error_text(err)}; the values are taken from the perflog '
+                'rows instead')
 
     def _insert_rows(self, reported: Collection[str], paths: Sequence[Path]) -> None:
         """:param reported: sessions that are not read"""

@@ -145,7 +145,8 @@ def copy_whole_lines(handle: BinaryIO, out: BinaryIO, reported: Collection[str]
         layout = layout_of_header(first)
     except ValueError as err:
         why = 'it is not text' if isinstance(err, UnicodeError) else str(err)
-        return None, [(1, f'not rows of ReFrame: {why}; move the file elsewhere')]
+        return None, [(1, f'not a perflog of ReFrame: {why}; move this file out of the '
+                           'perflogs folder')]
     header = first.rstrip(b'\r\n') + b'\n'
     mark, count = layout.delimiter.encode(), len(layout.cells)
     known = {name.encode() for name in reported} if layout.is_own else set()

@@ -36,7 +36,7 @@ KEYS = ['family', 'check', 'system', 'partition', 'environ', 'source',
         'edition', 'params', 'settings', 'test_case']
 
 #: Why a test case gets no reference, however many sessions it has.
-MIXED = 'its records have several programs or numbers of ranks'
+MIXED = 'its sessions ran several programs or numbers of ranks'
 
 #: (metric, size in B or None) -> run -> value.
 Metrics = Mapping[tuple[str, int | None], Mapping[str, float]]
@@ -268,7 +268,7 @@ def usable_records(frame: pd.DataFrame, include_reference_failures: bool = False
     for bad, why in (
             (frame['emulated'], 'emulated'),
             (~frame['guard'].isin(['', 'reference']) & (frame['result'] != 'flaky'),
-             'refused by a guard'),
+             'refused by a sanity check'),
             (frame['result'] == 'inconclusive',
              'inconclusive (the client, other programs or shared CPUs '
              'limited the program)'),

@@ -42,8 +42,9 @@ def parser() -> Parser:
                  example='./plumb references status --site mycluster')
     group = cmd.add_argument_group('which references')
     group.add_argument('--site', default=places.default_site(), metavar='SITE',
-                       help='a folder of site-configs/, or the path of one (default: '
-                            'PLUMBLINE_SITE, or local, this machine)')
+                       help='the site: the name of a folder in site-configs/, or a '
+                            'path (default: PLUMBLINE_SITE, otherwise local, which is '
+                            'this machine)')
     options.add_perflogs_option(group)
     return cmd
 

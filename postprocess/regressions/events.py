@@ -364,7 +364,7 @@ def print_power(verdict: Verdict) -> None:
     print_table([(test_case_text(one), f'{one.metric} {point_text(one.point)}'.strip(),
                   *_shares(one)) for one in power],
                 ['test case', 'metric', '3 sessions', '6 sessions'], right=[2, 3])
-    print('Nine times in ten, six sessions are enough to find a lasting change of '
+    print('With a probability of 90 %, six sessions show a lasting change of '
           f'{_shares(power[len(power) // 2])[1]} in half of the test cases, and '
           f'of {_shares(power[len(power) // 10])[1]} in 90 % of them')
 

@@ -20,11 +20,12 @@ from .events import (
 #: Result or guard of a failure, or `guard` or `value` -> why test cases failed
 #: together, and what to do.
 FAILURES = {
-    'xpass': ('have no known fault any more', 'remove $xfail from the reference file'),
+    'xpass': ('passed, although $xfail marks them as known faults',
+              'remove $xfail from the reference file'),
     'flaky': ('failed, and passed when they were measured again, guard {guard}',
               'nothing now: the test case passed when it was measured again; check '
               'its nodes if this repeats'),
-    'missing': ('missing: earlier sessions of this mode had them',
+    'missing': ('missing: earlier sessions of the same mode measured them',
                 'find out why it was not selected: site, environment or check; to '
                 'measure it: {run}; if it was removed on purpose: {retire}'),
     'open': ('failed before, and have not passed on the same nodes since',

@@ -233,7 +233,7 @@ def _incident(rerun: Sequence[Event], cases: int) -> Iterator[Event]:
 def _reason_to_rerun(now: Deviations, row: int) -> str:
     metric = now.hist.metrics['metric'].iat[row]
     if not now.may_pass[row]:
-        return f'{metric} was worse in the newest session; run it again'
+        return f'{metric} was worse in the newest session; run the test case again'
     since = now.hist.sessions[now.walk.start[row]]
-    return (f'{metric} is worse since {since}, as metrics of this system were '
-            f'before for less than {detect.BRIEF} sessions; run it again')
+    return (f'{metric} is worse since {since}, but similar changes on this system '
+            f'disappeared within {detect.BRIEF} sessions; run the test case again')

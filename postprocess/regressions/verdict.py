@@ -42,12 +42,13 @@ A regression in a single session is not certain. `plumb run --suspects` measures
 test cases again. Run it three more times: four sessions on one day are enough
 for a decision.
 
-A failure stays open until its nodes pass. A test case that vanished is missing. These
-commands decide about both, and about regressions. Each decision needs a reason, and is
-kept in decisions.yaml of the perflogs:
-  plumb verdict mute ID --until DATE  a known problem, until a date
-  plumb verdict retire ID|PATTERN     a test case or node that was removed
-  plumb verdict accept ID             the new level of a regression: baseline
+A failure stays open until the test case passes on the nodes where it failed. A test
+case is missing if earlier sessions of the mode measured it, and the newest did not.
+These commands record decisions about failures, missing test cases and regressions. Each
+decision needs a reason, and is kept in decisions.yaml of the perflogs:
+  plumb verdict mute ID --until DATE  marks a known problem, until a date
+  plumb verdict retire ID|PATTERN     marks a test case or node as removed
+  plumb verdict accept ID             makes the new level the baseline
   plumb verdict undo ID               removes a decision
 
 """ + STATE_CODES
@@ -69,9 +70,9 @@ Marks a regression, or the failures of a test case, as a known problem until a d
 `plumb verdict` shows the ID. Until the end of the day --until, the verdict lists the
 problem as muted, and does not fail because of it.
 
-The mute is for the nodes of the problem: if the test case gets worse or fails again on
-one of them, that is muted, too; on other nodes it counts. A problem whose nodes differ
-from session to session is muted on all nodes.
+Only the nodes of the problem are muted. If the test case gets worse or fails again on
+one of these nodes, this is muted, too; on other nodes it is reported. A problem
+whose nodes differ from session to session is muted on all nodes.
 
 Exit codes: 0 muted; 2 wrong usage, a date that is over, or an unknown ID.
 """, 'ID', 'the ID of the regression or test case',
@@ -111,8 +112,8 @@ def parser() -> Parser:
                         'that are worth measuring again, or have too few sessions')
     add_require_compared_option(cmd.add_argument_group('exit code'))
     output.add_argument('--power', action='store_true', help='print the smallest '
-                        'change that is found in each test case within 3 and 6 '
-                        'sessions, nine times in ten')
+                        'change that is found in each test case within 3 and '
+                        'within 6 sessions, with a probability of 90 %%')
     return cmd
 
 

@@ -160,7 +160,7 @@ FAULTS = [
     ('nan', 'table: run.1.out:'),
     ('unit', 'table: run.1.out:'),
     ('program', 'not of osu_latency'),
-    ('wall_time', 'iterations times values make 49.7 s, but the program ran for'),
+    ('wall_time', 'the printed times give 49.7 s, but the program ran for'),
     ('physics', 'is below the physical limit 0.02: a call and a pass through a cache'),
     ('leftover', 'still ran 5 s after'),
 ]

@@ -51,13 +51,13 @@ def test_a_cluster_that_is_elsewhere(tmp_path, monkeypatch, environment):
         (tmp_path / 'sinfo').write_text(f'#!/bin/sh\n{output}\n')
         (tmp_path / 'sinfo').chmod(0o755)
         assert line('slurm', **environment) == (
-            'env: cannot know here: this machine is not of the site')
+            'env: unknown: this machine does not belong to the site')
 
 
 def test_modules(monkeypatch):
     monkeypatch.setenv('LMOD_CMD', '/lmod')
     assert line('local', **compiler('no-cc'), modules=['openmpi/5']) == (
-        'env: cannot know here: jobs load openmpi/5')
+        'env: unknown: its programs come from modules that jobs load (openmpi/5)')
 
 
 def test_a_stack(monkeypatch):
@@ -68,7 +68,7 @@ def test_a_stack(monkeypatch):
 
 
 def test_states_are_counted():
-    states = [programs.State('installed'), programs.State('cannot know here', 'x')]
+    states = [programs.State('installed'), programs.State('unknown', 'x')]
     assert programs.count_states(states * 2) == (
-        '2 installed, 2 cannot be known here')
+        '2 installed, 2 unknown')
     assert programs.count_states([]) == ''

@@ -372,14 +372,14 @@ def test_too_many_failures_are_believed_as_they_are(night):
     night.bad = set(night.cases)
     result = night.go()
     assert len(night.sessions) == 1 and result.exit_code == 1
-    assert '12 of 12 test cases failed: too many' in result.notes[0]
+    assert '12 of 12 test cases failed; so many' in result.notes[0]
 
 
 def test_a_reframe_that_fails_without_a_case_is_no_good_nightly_session(night):
     night.code = 1
     result = night.go()
     assert (result.state, result.exit_code) == ('failed', 1)
-    assert 'ReFrame failed, but no test case did' in result.headline
+    assert 'ReFrame ended with exit code 1, but no test case failed' in result.headline
 
 
 def test_a_signal_ends_the_nightly_session_and_it_says_so(night):

@@ -90,8 +90,8 @@ def test_services_on_a_launcher_that_never_ran_servers(site, tmp_path, monkeypat
     change(site, "'launcher': 'srun'", "'launcher': 'mpiexec'")
     change(site, "'openmpi 5'", "'cray-mpich 8.1'")
     cases = sites.list_test_cases_with_reframe(site)['cases']
-    expected = ['services    not proven on this launcher (PALS, partition cluster-a): '
-                'no session with values of a test case with servers']
+    expected = ['services    untested with the launcher PALS of partition cluster-a: '
+                'the perflogs have no values of a test case that starts servers there']
     assert sites.unproven_launcher_lines(cases) == expected
     kind = {'system': 'cluster', 'family': 'keyvalue', 'check': 'StoreServes'}
     # Refused, and of another partition.
@@ -152,8 +152,9 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, capsys):
     change(site, "'max_nodes': 2", "'max_nodes': 1")
     code, out = check()
     assert code == 1
-    assert (f'{site}/cases.txt:1: the test cases differ; if this is intended, run '
-            f'./plumb site check {site} --update, and git diff shows the lines\n'
+    assert (f'{site}/cases.txt:1: the test cases of the site differ from this file; if '
+            f'this is intended, run ./plumb site check {site} --update, and git diff '
+            'shows the differences\n'
             ) in out
     assert 'program=osu_latency' not in out
     assert (site / 'cases.txt').read_text() == kept
@@ -351,7 +352,8 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     change(site, "'mpi_library': 'openmpi 5',", '')
     references(site, both[:1], 'latency@8B')
     verdict = sites.examine_site(site)
-    assert ('references  osu: 1 of 2 test cases with a tolerance, bring-up'
+    assert ('references  osu: 1 of 2 test cases with a tolerance, not marked complete: '
+            'true'
             in verdict.facts)
     assert not [f for f in verdict.findings if 'reference' in f]
     references(site, both[:1], 'latency@8B', complete=True)
@@ -361,7 +363,7 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     references(site, both, 'latency@8B', complete=True)
     verdict = sites.examine_site(site)
     # The ratio of a curve asks for one of its own where it has points.
-    assert ('references  osu: 2 of 2 test cases with a tolerance, complete'
+    assert ('references  osu: 2 of 2 test cases with a tolerance, complete: true'
             in verdict.facts)
     assert not [f for f in verdict.findings if 'reference' in f]
     # With a reference that has no tolerance, or one wider than the max tolerance.
@@ -373,8 +375,8 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     path.write_text(yaml.safe_dump(data))
     verdict = sites.examine_site(site)
     assert ('references  osu: 0 of 2 test cases with a tolerance, 2 with a '
-            'reference without tolerance or with a wider one than the max tolerance, '
-            'complete') in verdict.facts
+            'reference but no useful tolerance (none, or wider than the max '
+            'tolerance), complete: true') in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
 
 
@@ -406,7 +408,8 @@ def test_a_partition_with_too_few_cores_leaves_the_others_their_references(site)
         }, {""")
     references(site, ['intra_node', 'inter_node'], 'latency@8B')
     # Two ranks on one core are never compared.
-    assert ('references  osu: 2 of 2 test cases with a tolerance, bring-up'
+    assert ('references  osu: 2 of 2 test cases with a tolerance, not marked complete: '
+            'true'
             in sites.examine_site(site).facts)
 
 

@@ -432,8 +432,8 @@ def test_queues_that_route_jobs(changed, capsys):
     assert left_out(capsys.readouterr().out) == {
         'copyq': 'not enabled', 'hidden': 'not started',
         **dict.fromkeys(('normal-exec', 'gpuvolta-exec'),
-                        'only for jobs of a queue of type Route'),
-        'broken-route': 'no queue here to which it routes jobs'}
+                        'takes jobs only from a queue of type Route'),
+        'broken-route': 'none of the queues to which it routes jobs exists here'}
 
 
 @pytest.mark.parametrize('change, nodes_text', [
@@ -477,7 +477,7 @@ def test_queues_of_pbs():
     assert {name: part.closed for name, part in parts.items() if part.closed} == {
         'run_next': 'not enabled, not started',
         **dict.fromkeys(('small', 'large'),
-                        'only for jobs of a queue of type Route')}
+                        'takes jobs only from a queue of type Route')}
     assert [(part.smallest, part.largest, part.max_nodes_per_job)
             for part in parts.values() if not part.closed] == [
         (1, 10, 9), (1, 4, 4), (10, 496, 7), (1, 2, 2), (1, 0, 1), (1, 0, 1),

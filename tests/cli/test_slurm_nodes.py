@@ -44,7 +44,9 @@ def test_nodes_of_the_partitions_of_a_site(monkeypatch, tmp_path):
     assert [str(node) for node in pools['cpu'].unusable_nodes] == [
         'n3 (drained: disk | of n3)', 'n4 (down*: Not responding)',
         'n6 (idle*)', 'n7 (maint)', 'n8 (new_state_of_slurm)']
-    assert why == 'nodes of any, picked are chosen by the site (access)'
+    assert why == (
+        'the nodes that jobs of any, picked can get are not known, because access in '
+        'system.py selects nodes')
 
 
 @pytest.mark.parametrize('text, code, err, words', [

@@ -221,7 +221,7 @@ def test_a_test_case_with_several_numbers_of_ranks_gets_no_reference(tmp_path):
     write(tmp_path, rows)
     [row] = table.rows_of_session(
         records.read(tmp_path), rows[-1]['session'], str(tmp_path))
-    assert row.note == ('no reference: its records have several programs or numbers '
+    assert row.note == ('no reference: its sessions ran several programs or numbers '
                         'of ranks')
 
 

@@ -124,12 +124,12 @@ def test_options_reach_the_server_and_the_load_generator(suite, store):
 
 
 @pytest.mark.parametrize('store, setting, option, instead', [
-    ('redis', 'options', '--PORT 9', '--PORT: use no option: the check sets it'),
+    ('redis', 'options', '--PORT 9', '--PORT: the check sets it'),
     ('redis', 'options', '--maxmemory=9', '--maxmemory=9: use the setting memory'),
-    ('memcached', 'options', '-Mt9', '-Mt9: use another scenario'),
-    ('redis', 'client_options', '-d9', '-d9: use another scenario'),
+    ('memcached', 'options', '-Mt9', '-Mt9: select another scenario'),
+    ('redis', 'client_options', '-d9', '-d9: select another scenario'),
     ('redis', 'client_options', '--test-t=9', 'use the settings duration and warmup'),
-    ('redis', 'client_options', '--json-out-file x', 'use no option: the check sets')])
+    ('redis', 'client_options', '--json-out-file x', 'the check sets')])
 def test_options_that_decide_what_is_measured_are_refused(
         suite, store, setting, option, instead):
     done = suite.reframe('--dry-run', *OF_IT, '-Sbringup=1', '-n', 'StoreServes', '-E',
@@ -290,8 +290,9 @@ def test_under_the_generators_of_others(suite):
                          '-SStoreGenerators.duration=1')
     assert done.returncode == 0, done.stdout + done.stderr
     assert {r['program'] for r in suite.records} == set(results)
-    assert all(f'validation: {r["program"]} does not compare the values, of which all '
-               'bytes are compared after' in r['not_checked'] for r in suite.records)
+    assert all(f'validation: {r["program"]} does not compare values; after the '
+               'measurement the suite compares all bytes'
+               in r['not_checked'] for r in suite.records)
     assert {'operations', 'latency_p99', 'server_cpu'} <= {
         r['metric'] for r in suite.records}
 
@@ -349,7 +350,8 @@ for _env in site_configuration['environments']:
                          'str(scenario).startswith("redis get generator=ben")',
                          '-SStoreGenerators.requests=20000')
     output = refused(suite, done, 'wall_time')
-    assert 'iterations times values make 2e+03 s' in output, output
+    assert 'the iterations multiplied by the printed times give 2e+03 s' in output, \
+        output
 
 
 # Its parts -----------------------------------------------------------------

@@ -340,8 +340,8 @@ def test_options_reach_the_program(suite):
 REFUSED = {
     '-e 8M': 'options: remove -e: use the setting max_size',
     '-n5': 'options: remove -n5: use the setting iterations',
-    '--check 0': 'remove --check: use no option, data are always checked',
-    '-g 2': 'options: remove -g: use no option, each rank has one GPU',
+    '--check 0': 'remove --check: data are always checked',
+    '-g 2': 'options: remove -g: each rank has one GPU',
     '-N 2': 'options: remove -N: use the setting repetitions',
     "-d 'half": 'No closing quotation'}
 

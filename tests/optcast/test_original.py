@@ -93,7 +93,7 @@ def test_a_script_that_fails_is_named_with_its_last_line(suite, prefix):
     ('options=--nrank 4', 'options: remove --nrank: use the setting clients'),
     ('client_options=-g2', 'client_options: remove -g2: use the setting clients'),
     ('sizes=1M,2M', 'run.py measures one size'),
-    ('options=--nsplit 2', 'options: remove --nsplit: use OptcastNccl')])
+    ('options=--nsplit 2', 'options: remove --nsplit: use the check OptcastNccl')])
 def test_settings_that_are_refused(suite, prefix, setting, expected):
     done = run(suite, prefix, '--dry-run', f'-SOptcastOriginal.{setting}')
     assert expected in done.stdout and done.returncode == 1, done.stdout

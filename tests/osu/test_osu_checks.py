@@ -40,7 +40,7 @@ def test_options_that_decide_what_passes_are_refused(suite):
     assert done.returncode == 1, done.stdout
     for why in ('-If: use the setting full_output',
                 '-m: use the settings min_size and max_size',
-                '-t: use no option: the check sets it',
+                '-t: the check sets it',
                 '-p: use the parameter layout', '-w: use the parameter window'):
         assert why in done.stdout, done.stdout
 
@@ -54,8 +54,8 @@ def test_options_that_decide_what_passes_are_refused(suite):
     ("-W '9", 'No closing quotation')])
 def test_no_spelling_of_an_option_is_overlooked(text, expected):
     with pytest.raises(ValueError, match=expected):
-        split_options(text, 'options', {'-i': 'the setting iterations',
-                                        '--warmup': 'the setting warmup'}, 'VI')
+        split_options(text, 'options', {'-i': 'use the setting iterations',
+                                        '--warmup': 'use the setting warmup'}, 'VI')
 
 
 def test_the_value_of_an_option_is_not_another_option():

@@ -121,8 +121,8 @@ def test_two_sides_of_several_environments_are_refused(tmp_path, capsys):
     assert compare.main(['mine', 'other', *words]) == 2
     assert capsys.readouterr().err == (
         'plumb compare: mine has environ=clang and environ=gcc; other has environ=cce '
-        'and environ=intel: give one of each, such as mine,environ=clang and '
-        'other,environ=cce\n')
+        'and environ=intel: select one value for each side, such as '
+        'mine,environ=clang and other,environ=cce\n')
     assert compare.main(['mine,environ=clang', 'other,environ=cce', *words]) == 0
 
 
@@ -160,7 +160,8 @@ def test_a_message_names_what_selects_one_of_several_test_cases(tmp_path, capsys
     assert compare.main(['mine', 'study', *words]) == 2
     assert capsys.readouterr().err == (
         'plumb compare: mine and study have no metric of a test case in common; mine '
-        'has several values of pipeline: give one of each, such as mine,pipeline=1\n')
+        'has several values of pipeline: select one value of each, such as '
+        'mine,pipeline=1\n')
     assert compare.main(['mine,pipeline=1', 'study', *words]) == 0
 
 
@@ -293,7 +294,7 @@ def test_command_writes_csv_and_json(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('words, why', [
-    (('aa', 'nope'), 'not the name of'), (('colour=red', 'aa'), 'no column'),
+    (('aa', 'nope'), 'neither a session nor a date'), (('colour=red', 'aa'), 'no column'),
     (('aa', 'cc'), 'no metric of a test case'),
     (('aa', 'dd'), 'dd: all measurements failed or are inconclusive')])
 def test_what_cannot_be_compared_is_an_error(tmp_path, capsys, words, why):

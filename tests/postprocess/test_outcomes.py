@@ -118,7 +118,7 @@ def test_what_is_missing_fails_page_and_verdict_until_it_is_measured(
     write_days(root, ['abcd', 'abc'])
     code, line, text = page(root, tmp_path)
     assert code == 1 and '3 pass · 1 missing of 4 test cases' in line
-    assert 'last ran 2026-11-01' in text and '<b>DEGRADED.</b>' in text
+    assert 'last measured on 2026-11-01' in text and '<b>DEGRADED.</b>' in text
     words = ['--perflogs', str(root)]
     assert verdict.main(words) == 1
     out = capsys.readouterr().out

@@ -45,7 +45,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
                             'd': '....p'}
     assert built.result_counts['missing'] == 1
     [group] = cards.event_cards(built, built.value_table_rows())
-    assert 'an earlier session of this mode had it' in group['title']
+    assert 'an earlier session of the mode measured it' in group['title']
     assert group['title'].endswith(', new')
     assert [line['name'] for line in group['lines']] == [
         f'a (embedded) {short_id(case("a", 0))}']

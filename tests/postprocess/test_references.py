@@ -151,7 +151,7 @@ def test_a_store_of_another_version_is_another_program(tmp_path):
 
 @pytest.mark.parametrize(('columns', 'why'), [
     ({'emulated': True}, 'emulated'),
-    ({'metric': 'completed', 'guard': 'transport'}, 'refused by a guard'),
+    ({'metric': 'completed', 'guard': 'transport'}, 'refused by a sanity check'),
     ({'reference': 9.0, 'upper': 0.1, 'result': 'fail'}, 'failed'),
     ({'reference': 9.0, 'upper': 0.1, 'result': 'xfail'}, 'failed'),
     ({'inconclusive': 'shared CPUs'}, 'inconclusive (the client'),

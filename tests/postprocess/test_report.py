@@ -186,7 +186,7 @@ def test_damage_is_shown_and_exits_1(tmp_path, capsys):
     file.write_text(file.read_text()[:-7])
     code, text = page(tmp_path, [])
     assert code == 1
-    assert f'{file}:1: not a report of ReFrame that can be read' in visible(text)
+    assert f'{file}:1: this report of ReFrame cannot be read' in visible(text)
     assert f'{file}:1:' in capsys.readouterr().err
     assert '✓ passed' in text
 

@@ -335,7 +335,7 @@ def test_exit_codes(tmp_path, capsys):
     assert run(capsys, '--perflogs', tmp_path)[0] == 0
     path.write_text(path.read_text()[:-100])
     code, output = run(capsys, '--perflogs', tmp_path)
-    assert code == 1 and f'{path}:1: not a report' in output.err
+    assert code == 1 and f'{path}:1: this report' in output.err
 
 
 @pytest.fixture(scope='module')
@@ -694,7 +694,7 @@ def test_what_may_pass_is_measured_again_and_told_when_it_lasts(judge):
     few = judge(records, session=day(128))
     assert few.regressions == []
     case, = [case for case in few.events_of('rerun')
-             if 'less than 10 sessions' in case.title]
+             if 'within 10 sessions' in case.title]
     assert case.cases == [short_id(7)] and f'worse since {day(125)}' in case.title
     line, = judge(records).regressions
     assert line.cases[0] == short_id(7)
@@ -743,7 +743,7 @@ def test_the_power_of_each_test_case_is_told(tmp_path, capsys):
     assert verdict.main(['--perflogs', str(tmp_path), '--power']) == 0
     text = capsys.readouterr().out
     assert '3 sessions' in text and 'n=3' in text
-    assert re.search(r'six sessions are enough to find a lasting change of [234]\.\d % '
+    assert re.search(r'six sessions show a lasting change of [234]\.\d % '
                      r'in half of the test cases', text)
     build.write_page(str(tmp_path), tmp_path / 'page')
     page = (tmp_path / 'page/index.html').read_text()

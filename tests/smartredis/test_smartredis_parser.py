@@ -272,5 +272,5 @@ def test_many_calls_keep_their_distribution_and_extremes(tmp_path):
 
 
 def test_options_of_folders_need_one_folder(tmp_path):
-    with pytest.raises(ValueError, match='are for one folder of timings'):
+    with pytest.raises(ValueError, match='accept one folder of timings only'):
         parsed_folder(tmp_path, perflogs=tmp_path / 'x', files=['a', 'b'])

@@ -197,7 +197,7 @@ def test_options_with_a_setting_are_refused(suite, installed):
         '--memsize=4': 'options: remove --memsize=4: use the setting memory',
         # argparse accepts the beginning of an option.
         '--test 4': 'options: remove --test: use the setting test_time',
-        '--num-clients 4': 'use a scenario with this number of client nodes'}
+        '--num-clients 4': 'select a scenario with this number of client nodes'}
     done = run(suite, installed, '--dry-run',
                f'-PTaoBenchOriginal.options={",".join(refused)}')
     assert f'{len(refused)} failure(s)' in done.stdout, done.stdout

@@ -185,7 +185,7 @@ def assert_kept_and_no_reference(suite):
     assert by['total_qps']['result'] == 'inconclusive'
     usable, notes = progress.usable_records(records.read(
         suite.variables['PLUMBLINE_PERFLOGS']))
-    assert usable.empty and 'refused by a guard' in notes[0]
+    assert usable.empty and 'refused by a sanity check' in notes[0]
 
 
 @pytest.fixture

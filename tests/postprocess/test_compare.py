@@ -294,7 +294,8 @@ def test_command_writes_csv_and_json(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('words, why', [
-    (('aa', 'nope'), 'neither a session nor a date'), (('colour=red', 'aa'), 'no column'),
+    (('aa', 'nope'), 'neither a session nor a date'),
+    (('colour=red', 'aa'), 'no column'),
     (('aa', 'cc'), 'no metric of a test case'),
     (('aa', 'dd'), 'dd: all measurements failed or are inconclusive')])
 def test_what_cannot_be_compared_is_an_error(tmp_path, capsys, words, why):

@@ -350,7 +350,8 @@ def test_a_report_that_cannot_be_read_costs_no_value(small, report):
     path.write_bytes(path.read_bytes()[:-30] if report is None else report)
     frame, [error] = records.read(small, on_error='collect')
     assert len(frame) == 3 and set(frame['file']) == {str(rows_of(small))}
-    assert error.file == str(path) and 'the values are taken from the perflog rows' in str(error)
+    assert error.file == str(path)
+    assert 'the values are taken from the perflog rows' in str(error)
     assert session_of(small)['cut_short']
 
 

@@ -565,14 +565,15 @@ def _add_dev_actions(actions: Any) -> None:
     new = actions.add_parser(
         'benchmark', text=BENCHMARK, help='create a working family of checks',
         example='./plumb dev benchmark new copy')
-    new.add_argument('new', choices=('new',), metavar='new', help='the only action')
+    new.add_argument('new', choices=('new',), metavar='new',
+                     help='creates the family; there is no other action')
     new.add_argument('name', metavar='NAME',
                      help='the name of the family: a-z, 0-9 and _')
     spack = actions.add_parser(
         'spack', text=SPACK, help='concretize the stacks of a site with Spack',
         example='./plumb dev spack lock --site mycluster')
     spack.add_argument('what', choices=('lock',), metavar='lock',
-                       help='the only action')
+                       help='writes lock files; there is no other action')
     which = spack.add_argument_group('what to concretize')
     _add_site_option(which)
     which.add_argument(

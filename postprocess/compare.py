@@ -137,9 +137,9 @@ def parser() -> Parser:
     options.add_saved_results_option(options.add_record_options(cmd))
     comparison = cmd.add_argument_group('comparison')
     comparison.add_argument(
-        '--across', metavar='NAME', help='compare all values of a column, parameter or '
-        'setting, such as store, environment, mpi, version or pin; A and B are values '
-        'of it')
+        '--across', metavar='NAME', help='compare the values of a column, parameter or '
+        'setting, such as store, environment, mpi, version or pin (default: each value '
+        'with the first; A and B select two of the values)')
     comparison.add_argument(
         '--min-change', type=float, default=0.05, metavar='X',
         help='the smallest difference that matters, as a fraction (default: '

@@ -136,8 +136,8 @@ def decision_parser(action: str) -> Parser:
                               metavar='TEXT', help='the cause, or the ticket')
     if action == 'mute':
         decision.add_argument('--until', required=True, metavar='DATE',
-                              type=_parse_date, help='the last day on which it is '
-                              'muted, for example 2027-05-01')
+                              type=_parse_date, help='the last day of the mute, '
+                              'for example 2027-05-01')
     _add_common_options(cmd)
     return cmd
 

@@ -239,7 +239,7 @@ def test_a_rank_that_did_not_tell():
         seen(line('a').replace('0m0.000s', 'm', 1))
     with pytest.raises(SanityError, match='observer: .*observer .*damaged'):
         seen(line('a').replace('"cpus', 'cpus'))
-    with pytest.raises(SanityError, match='observer: .*sent no report: b'):
+    with pytest.raises(SanityError, match='observer: .*sent no report from b'):
         seen(line('a'), line('b', scanned=False))
 
 

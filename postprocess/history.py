@@ -341,17 +341,17 @@ def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:
              for session in sessions],
             change_text(change) if change else '',
             side_of_change(change, records[0].better)))
-    last = [('nodes', nodes.values())] * (len({*nodes.values()}) > 1)
+    differ = len({*nodes.values()}) > 1
     for part in range(0, len(columns), IN_A_TABLE):
         names, cells, changes, sides = zip(
             *columns[part:part + IN_A_TABLE], strict=True)
-        lines = list(zip(sessions.values(), *cells, *(places for _, places in last),
+        lines = list(zip(sessions.values(), *cells, *[nodes.values()] * differ,
                          strict=True))
         lines.append(('change', *changes))
         if any(sides):
             lines.append(('', *sides))
-        heads = 'session (UTC)', *names, *(name for name, _ in last)
-        console.print_table(lines, heads, right=range(1, len(names) + 1))
+        console.print_table(lines, ('session (UTC)', *names, *['nodes'] * differ),
+                            right=range(1, len(names) + 1))
 
 
 def side_of_change(change: float | None, better: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from config import places
 from config.commandline import (
+    SITE_HELP,
     STATE_CODES,
     Parser,
     add_require_compared_option,
@@ -73,8 +74,7 @@ HELP = {
                  'not with measured references',
     '--no-wait': 'exit with 2 if another session measures on this machine, '
                  'instead of waiting for its end',
-    '--site': 'the site: the name of a folder in site-configs/, or a path (default: '
-              'PLUMBLINE_SITE, otherwise local, which is this machine)'}
+    '--site': SITE_HELP}
 
 RUN = """Runs a session with ReFrame, compares its values and prints a table.
 

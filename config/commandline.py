@@ -24,6 +24,9 @@ ANSWER_CODES = """\
 Exit codes: 0 good; 1 the perflogs are damaged, with a list on stderr; 2 wrong usage,
 unreadable input, or no matching records.
 """
+#: Help of --site in commands that measure for a site, or read its references.
+SITE_HELP = ('the site: the name of a folder in site-configs/, or a path (default: '
+             'PLUMBLINE_SITE, otherwise local, which is this machine)')
 
 
 class SetupError(Exception):

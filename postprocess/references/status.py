@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from config import console, places
 from config import references as grammar
-from config.commandline import Parser
+from config.commandline import SITE_HELP, Parser
 from config.places import CALIBRATE, site_option
 
 from .. import options
@@ -42,9 +42,7 @@ def parser() -> Parser:
                  example='./plumb references status --site mycluster')
     group = cmd.add_argument_group('which references')
     group.add_argument('--site', default=places.default_site(), metavar='SITE',
-                       help='the site: the name of a folder in site-configs/, or a '
-                            'path (default: PLUMBLINE_SITE, otherwise local, which is '
-                            'this machine)')
+                       help=SITE_HELP)
     options.add_perflogs_option(group)
     return cmd
 

@@ -221,19 +221,24 @@ def test_what_makes_no_sense_is_usage(given, words, capsys):
     assert words in str(error.value) + capsys.readouterr().err
 
 
+def code_of_calibrate(machine, folder: Path, monkeypatch) -> int:
+    """The exit code of a calibration that writes to a folder, without the page."""
+    monkeypatch.setattr(commands, 'write_report_page',
+                        lambda *_, **__: ('index.html', None))
+    return calibrate._calibrate_and_write(
+        arguments(), work()._replace(variables={
+            'PLUMBLINE_PERFLOGS': str(machine.folder),
+            'RFM_REFERENCE_PREFIX': str(folder)}))
+
+
 @pytest.mark.parametrize('text, code', [('', 0), ('OsuPt2pt: 3', 2)])
 def test_what_was_measured_is_written(machine, monkeypatch, tmp_path, capsys, text,
                                       code):
     """And no other test case of the perflogs."""
-    monkeypatch.setattr(commands, 'write_report_page',
-                        lambda *_, **__: ('index.html', None))
     if text:
         (tmp_path / 'osu.yaml').write_text(text)
     write(machine.folder, [machine.record('osu_get_bw', day) for day in range(-6, 0)])
-    assert calibrate._calibrate_and_write(
-        arguments(), work()._replace(variables={
-            'PLUMBLINE_PERFLOGS': str(machine.folder),
-            'RFM_REFERENCE_PREFIX': str(tmp_path)})) == code
+    assert code_of_calibrate(machine, tmp_path, monkeypatch) == code
     after = (tmp_path / 'osu.yaml').read_text()
     if code:
         assert after == text
@@ -243,13 +248,8 @@ def test_what_was_measured_is_written(machine, monkeypatch, tmp_path, capsys, te
 
 
 def test_nothing_written_is_no_success(machine, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(commands, 'write_report_page',
-                        lambda *_, **__: ('index.html', None))
     machine.bad = dict.fromkeys([A, B, C], 'client-bound')
-    assert calibrate._calibrate_and_write(
-        arguments(), work()._replace(variables={
-            'PLUMBLINE_PERFLOGS': str(machine.folder),
-            'RFM_REFERENCE_PREFIX': str(tmp_path)})) == 1
+    assert code_of_calibrate(machine, tmp_path, monkeypatch) == 1
     assert 'no reference was written' in capsys.readouterr().err
 
 

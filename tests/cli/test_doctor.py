@@ -120,7 +120,8 @@ def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):
         {'name': 'a', 'scheduler': 'pbs', 'access': ['-q work']})
     assert str(pool).startswith('1 of 2 nodes take jobs (1 idle); left out: n2 (')
     with pytest.raises(
-            SetupError, match='queue shut, .* a uses, takes no jobs: not sta'):
+            SetupError,
+            match='queue shut, which partition a uses, takes no jobs: not sta'):
         schedulers.query_pool({'name': 'a', 'scheduler': 'pbs', 'access': ['-q shut']})
 
 

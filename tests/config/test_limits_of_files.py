@@ -57,11 +57,11 @@ def test_a_fifo_among_perflogs(tmp_path, capsys):
     assert sorted(Path(fault.file).name for fault in faults) == [
         path.name, path.with_suffix('.log').name, 'X.log']
     assert all('not a regular file' in str(fault) for fault in faults)
-    ends(tmp_path, f'{path}:1: this report', capsys)
+    ends(tmp_path, f'{path}:1: this report of ReFrame', capsys)
     # The page lists the damage.
     assert report.main(['--perflogs', str(tmp_path), '--output',
                         str(tmp_path / 'out')]) == 1
-    assert capsys.readouterr().err.count(f'{path}:1: this report') == 1
+    assert capsys.readouterr().err.count(f'{path}:1: this report of ReFrame') == 1
 
 
 def test_a_fifo_beside_a_series(tmp_path):

@@ -117,6 +117,7 @@ def test_options_reach_the_server_and_the_load_generator(suite, store):
                    '-SStoreServes.client_options=--timeout 7')
     assert done.returncode == 0, done.stdout
     script = next(suite.tmp.rglob('StoreServes_*/rfm_job.sh'))
+    # The path is in quotes if it has other characters than letters.
     assert re.search(r"-server'? --hz 50 -\n", script.read_text())
     assert script.read_text().count(' --timeout 7') == 1
     assert suite.records[0]['settings'].startswith(

@@ -162,7 +162,7 @@ def test_the_end_of_a_table_that_options_or_memory_limit():
     (LATENCY + TIMES[:-15], 'no newline'),
     (LATENCY + TIMES + TIMES, 'exactly once'),
     ('\n'.join(TIMES.split('\n')[:2]) + '\n' + LATENCY, 'incomplete'),
-    (f'time {RUN}{HELLO}', 'some are missing'),
+    (f'time {RUN}{HELLO}', 'the lines real, user and sys of `time` exactly once'),
     (RUN + HELLO + RUN + HELLO + TIMES, 'exactly once'),
     (RUN + 'Permission denied\n', 'no table'),
     (RUN + RUN + HELLO, 'no table'),

@@ -316,6 +316,19 @@ def test_no_name_and_no_value_of_a_bar_is_cut(tmp_path):
             tops[1:], bottoms, strict=False))
 
 
+def test_bars_of_inconclusive_values_are_hollow(tmp_path):
+    rows = records(tmp_path, [make.record(
+        'init_time', 300.0 * n, program='osu_init', num_nodes=n,
+        params=f'num_nodes={n}', **{'inconclusive': 'other programs'} if n == 2 else {})
+        for n in (1, 2)])
+    [figure] = plots.module_of_kind('bars').drawings_from_records(
+        rows, metric=('init_time',))
+    [axes] = figure.chart(*figure.args).axes
+    filled, hollow = axes.patches[:2]
+    assert filled.get_facecolor()[3] > 0 and filled.get_linewidth() == 0
+    assert hollow.get_facecolor()[3] == 0 and hollow.get_linewidth() > 0
+
+
 @pytest.mark.parametrize('newest', [False, True])
 def test_inconclusive_values_are_hollow_and_in_no_line_or_band(tmp_path, newest):
     days = range(4)

@@ -71,12 +71,13 @@ def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Fig
     groups = list(dict.fromkeys(frame['group']))
     colours = [charts.COLOURS[groups.index(group) % len(charts.COLOURS)]
                for group in frame['group']]
-    faces = np.where(hollow, 'none', colours)
-    edges = np.where(hollow, charts.INK, colours)
+    # Opacity is part of the colours: as `alpha` it would fill 'none' with black.
+    faces = [(0, 0, 0, 0) if is_hollow else (colour, charts.BAR)
+             for colour, is_hollow in zip(colours, hollow, strict=True)]
     top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1
     high = 0.3 / (1 + lines)                # half the height of a bar
-    axes.barh(rows, values, height=2 * high, color=faces, edgecolor=edges,
-              alpha=charts.BAR, lw=hollow)
+    axes.barh(rows, values, height=2 * high, color=faces,
+              edgecolor=(charts.INK, charts.BAR), lw=hollow)
     axes.set_xlim(0, 1.05 * top)
     for y, name, row in zip(rows, names, frame.itertuples(), strict=True):
         axes.text(0, y - high - 0.04, name, fontsize=charts.SMALL, va='bottom',
